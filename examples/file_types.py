@@ -1,7 +1,7 @@
 """Says what kinds of files there are from their first and last bytes, with magika's model (Apache-2.0).
 
     python examples/file_types.py README.md build/classic/*.onnx
-    python examples/file_types.py --reference           files of this checkout, and what onnxruntime says of them
+    python examples/file_types.py --reference           its own files, and what onnxruntime says of them
 
 The model becomes a context once, with default configurations unless --tuning_effort says otherwise; then it runs in
 this process, as an application would run it.
@@ -15,37 +15,32 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from wheels import from_wheel
 
 import gputune.runtime
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "scripts"))
-from models import material  # noqa: E402
-
-CONTEXTS = ROOT / "build" / "file_types"
+CONTEXTS = Path("build") / "file_types"
+MODELS = "magika==1.0.3"
 INPUT, OUTPUT = "bytes", "target_label"
-FILES = (
-    "README.md",
-    "pyproject.toml",
-    "client/model/graph.py",
-    "kernels/ops/matmul_tiled.cl",
-    "scripts/check",
-    "LICENSE",
-)
 SURE = 0.5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="examples/file_types.py", description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", type=Path, help="else some of this checkout")
+    parser.add_argument("files", nargs="*", type=Path, help="else those beside this program")
     parser.add_argument("--tuning_effort", choices=["none", "quick", "normal", "full"], default="none")
     parser.add_argument("--device", help="that the context is made for, as the generator takes it")
     parser.add_argument("--reference", action="store_true", help="compare with onnxruntime; another type ends with 1")
     options = parser.parse_args()
-    model, settings = material.magika_model(), json.loads(material.magika_settings().read_text(encoding="utf-8"))
+    model = from_wheel(MODELS, "magika/models/standard_v3_3/model.onnx")
+    settings = json.loads(from_wheel(MODELS, "magika/models/standard_v3_3/config.min.json").read_text(encoding="utf-8"))
+    files = options.files or sorted(Path(__file__).parent.glob("*.py"))
+    for file in files:
+        if not file.is_file():
+            parser.error(f"there is no file {file}")
     executor = gputune.runtime.load(_context(model, options.tuning_effort, options.device), options.device)
     same = True
-    for file in options.files or [ROOT / name for name in FILES]:
+    for file in files:
         seen = features(file, settings)
         found = executor.run({INPUT: seen})[OUTPUT][0]
         print(f"{file}: {said(found, settings)}")
@@ -89,10 +84,17 @@ def _context(model: Path, effort: str, device: str | None) -> Path:
     """The model's context, made when it is not there yet."""
     path = CONTEXTS / f"magika_{effort}.bin"
     if not path.exists():
-        command = [sys.executable, "-m", "gputune.client.cli.main", "context-binary-generator"]
-        command += ["--model", str(model), "--binary_file", str(path), "--input_dimensions", f"{INPUT}=1,2048"]
-        command += ["--tuning_effort", effort, "--log_level", "warn", *(["--device", device] if device else [])]
-        print(f"making {path.relative_to(ROOT)}", file=sys.stderr, flush=True)
+        command = [sys.executable, "-m", "gputune", "context-binary-generator"]
+        command += [
+            "--model",
+            str(model),
+            "--binary_file",
+            str(path.resolve()),
+            "--input_dimensions",
+            f"{INPUT}=1,2048",
+        ]
+        command += ["--tuning_effort", effort, *(["--device", device] if device else [])]
+        print(f"making {path}", file=sys.stderr, flush=True)
         if subprocess.run(command).returncode:
             sys.exit("no context was made: see the message above")
     return path

@@ -22,16 +22,16 @@ import numpy.typing as npt
 import onnx
 from PIL import Image
 from text_boxes import boxes_of
+from wheels import from_wheel
 
 from gputune.runtime import ContextGroup, Executor, load_group
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "scripts"))
-from models import material  # noqa: E402
-
 Floats = npt.NDArray[np.floating]
 
-CONTEXTS = ROOT / "build" / "ocr"
+CONTEXTS = Path("build") / "ocr"
+MODELS = "rapidocr-onnxruntime==1.4.4"
+CLASSIFIED = (1, 3, 48, 192)
+"""Shape of what the classifier looks at."""
 INPUT = "x"
 LEAST_SIDE = 736
 """The detector finds text that is large enough in a picture whose shorter side has so many pixels."""
@@ -80,18 +80,18 @@ class Reader:
         """picture: width and height of what will be read, which decide the detector's size."""
         self.size = _detector_size(picture)
         width, height = self.size
-        detector = _context(
-            material.detector_model(), f"detector_{height}x{width}", [(1, 3, height, width)], effort, device
-        )
-        classifier = _context(material.angle_model(), "classifier", [material.ANGLE_SHAPE], effort, device)
+        shape = (1, 3, height, width)
+        detector = _context(_model("ch_PP-OCRv4_det_infer"), f"detector_{height}x{width}", [shape], effort, device)
+        classifier = _context(_model("ch_ppocr_mobile_v2.0_cls_infer"), "classifier", [CLASSIFIED], effort, device)
         shapes = [(1, 3, HEIGHT, width) for width in WIDTHS]
-        recogniser = _context(material.recogniser_model(), "recogniser", shapes, effort, device)
+        text = _model("ch_PP-OCRv4_rec_infer")
+        recogniser = _context(text, "recogniser", shapes, effort, device)
         group = load_group([detector, classifier, recogniser], names=["detector", "classifier", "recogniser"])
         self._detector, self._classifier = Model(group["detector"]), Model(group["classifier"])
         models = [Model(group[name]) for name in group if name.startswith("recogniser/")]
         self._recognisers = {model.width: model for model in models}
         self.memory = memory_line(group)
-        self._characters = _characters(material.recogniser_model())
+        self._characters = _characters(text)
 
     def read(self, picture: Image.Image) -> list[Line]:
         """The lines of a picture in the order in which people read them."""
@@ -128,7 +128,9 @@ def main() -> None:
     )
     parser.add_argument("--most_errors", type=float, default=0.05, help="error rate from which on the exit code is 1")
     options = parser.parse_args()
-    path = options.picture or material.page_picture()
+    path = options.picture or from_wheel("scikit-image==0.25.2", "skimage/data/page.png")
+    if not path.is_file():
+        parser.error(f"there is no picture {path}")
     picture = Image.open(path).convert("RGB")
     reader = Reader(picture.size, options.tuning_effort, options.device)
     print(reader.memory, file=sys.stderr)
@@ -173,9 +175,13 @@ def _reference(path: Path) -> str:
     try:
         rapidocr = importlib.import_module("rapidocr_onnxruntime")
     except ImportError as error:
-        sys.exit(f"--reference: pip install rapidocr-onnxruntime==1.4.4 ({error})")
+        sys.exit(f"--reference: pip install {MODELS} ({error})")
     found, _ = rapidocr.RapidOCR()(str(path))
     return "\n".join(text for _, text, _ in found or [])
+
+
+def _model(name: str) -> Path:
+    return from_wheel(MODELS, f"rapidocr_onnxruntime/models/{name}.onnx")
 
 
 def _context(model: Path, name: str, shapes: Sequence[tuple[int, ...]], effort: str, device: str | None) -> Path:
@@ -183,11 +189,11 @@ def _context(model: Path, name: str, shapes: Sequence[tuple[int, ...]], effort: 
     path = CONTEXTS / f"{name}_{effort}.bin"
     if not path.exists():
         dimensions = ";".join(f"{INPUT}={','.join(map(str, shape))}" for shape in shapes)
-        command = [sys.executable, "-m", "gputune.client.cli.main", "context-binary-generator"]
-        command += ["--model", str(model), "--binary_file", str(path), "--input_dimensions", dimensions]
+        command = [sys.executable, "-m", "gputune", "context-binary-generator"]
+        command += ["--model", str(model), "--binary_file", str(path.resolve()), "--input_dimensions", dimensions]
         command += ["--input_output_tensor_mem_type", "memhandle"]  # loading allocates none for them
-        command += ["--tuning_effort", effort, "--log_level", "warn", *(["--device", device] if device else [])]
-        print(f"making {path.relative_to(ROOT)}", file=sys.stderr, flush=True)
+        command += ["--tuning_effort", effort, *(["--device", device] if device else [])]
+        print(f"making {path}", file=sys.stderr, flush=True)
         if subprocess.run(command).returncode:
             sys.exit(f"{name}: see the message above")
     return path

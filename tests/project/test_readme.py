@@ -7,20 +7,17 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
 
 import bench
 import docs
+import documented
 from gputune.client import advice, errors
 from gputune.client.cli import main, model_check, profile_viewer
 from gputune.client.generation import config
 from gputune.client.tuning.search import effort
 from gputune.kernels.catalogue import families
-from gputune.server import __main__ as server
 from gputune.server.protocol.errors import ERROR_NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -51,62 +48,33 @@ def commands() -> list[list[str]]:
 @cache
 def options_of(*words: str) -> frozenset[str]:
     """The options that a command's own help names."""
-    if words == ("target-server",):  # another process takes its place
-        text = server.parser().format_help()
-    else:
-        shown = CliRunner().invoke(main.cli, [*words, "--help"])
-        assert shown.exit_code == 0, shown.output
-        text = shown.output
-    return frozenset(re.findall(r"--[a-z][a-z_]*", text))
-
-
-def small_model(path: Path) -> None:
-    """A model with the input that the tour talks about, and little work."""
-    rng = np.random.default_rng(0)
-    weights = {
-        "w": rng.standard_normal((4, 3, 3, 3), dtype=np.float32),
-        "v": rng.standard_normal((4, 4), dtype=np.float32),
-    }
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], name="conv", strides=[8, 8]),
-        helper.make_node("Relu", ["a"], ["b"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["b"], ["c"], name="pool"),
-        helper.make_node("Flatten", ["c"], ["d"], name="flatten"),
-        helper.make_node("Gemm", ["d", "v"], ["y"], name="gemm"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 224, 224])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    shown = CliRunner().invoke(main.cli, [*words, "--help"])
+    assert shown.exit_code == 0, shown.output
+    return frozenset(re.findall(r"--[a-z][a-z_]*", shown.output))
 
 
 @pytest.mark.slow
 def test_the_tour_runs(tmp_path: Path) -> None:
-    """All of it and the report, in order, on the null device and a small model of the same shape."""
-    small_model(tmp_path / "model.onnx")
+    """All of it, in order, on the null device and a small model of the same shape."""
+    documented.save_model(tmp_path / "model.onnx", "n")
     tour = DOCS["tutorial.md"]
     (tmp_path / "tour.sh").write_text("set -eu\n" + "".join(blocks("sh", tour)), encoding="utf-8")
     application = "".join(blocks("python", tour)).replace(
         'load("output/model.bin")', 'load("output/model.bin", "null")'
     )
     (tmp_path / "tour.py").write_text(application, encoding="utf-8")
-    (report,) = [words for words in commands() if words[:2] == ["gputune", "tuning-report"]]
     environment = ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "user_cache")}
-    for command in (["bash", "tour.sh"], [sys.executable, "tour.py"], report):
+    for command in (["bash", "tour.sh"], [sys.executable, "tour.py"]):
         run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
         assert run.returncode == 0, run.stdout + run.stderr
-    assert (tmp_path / "report.html").stat().st_size
+    assert all((tmp_path / name).stat().st_size for name in ("report.html", "gain.svg"))
     assert (tmp_path / "results" / "Result_0" / "y.raw").stat().st_size == 4 * 4
 
 
 @pytest.mark.slow
 def test_the_code_of_the_page_about_python_runs(tmp_path: Path) -> None:
     """In order, on the null device, which has to be asked for."""
-    small_model(tmp_path / "model.onnx")
+    documented.save_model(tmp_path / "model.onnx", "n")
     code = re.sub(
         r"gputune\.load\(([^)]+)\)", r'gputune.load(\1, "null")', "".join(blocks("python", DOCS["python.md"]))
     )

@@ -21,8 +21,9 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "cache": {"core"},
     "runtime": {"core"},
     "server.protocol": {"core"},
-    "server": {"core", "runtime", "server.protocol"},
-    "client": {"core", "kernels", "cache", "runtime", "server.protocol"},
+    "server.options": {"core", "runtime", "server.protocol"},
+    "server": {"core", "runtime", "server.protocol", "server.options"},
+    "client": {"core", "kernels", "cache", "runtime", "server.protocol", "server.options"},
 }
 """Of the rooms among each other. core/api/ is `gputune` itself and starts the command line."""
 
@@ -224,9 +225,9 @@ def dotted(path: Path) -> str:
 
 
 def room_of(module: str) -> str:
-    """The room that a name below gputune belongs to; server.protocol is a room of its own."""
-    parts = module.split(".")
-    return "server.protocol" if parts[:2] == ["server", "protocol"] else parts[0]
+    """The room that a name below gputune belongs to; server.protocol and server.options are rooms of their own."""
+    inner = ".".join(module.split(".")[:2])
+    return inner if inner in ("server.protocol", "server.options") else inner.partition(".")[0]
 
 
 def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:

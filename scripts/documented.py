@@ -1,0 +1,255 @@
+"""Every gputune command that README and docs/ show, run by one installation, page by page, outside of the checkout.
+
+The null device computes nothing, so that a page takes seconds. Each page has a folder of its own, with the files that
+its commands read; servers stay until another one takes their place or the page ends. SKIPPED says what is not run;
+`_with_stand_ins` has what takes the place of other machines, of ports that others use, and of long times.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import tool
+
+SKIPPED = {
+    r"--adb\b": "needs a phone; tests/adb has one that is made up",
+    r"192\.0\.2\.10": "is another machine",
+    r"gputune export": "needs a context of a device that computes; run_export has it",
+}
+LIMIT_S = 180
+READY = re.compile(r"listening|has joined")
+CONTEXTS = ("model", "net", "phone", "tablet", "detector", "classifier", "recogniser", "a", "b")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A command of a page that did not end with 0, and what it said."""
+
+    page: str
+    command: str
+    said: str
+
+
+@dataclass
+class _Page:
+    """A page's folder and environment. servers: by kind, those that run."""
+
+    folder: Path
+    environment: dict[str, str]
+    server_port: int
+    farm_port: int
+    servers: dict[str, list[subprocess.Popen[bytes]]] = field(default_factory=dict)
+
+
+def pages() -> list[Path]:
+    """README and docs/, those that show a gputune command."""
+    found = [tool.ROOT / "README.md", *sorted((tool.ROOT / "docs").glob("*.md"))]
+    return [path for path in found if any(map(_is_gputune, commands(path)))]
+
+
+def commands(page: Path) -> list[str]:
+    """The lines of a page's shell blocks that make files or run gputune, in order, without comments."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    lines = [re.sub(r"\s+#.*", "", line) for line in lines]
+    others = re.compile(r"python -c|echo |mkdir |openssl |ssh -N|\(umask ")
+    return [line for line in lines if _is_gputune(line) or others.match(line)]
+
+
+def run_page(page: Path, installation: Path) -> list[Failure]:
+    """Runs a page's commands in order by the programs in the folder `installation`, such as .venv/bin."""
+    with tempfile.TemporaryDirectory(prefix="gputune-page-") as folder, _prepared(page, installation, folder) as ready:
+        return [failure for line in commands(page) if (failure := _run(page, line, ready)) is not None]
+
+
+def run_export(installation: Path) -> list[Failure]:
+    """What docs/native.md says, with a context of the device of this machine."""
+    page = tool.ROOT / "docs" / "native.md"
+    asked = next(line for line in commands(page) if line.startswith("gputune export"))
+    with tempfile.TemporaryDirectory(prefix="gputune-page-") as folder, _prepared(page, installation, folder) as ready:
+        del ready.environment["GPUTUNE_DEVICE"]
+        _shell("gputune context-binary-generator --model net.onnx --binary_file model --tuning_effort none", ready)
+        done = subprocess.run(
+            ["bash", "-c", f"{asked} && make -C app"],
+            cwd=ready.folder,
+            env=ready.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    return [Failure(page.name, asked, done.stdout)] if done.returncode else []
+
+
+def _is_gputune(line: str) -> bool:
+    return line.startswith("gputune ")
+
+
+def _run(page: Path, line: str, ready: _Page) -> Failure | None:
+    if any(re.search(pattern, line) for pattern in SKIPPED):
+        return None
+    command = _with_stand_ins(line, ready)
+    kind = _kind_of_server(command)
+    if kind is not None:
+        return _start(page.name, line, command, kind, ready)
+    try:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=ready.folder,
+            env=ready.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        return Failure(page.name, line, f"{error}\n{(error.output or b'').decode(errors='replace')}")
+    if done.returncode:
+        return Failure(page.name, line, f"exit code {done.returncode}\n{done.stdout.decode(errors='replace')}")
+    return None
+
+
+def _with_stand_ins(line: str, ready: _Page) -> str:
+    replaced = line.removesuffix("&").replace("board.local", "localhost").replace("127.0.0.1:22598", "localhost:22598")
+    replaced = replaced.replace("localhost:22598", f"localhost:{ready.server_port}")
+    replaced = replaced.replace("127.0.0.1:8786", f"127.0.0.1:{ready.farm_port}").replace("--device 0", "--device null")
+    replaced = replaced.replace("/tmp/gputune.socket", "server.socket").replace("adreno-740-cu6", "waiting-cu1")
+    replaced = re.sub(r"^ssh -N .*", "gputune target-server", replaced)
+    replaced = re.sub(r"--duration \w+", "--duration 1s", replaced)
+    words = shlex.split(replaced)
+    if words[:2] == ["gputune", "target-server"] and "--unix" not in words:
+        replaced += f" --port {ready.server_port}"
+    if words[:3] == ["gputune", "farm", "scheduler"]:
+        replaced += f" --port {ready.farm_port}"
+    elif words[:2] == ["gputune", "farm"] and words[2] in ("worker", "status", "drain", "stop"):
+        replaced += f" --scheduler 127.0.0.1:{ready.farm_port}"
+    return replaced
+
+
+def _kind_of_server(command: str) -> str | None:
+    """Under which name a server is kept; None of a command that ends by itself."""
+    words = shlex.split(command)
+    if words[:2] == ["gputune", "target-server"]:
+        return "target-server"
+    if words[:2] == ["gputune", "farm"] and words[2] in ("scheduler", "worker"):
+        return "farm " + (words[words.index("--name") + 1] if "--name" in words else words[2])
+    return None
+
+
+def _start(page: str, line: str, command: str, kind: str, ready: _Page) -> Failure | None:
+    """Starts a server in the place of an earlier one, and waits until it says that it is there."""
+    _stop(ready.servers.pop(kind, []))
+    said = ready.folder / f"{kind}.log"
+    with said.open("wb") as log:
+        process = subprocess.Popen(
+            shlex.split(command), cwd=ready.folder, env=ready.environment, stdout=log, stderr=subprocess.STDOUT
+        )
+    ready.servers.setdefault(kind, []).append(process)
+    end = time.monotonic() + LIMIT_S
+    while process.poll() is None and time.monotonic() < end:
+        if READY.search(said.read_text(encoding="utf-8", errors="replace")):
+            return None
+        time.sleep(0.1)
+    return Failure(page, line, f"did not start\n{said.read_text(encoding='utf-8', errors='replace')}")
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _prepared(page: Path, installation: Path, name: str) -> Iterator[_Page]:
+    """A folder with what a page's commands read, which is the home of a new user."""
+    folder = Path(name).resolve()
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GPUTUNE_", "PYTHON"))}
+    environment |= {
+        "PATH": f"{installation}{os.pathsep}{os.environ['PATH']}",
+        "HOME": name,
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_RUNTIME_DIR": str(folder),
+        "GPUTUNE_DEVICE": "null",
+        "GPUTUNE_TRUSTED_FOLDERS": str(installation.parent),
+    }
+    ready = _Page(folder, environment, _free_port(), _free_port())
+    _make_files(page, ready)
+    try:
+        yield ready
+    finally:
+        _stop([process for processes in reversed(ready.servers.values()) for process in processes])
+
+
+def _make_files(page: Path, ready: _Page) -> None:
+    folder, fixed = ready.folder, not any("--input_dimensions" in line for line in commands(page))
+    (folder / "models").mkdir()
+    (folder / "output").mkdir()
+    save_model(folder / "model.onnx", 1 if fixed else "n")
+    save_model(folder / "net.onnx", 1)
+    save_model(folder / "models" / "net.onnx", 1)
+    np.ones((1, 3, 224, 224), np.float32).tofile(folder / "x.raw")
+    for name in ("inputs.txt", "x.txt", "y.txt"):
+        (folder / name).write_text("x:=x.raw\n", encoding="utf-8")
+    (folder / "contexts.json").write_text('{"contexts": [{"path": "a.bin", "input_list": "x.txt"}]}', encoding="utf-8")
+    generate = "gputune context-binary-generator --model net.onnx --log_level warn --binary_file "
+    _shell(generate + "null --tuning_effort quick", ready)
+    _shell(generate + f"{folder}/board --tuning_effort none --device waiting", ready)
+    for name in CONTEXTS:
+        shutil.copy(folder / "output" / "null.bin", folder / f"{name}.bin")
+        shutil.copy(folder / "output" / "null.bin", folder / "output" / f"{name}.bin")
+    token = folder / "gputune.token"
+    token.write_text("a secret of these pages alone\n", encoding="utf-8")
+    token.chmod(0o600)
+
+
+def _shell(command: str, ready: _Page) -> None:
+    subprocess.run(["bash", "-c", command], cwd=ready.folder, env=ready.environment, check=True, timeout=LIMIT_S)
+
+
+def save_model(path: Path, batch: int | str) -> None:
+    """A model with the input and the names that the pages talk about, and little work."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((4, 3, 3, 3), dtype=np.float32),
+        "v": rng.standard_normal((4, 4), dtype=np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["conv1"], name="/head/conv", strides=[8, 8]),
+        helper.make_node("Relu", ["conv1"], ["relu2"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["relu2"], ["c"], name="pool"),
+        helper.make_node("Flatten", ["c"], ["d"], name="flatten"),
+        helper.make_node("Gemm", ["d", "v"], ["y"], name="gemm"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, 224, 224])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
