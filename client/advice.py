@@ -16,6 +16,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "not_a_target_server": "another program has this port, or one side uses TLS and the other does not: "
         "check the port, --tls_ca and --tls_cert",
         "server_not_started": "run `gputune target-server` by hand: it says why",
+        "no_device": "`gputune doctor` says of each driver what is wrong",
         "version_mismatch": "install the same gputune on both sides",
         "token_required": "give the server's token with --token_file or GPUTUNE_TOKEN",
         "token_unused": "start the server with its token, or drop --token_file and GPUTUNE_TOKEN; if the server "

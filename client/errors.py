@@ -58,15 +58,16 @@ class TargetError(GputuneError):
     """What went wrong with a target, in one line that ends with its name.
 
     `name` is a name of gputune.server.protocol.errors.ERROR_NAMES, or one of: unreachable, not_a_target_server,
-    tls_failed, connection_lost, lost_again, device_changed, bad_address, contradiction, server_not_started; those of
-    client/target/adb/target.py begin with adb_. `reason` is the line without the name, `details` are the server's
-    numbers.
+    tls_failed, connection_lost, lost_again, device_changed, bad_address, contradiction, server_not_started, no_device;
+    those of client/target/adb/target.py begin with adb_. `reason` is the line without the name, `details` are the
+    server's numbers.
     """
 
     exit_code = 4
 
     def __init__(self, name: str, reason: str, details: Mapping[str, object] | None = None) -> None:
         super().__init__(f"{reason} [{name}]")
+        self.exit_code = _CODES_OF_NAMES.get(name, TargetError.exit_code)
         self.name = name
         self.reason = reason
         self.details = dict(details or {})
@@ -112,3 +113,11 @@ class DeviceOrContextError(GputuneError):
     """No device works, or a context binary cannot be loaded or run on it."""
 
     exit_code = 8
+
+
+_CODES_OF_NAMES = {
+    "bad_address": ConfigError.exit_code,
+    "contradiction": ConfigError.exit_code,
+    "no_device": DeviceOrContextError.exit_code,
+}
+"""The codes of errors about targets that are no target's fault."""

@@ -72,7 +72,8 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str,
         if name not in known:
             raise ConfigError(f"{place}: there is no input {name!r}; the graph has {known}")
         if name in files:
-            raise ConfigError(f"{place}: input {name!r} is given twice")
+            hint = "" if separator else "; a path with spaces stands in double quotes"
+            raise ConfigError(f"{place}: input {name!r} is given twice{hint}")
         files[name] = Path(file)
     missing = [name for name in known if name not in files]
     if missing:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gputune.client.errors import ConfigError
+from gputune.client.suggestions import near
 from gputune.core.errors import shortened
 from gputune.runtime.context.records import MEMORY_TYPES, GraphRecord, MemoryType, TensorRecord
 
@@ -50,10 +50,10 @@ class MemoryTypes:
         known = {*every, *(f"{graph}:{name}" for graph, names in tensors.items() for name in names)}
         for name in self.named:
             if name not in known:
-                (near,) = difflib.get_close_matches(name, known, 1, 0.0) or [""]
+                similar = near(name, known)
+                more = f"; did you mean {similar!r}?" if similar else ""
                 raise ConfigError(
-                    f"--{OPTION}: there is no input or output {name!r}; there are {shortened(every)}; did "
-                    f"you mean {near!r}?"
+                    f"--{OPTION}: there is no input or output {name!r}; there are {shortened(every)}{more}"
                 )
 
     def applied(self, graph: GraphRecord) -> GraphRecord:

@@ -1,6 +1,5 @@
 """Config files, which people write as JSON: every key is known, none occurs twice, and each value is of its kind."""
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from gputune.client.errors import ConfigError
+from gputune.client.suggestions import near
 
 LARGEST_BYTES = 1 << 20
 _MOST_SHOWN = 80
@@ -49,9 +49,9 @@ def read_keys(content: Mapping[str, Any], known: Mapping[str, Read], where: str)
 def unknown_key(key: str, known: Iterable[str], where: str) -> ConfigError:
     """Says so, with the nearest of the known ones, or all of them where none is near."""
     shown, names = key[:_MOST_SHOWN], list(known)
-    near = difflib.get_close_matches(shown, names, n=1)
-    instead = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(names)}"
-    return ConfigError(f"{where}: unknown key {shown!r}; {instead}")
+    similar = near(shown, names)
+    more = f"did you mean {similar!r}?" if similar else f"the keys are {', '.join(names)}"
+    return ConfigError(f"{where}: unknown key {shown!r}; {more}")
 
 
 def of_kind(kind: type[Kind], value: object, where: str, wanted: str) -> Kind:

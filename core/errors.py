@@ -131,6 +131,10 @@ class UntrustedFile(ContextError):
     name = "untrusted_file"
 
 
+class UnknownGraph(ValueError):
+    """A context has no graph of the name that was asked for; the message has those that it has."""
+
+
 def shortened(names: Iterable[str]) -> str:
     """Names for a message, sorted: not all of them when there are many, and not all of a long one."""
     known = sorted(names)

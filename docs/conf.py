@@ -1,9 +1,11 @@
 """How Sphinx makes a site of these pages: `scripts/docs --site`."""
 
+import re
 from importlib.metadata import version as version_of
 
 project = "gputune"
 version = release = version_of("gputune")
+smartquotes = False  # which would make one dash of the two before an option
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click"]
 source_suffix = {".md": "markdown"}
 root_doc = "index"
@@ -14,3 +16,16 @@ myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]  # pages begin with headings of their own
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+
+
+def _plain(app, context, lines):
+    """Help is text for a terminal: in it a star is no markup, and code stands in single backticks."""
+    for place, line in enumerate(lines):
+        if not line.lstrip().startswith(".. "):
+            line = re.sub(r"PosixPath\((.*?)\)", r"\1", line)
+            lines[place] = re.sub(r"(?<!`)`(?!`)", "``", re.sub(r"(?<!\*)\*(?!\*)", r"\\*", line))
+
+
+def setup(app):
+    for part in ("description", "options", "arguments"):
+        app.connect(f"sphinx-click-process-{part}", _plain)

@@ -1,7 +1,7 @@
 """The target server's command line: `python -m gputune.server`, the same as `gputune target-server`.
 
-Exit codes: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 no device, no port or no local socket; 2 wrong
-usage.
+Exit codes: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 no port or no local socket; 2 wrong usage; 8 no
+device.
 """
 
 from __future__ import annotations
@@ -13,78 +13,25 @@ import signal
 import stat
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from gputune.core.errors import DeviceNotFound
-from gputune.core.logs import LEVELS, printable
+from gputune.core.logs import printable
 from gputune.runtime.devices.discovery import Choice, find, wanted_device
 from gputune.runtime.power.instances import chosen_profile
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.server import logs
 from gputune.server.clients.authentication import Authentication, server_context
 from gputune.server.clients.listener import CannotListen, Exposed, Listener
 from gputune.server.clients.local_socket import LocalListener
 from gputune.server.daemon import Daemon
+from gputune.server.options import DEFAULT_HOST, USAGE_ERROR, parser
 from gputune.server.protocol.authentication import read_token
 from gputune.server.protocol.messages import DEFAULT_PORT, Welcome
 from gputune.server.workers.process import DeviceUnavailable
 
 TOKEN_VARIABLE = "GPUTUNE_TOKEN"
-DEFAULT_HOST = "127.0.0.1"
-
-
-def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    result = argparse.ArgumentParser(
-        prog="gputune target-server",
-        description="Compiles, measures and executes OpenCL kernels for a host, over TCP or a local socket.",
-    )
-    result.add_argument("--host", help=f"address to listen on (default: {DEFAULT_HOST})")
-    result.add_argument("--port", type=_port, help=f"TCP port, 0 picks a free one (default: {DEFAULT_PORT})")
-    result.add_argument(
-        "--unix",
-        type=Path,
-        metavar="PATH",
-        help="listen on a local socket instead of a port: a new file that only this user can open, for clients on this "
-        "machine (--target unix:PATH), whose memory the device then uses as it lies",
-    )
-    result.add_argument(
-        "--device",
-        help="part of a device's name, its number in `gputune devices`, null, waiting, or replay:FILE, which "
-        "answers from a recording (default: GPUTUNE_DEVICE, else a GPU, else the best CPU)",
-    )
-    result.add_argument(
-        "--token_file",
-        type=Path,
-        metavar="FILE",
-        help="a file with a secret of at least 16 characters that clients must know too, readable by its owner "
-        "only (default: GPUTUNE_TOKEN); needed for a --host that the network reaches",
-    )
-    result.add_argument("--tls_cert", type=Path, metavar="FILE", help="PEM certificate: serve over TLS only")
-    result.add_argument("--tls_key", type=Path, metavar="FILE", help="its PEM key (default: in the same file)")
-    result.add_argument(
-        "--tls_ca", type=Path, metavar="FILE", help="PEM certificates: let in only clients that one of these has signed"
-    )
-    result.add_argument(
-        "--perf_profile",
-        metavar="NAME",
-        help=f"which clocks and power to ask the device for while it works for clients that say nothing else: "
-        f"{', '.join(PRESETS)} (default: the device is left as it is)",
-    )
-    result.add_argument(
-        "--perf_config_yaml", type=Path, metavar="FILE", help="the same from a file in the form of the original tools"
-    )
-    result.add_argument("--log_level", choices=LEVELS, default="warn", help="(default: %(default)s)")
-    result.add_argument(
-        "--log_format", choices=logs.FORMATTERS, default="text", help="json: one object a line (default: %(default)s)"
-    )
-    result.add_argument(
-        "--exit_with_parent",
-        action="store_true",
-        help="stop when standard input ends; for a program that starts the server for itself",
-    )
-    return result
+NO_DEVICE = 8
+"""The exit code where no device works, as of all commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,16 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         perf_profile = chosen_profile(options.perf_profile, options.perf_config_yaml)
         listener = _listener(options, authentication.token is not None)
     except (ValueError, Exposed) as error:
-        return _fail(str(error), 2)
+        return _fail(str(error), USAGE_ERROR)
     except OSError as error:
-        return _fail(f"--perf_config_yaml: {options.perf_config_yaml} cannot be read: {error.strerror}", 2)
+        return _fail(f"--perf_config_yaml: {options.perf_config_yaml} cannot be read: {error.strerror}", USAGE_ERROR)
     except CannotListen as error:
         return _fail(str(error), 1)
     try:
         choice = find(wanted_device(options.device))
         print("\n".join(map(printable, choice.explanation)), flush=True)
         asyncio.run(_serve(listener, choice, authentication, options.exit_with_parent, perf_profile))
-    except (CannotListen, DeviceNotFound, DeviceUnavailable, OSError) as error:
+    except (DeviceNotFound, DeviceUnavailable) as error:
+        return _fail(str(error), NO_DEVICE)
+    except (CannotListen, OSError) as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:  # before the loop has taken over the signals
         pass
@@ -170,14 +119,8 @@ def _authentication(options: argparse.Namespace, token_text: str | None) -> Auth
     )
 
 
-def _port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
-    return int(text)
-
-
 def _fail(message: str, code: int) -> int:
-    print(f"gputune target-server: error: {printable(message)}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return code
 
 

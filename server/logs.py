@@ -7,11 +7,10 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 from gputune.core.logs import LEVELS, printable
-
-Format = Literal["text", "json"]
+from gputune.server.options import LogFormat
 
 LINES_AT_MOST = 1000  # of one worker process: a kernel can print without end
 _LINE_BYTES = 4096
@@ -43,13 +42,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(fields)
 
 
-FORMATTERS: Mapping[Format, logging.Formatter] = {
+FORMATTERS: Mapping[LogFormat, logging.Formatter] = {
     "text": TextFormatter("%(levelname)s %(name)s: %(message)s"),
     "json": JsonFormatter(),
 }
 
 
-def set_up(level: str, form: Format, stream: TextIO) -> None:
+def set_up(level: str, form: LogFormat, stream: TextIO) -> None:
     """Sends the log of this process to the stream, from this level of LEVELS on."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(FORMATTERS[form])

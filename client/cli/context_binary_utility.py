@@ -1,6 +1,7 @@
-"""gputune context-binary-utility"""
+"""gputune context-binary-utility: what context binaries hold, as a summary for people or as JSON for tools."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import click
 
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.files import files
-from gputune.client.cli.say import print_json, say
+from gputune.client.cli.say import print_json, say, say_wrapped
+from gputune.client.generation.explaining import gain_line
 from gputune.client.outputs import write_json
+from gputune.client.report.uses import uses_of
 from gputune.client.run.contexts import names_of
 from gputune.client.run.packages import lines_of, listing, need_of
 from gputune.core.statuses import ContextVerdict
@@ -17,9 +20,12 @@ from gputune.runtime.context.ep_context import EpContext, ep_contexts, is_ep_con
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.package import is_package, open_package
-from gputune.runtime.context.records import ContextHeader
+from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.devices.discovery import DeviceReport, discover
 from gputune.runtime.execution.verdict import verdict_on
+
+TOLD = 8
+"""Inputs, outputs or models that a summary names; the JSON has all."""
 
 
 @click.command("context-binary-utility")
@@ -31,11 +37,12 @@ from gputune.runtime.execution.verdict import verdict_on
     help="The context binary, or several with commas between them, to learn what they need as a group. In a list, a "
     "path with a comma stands in double quotes of its own.",
 )
-@click.option("--json_file", type=click.Path(path_type=Path), help="Where to write; standard output otherwise.")
+@click.option("--json", "as_json", is_flag=True, help="JSON for tools: all that the headers say.")
+@click.option("--json_file", type=click.Path(path_type=Path), help="Write that JSON to a file, beside the summary.")
 @click.option("--compatibility", is_flag=True, help="Say how it fits each device of this machine, too.")
-def command(context_binary: list[Path], json_file: Path | None, compatibility: bool) -> None:
-    """Write what a context binary holds as JSON: graphs, tensors, device, versions, configuration, sizes. In lines it
-    says max_spill_fill_size, the bytes of arenas: of each graph, and of all in a group that shares them.
+def command(context_binary: list[Path], as_json: bool, json_file: Path | None, compatibility: bool) -> None:
+    """Say what a context binary holds: what it was made of and for, its graphs, sizes, and what tuning gained. The last
+    lines have max_spill_fill_size, the bytes of arenas: of each graph, and of all in a group that shares them.
 
     Only the header is read; no device is needed. Of an ONNX file it is the first main context, and what its nodes say;
     of a package each of its contexts with its tier, and as memory what any of them needs at most.
@@ -44,29 +51,36 @@ def command(context_binary: list[Path], json_file: Path | None, compatibility: b
         reports = discover() if compatibility else None
     contents: dict[str, dict[str, Any]] = {}
     needs: dict[str, MemoryNeed] = {}
-    packages: list[dict[str, Any]] = []
+    summaries: list[tuple[Path, list[str]]] = []
     for name, path in zip(names_of(context_binary), context_binary, strict=True):
         if _is_package(path):
             with device_errors(path), open_package(path) as package:
                 contents[name] = {"package": listing(package, reports), "file_bytes": path.stat().st_size}
                 needs[name] = need_of(package)
-            packages.append(contents[name]["package"])
+            size = f"size: {contents[name]['file_bytes']:,} bytes, a package"
+            summaries.append((path, [size, *lines_of(contents[name]["package"])]))
             continue
         with device_errors(path):
             nodes = ep_contexts(path) if is_ep_context(path) else []
             headers = [node.open().header for node in nodes if node.main] or [read_header(path)]
             contents[name] = _content(headers[0], nodes, reports) | {"file_bytes": path.stat().st_size}
+        summaries.append((path, list(_summary(headers[0], contents[name]))))
         for number, header in enumerate(headers):
             needs[f"{name}.{number}" if number else name] = MemoryNeed.of(header.device, header.graphs)
     group = _group(needs.values())
     several = len(contents) > 1
     shown = {"contexts": contents, "group": group} if several else {**next(iter(contents.values())), "group": group}
-    if json_file is None:
-        print_json(shown)
-    else:
+    if json_file is not None:
         write_json(json_file, shown)
-    for line in [*(line for listed in packages for line in lines_of(listed)), *_lines(needs, group)]:
-        say(line, err=json_file is None)
+    if as_json:
+        print_json(shown)
+        return
+    for path, lines in summaries:
+        say(path)  # in one piece, however long
+        for line in lines:
+            say_wrapped(line.lstrip(), "  " + " " * (len(line) - len(line.lstrip())))
+    for line in _lines(needs, group):
+        say_wrapped(line)
 
 
 def _is_package(path: Path) -> bool:
@@ -87,6 +101,49 @@ def _content(
     if reports is not None:
         content["compatibility"] = _verdicts(header, reports)
     return content
+
+
+def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]:
+    """What a context holds, in lines for people. content: the same as _content gives it."""
+    device, made, asked = header.device, header.versions, header.configuration
+    simulated = "" if header.computes else ", simulated: it computes nothing"
+    yield f"size: {content['file_bytes']:,} bytes"
+    yield f"device: {device.name}, driver {device.driver_version}, {device.platform}{simulated}"
+    yield f"tier: {header.tier}"
+    effort = asked.get("tuning_effort")
+    yield f"made by: {made.get('gputune', 'unknown')}{f', tuning effort {effort}' if effort else ''}"
+    if isinstance(models := asked.get("models"), list) and models:
+        yield f"made of: {_few(list(map(str, models)))}"
+    nbytes = Counter[str]()
+    for section in header.sections:
+        nbytes[section.kind] += section.length
+    sizes = ", ".join(f"{count:,} bytes of {kind}" for kind, count in nbytes.items())
+    yield f"programs: {len(header.programs)}; {sizes or 'no sections'}"
+    gains = {one.graph: one for one in uses_of(header, "").end_to_end}
+    for graph in header.graphs:
+        operations = len(dict.fromkeys(launch.operation for launch in graph.launches))
+        persistent = f", {len(graph.persistent)} as persistent kernels" if graph.persistent else ""
+        yield f"graph {graph.name!r}: operations: {operations}, launches: {len(graph.launches)}{persistent}"
+        yield f"  inputs: {_tensors(graph.inputs)}"
+        yield f"  outputs: {_tensors(graph.outputs)}"
+        if (gain := gains.get(graph.name)) is not None:
+            told = {"median": gain.gain, "low": gain.gain_interval.low, "high": gain.gain_interval.high}
+            yield gain_line({"tuned_ns": gain.tuned_ns, "untuned_ns": gain.untuned_ns, "gain": told}, "  when made: ")
+    for node in content.get("ep_contexts", ()):
+        yield f"EPContext node {node['name']!r}{', main' if node['main'] else ''}: max_size {node['max_size']}"
+    for found in content.get("compatibility", ()):
+        why = f", {found['reason']}" if found["reason"] else ""
+        yield f"on {found['device']}: {found['verdict']}{why}"
+
+
+def _tensors(tensors: Sequence[TensorRecord]) -> str:
+    return _few([f"{one.name} {one.dtype}{list(one.shape)}" for one in tensors])
+
+
+def _few(items: Sequence[str]) -> str:
+    """The first of them in their order, and how many there are beside."""
+    more = f" and {len(items) - TOLD} more" if len(items) > TOLD else ""
+    return f"{', '.join(items[:TOLD])}{more}" or "none"
 
 
 def _group(needs: Iterable[MemoryNeed]) -> dict[str, Any]:

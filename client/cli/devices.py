@@ -6,14 +6,16 @@ from typing import Any
 import click
 
 from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.options.common import json_option
+from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import print_json, say
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.devices.discovery import DeviceReport, choose, discover, importers_of, wanted_device
 
 
 @click.command("devices")
-@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
-@click.option("--device", metavar="D", help="A name part or number, to see what would be chosen.")
+@json_option
+@device_option("A name part or number, to see what would be chosen.")
 @click.option("--memory", is_flag=True, help="How each device takes an application's memory without a copy.")
 def command(as_json: bool, device: str | None, memory: bool) -> None:
     """List OpenCL devices, whether each one builds and runs a kernel, and which one gputune chooses.

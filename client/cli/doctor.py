@@ -5,7 +5,7 @@ import os
 
 import click
 
-from gputune.client.cli.options.common import ConnectionOptions, connection_options
+from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.findings import exit_code
@@ -20,7 +20,7 @@ _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
     otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598",
     over_adb="Look at adb, and whether a phone can run a target server; nothing is started there",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+@json_option
 def command(connection: ConnectionOptions, as_json: bool) -> None:
     """Say why a device, a target or a phone is not found, and what to do.
 

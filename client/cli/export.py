@@ -15,26 +15,26 @@ _PATH = click.Path(path_type=Path)
 
 @click.command("export")
 @click.option(
-    "--context",
+    "--context_binary",
     type=_PATH,
     required=True,
     metavar="F",
     help="The context binary, package, or ONNX file with EPContext nodes.",
 )
 @click.option("--output_dir", type=_PATH, required=True, metavar="D", help="The folder to write: new, or empty.")
-def command(context: Path, output_dir: Path) -> None:
+def command(context_binary: Path, output_dir: Path) -> None:
     """Write a folder that builds by itself: the C runtime, a context and a program that runs it on files.
 
     An application on the device then needs neither Python nor gputune, only libOpenCL.so. The folder's README says how
     it is built, by make, by CMake and for Android, and how an application of yours takes its place.
 
     \b
-    gputune export --context output/model.bin --output_dir app
+    gputune export --context_binary output/model.bin --output_dir app
     make -C app
     cd app && build/gputune-run --context model.bin --input_list input_list.txt
     """
     check_output(output_dir, folder=True)
-    with device_errors(context):
-        contents = read_contents(context)
+    with device_errors(context_binary):
+        contents = read_contents(context_binary)
     export(contents, output_dir)
     say(f"{output_dir}: builds with `make -C {output_dir}`; README.md in it says more")

@@ -13,9 +13,10 @@ import click
 
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
-from gputune.client.cli.options.originals import refusal, with_version
+from gputune.client.cli.options.originals import with_version
 from gputune.client.cli.say import say
-from gputune.client.errors import GputuneError, OutputError, TargetError
+from gputune.client.cli.usage_errors import line_of_usage
+from gputune.client.errors import GputuneError, OutputError, TargetError, UnsupportedNodes
 
 COMMANDS = {
     "context-binary-generator": (
@@ -32,6 +33,7 @@ COMMANDS = {
     "target-server": ("target_server", "Serve this machine's device to hosts."),
     "target-status": ("target_status", "Say how a target server is."),
     "doctor": ("doctor", "Say why a device or a target is not found."),
+    "show-kernel": ("show_kernel", "Print the source of a task's kernels, and how they are launched."),
     "performance-cache": ("cache.performance_cache", "Look into performance caches."),
     "farm": ("farm.farm", "Tune many models on many devices."),
     "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
@@ -39,6 +41,7 @@ COMMANDS = {
     "profile-viewer": ("profile_viewer", "Show where the time of profiled inferences went."),
     "power": ("power", "See which clocks can be steered, and what perf profiles would write."),
     "devices": ("devices", "List OpenCL devices and whether they work."),
+    "completion": ("completion", "Print what makes a shell complete commands, options and their values."),
 }
 INTERRUPTED = 130
 FAILED = 1
@@ -83,7 +86,8 @@ def cli() -> None:
 
     Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
     cache, 8 device or context, 9 nodes that cannot run (model-check), 10 another result than onnxruntime's
-    (--verify) or than before (throughput-net-run), 12 slower than allowed (profile-viewer), 130 interrupted.
+    (--verify) or than before (throughput-net-run), 11 not in a frozen performance cache, 12 slower than allowed
+    (profile-viewer), 130 interrupted, 1 anything else.
     """
 
 
@@ -91,14 +95,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: one line on standard error for whatever goes wrong."""
     try:
         code = _run(arguments)
-    except click.NoSuchOption as error:
-        code = _shown(error) if (said := refusal(error)) is None else _failed(said, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:  # a group alone: its help says what is missing
+        with contextlib.suppress(OSError):
+            error.show()
+        code = error.exit_code
     except click.ClickException as error:
-        code = _shown(error)
+        code = _failed(line_of_usage(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         code = _said("interrupted", INTERRUPTED)
     except TargetError as error:
         code = _failed(line_of(error), error.exit_code)
+    except UnsupportedNodes as error:
+        from gputune.client.model.nearest import line_with_advice  # needs onnx, and most commands do not
+
+        code = _failed(line_with_advice(error), error.exit_code)
     except GputuneError as error:
         code = _failed(str(error), error.exit_code)
     except CacheError as error:
@@ -114,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: Sequence[str] | None) -> int:
     """Runs the command line; its exit code. Raises OutputError where nothing more can be printed."""
     try:
-        code = cli.main(args=None if arguments is None else list(arguments), standalone_mode=False)
+        code = cli.main(args=None if arguments is None else list(arguments), prog_name="gputune", standalone_mode=False)
         if sys.stdout is not None:  # None where it was closed before
             sys.stdout.flush()
     except OSError as error:
@@ -126,20 +136,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _shown(error: click.ClickException) -> int:
-    """Tells an error as click words it; the exit code."""
-    with contextlib.suppress(OSError):  # nothing can be told, but the code can
-        error.show()
-    return error.exit_code
-
-
 def _failed(line: str, code: int) -> int:
     """Tells an error on standard error; the exit code."""
     return _said(f"error: {line}", code)
 
 
 def _said(line: str, code: int) -> int:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # nothing can be told, but the code can
         say(line, err=True)
     return code
 

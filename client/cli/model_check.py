@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.common import op_packages, parse_input_dimensions
+from gputune.client.cli.options.common import json_option, op_packages, parse_input_dimensions
+from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
@@ -30,19 +31,21 @@ MOST_ROWS = 20
     callback=parse_input_dimensions,
     help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; as the generator takes it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
-@click.option("--gflops", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 operations/s.")
-@click.option("--gbps", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 bytes/s.")
+@json_option
 @click.option(
-    "--device", metavar="D", help="Measure the peaks on this device: a name part or number of `gputune devices`."
+    "--peak_gflops", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 operations/s."
+)
+@click.option("--peak_gbps", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 bytes/s.")
+@device_option(
+    "Measure the peaks on this device: a name part or number of `gputune devices`.",
 )
 @op_packages
 def command(
     model: Path,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     as_json: bool,
-    gflops: float | None,
-    gbps: float | None,
+    peak_gflops: float | None,
+    peak_gbps: float | None,
     device: str | None,
     op_packages: tuple[str, ...],
 ) -> None:
@@ -60,7 +63,7 @@ def command(
     shapes = combined(input_dimensions)
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
-    peaks, limits = _device(gflops, gbps, device)
+    peaks, limits = _device(peak_gflops, peak_gbps, device)
     with in_use(load_packages(op_packages)):
         content = describe(check_model(model, shapes[0]), peaks, limits)
     if as_json:
@@ -74,7 +77,7 @@ def command(
 
 def _device(gflops: float | None, gbps: float | None, device: str | None) -> tuple[Peaks, DeviceLimits]:
     """The peaks that options give, or that a device has, and the limits that spaces are counted for."""
-    given = [name for name, value in (("--gflops", gflops), ("--gbps", gbps)) if value is not None]
+    given = [name for name, value in (("--peak_gflops", gflops), ("--peak_gbps", gbps)) if value is not None]
     if device is not None:
         if given:
             raise ConfigError(f"{' and '.join(given)}: with --device the peaks are measured; drop one of them")
@@ -84,7 +87,7 @@ def _device(gflops: float | None, gbps: float | None, device: str | None) -> tup
     if gflops is not None and gbps is not None:
         return Peaks(gflops, gbps, "given"), limits
     if given:
-        raise ConfigError(f"{given[0]}: a roofline has two slopes; give --gflops and --gbps")
+        raise ConfigError(f"{given[0]}: a roofline has two slopes; give --peak_gflops and --peak_gbps")
     return ASSUMED, limits
 
 

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
+from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import comma_separated, files, files_or_none
 from gputune.client.cli.options.inferences import InferenceOptions, inference_options
 from gputune.client.cli.options.power import perf_profile_options
@@ -78,7 +79,9 @@ log = logging.getLogger(__name__)
     help="Inputs and outputs are memory handles, which the device uses as they lie: nothing is copied. --summary_json "
     "has counters that prove it, or say why something was.",
 )
-@click.option("--device", metavar="D", help="A name part or number of `gputune devices`; else the context's own.")
+@device_option(
+    "A name part or number of `gputune devices`; else the context's own.",
+)
 @click.option(
     "--graph",
     metavar="NAME[,...]",
@@ -389,7 +392,6 @@ def _in_short(executor: net_run.AnyExecutor, summary: dict[str, Any]) -> str:
     times = [
         ("load", summary["load_ns"]),
         ("first", summary["first_inference_ns"]),
-        ("median", summary["median_inference_ns"]),
     ]
     if "median_round_trip_ns" in summary:
         times.append(("round trip", summary["median_round_trip_ns"]))

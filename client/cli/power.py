@@ -8,6 +8,8 @@ import click
 from rich.table import Table
 
 from gputune.client.cli.device_errors import device_errors
+from gputune.client.cli.options.common import json_option
+from gputune.client.cli.options.completion import device_option, perf_profiles
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
@@ -38,13 +40,9 @@ def _root_option(command: _Command) -> _Command:
 
 
 def _device_option(command: _Command) -> _Command:
-    return click.option(
-        "--device", metavar="D", help="A name part or number: only what steers this device. Otherwise all there is."
+    return device_option(
+        "A name part or number: only what steers this device. Otherwise all there is.",
     )(command)
-
-
-def _json_option(command: _Command) -> _Command:
-    return click.option("--json", "as_json", is_flag=True, help="JSON for tools.")(command)
 
 
 @click.group("power")
@@ -55,7 +53,7 @@ def command() -> None:
 @command.command("show")
 @_root_option
 @_device_option
-@_json_option
+@json_option
 def show(root: Path, device: str | None, as_json: bool) -> None:
     """List the controls that are found, what they contain, and whether they can be written or what would allow it."""
     identity = _identity(device)
@@ -80,7 +78,7 @@ def show(root: Path, device: str | None, as_json: bool) -> None:
 
 
 @command.command("presets")
-@_json_option
+@json_option
 def presets(as_json: bool) -> None:
     """List the preset perf profiles: what they ask for during work and after it."""
     if as_json:
@@ -109,11 +107,16 @@ def presets(as_json: bool) -> None:
 @command.command("check")
 @_root_option
 @_device_option
-@click.option("--perf_profile", metavar="NAME", help="A preset of `gputune power presets`.  [default: balanced]")
+@click.option(
+    "--perf_profile",
+    metavar="NAME",
+    shell_complete=perf_profiles,
+    help="A preset of `gputune power presets`.  [default: balanced]",
+)
 @click.option(
     "--perf_config_yaml", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A perf profile's file."
 )
-@_json_option
+@json_option
 def check(
     root: Path, device: str | None, perf_profile: str | None, perf_config_yaml: Path | None, as_json: bool
 ) -> None:

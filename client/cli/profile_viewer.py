@@ -54,7 +54,12 @@ def _percentage(context: click.Context, parameter: click.Parameter, value: str |
     "--schematic", type=_FILE, metavar="F", help="MODEL_schematic.bin, which the generator writes beside the context."
 )
 @click.option(
-    "--config", type=_FILE, metavar="F", help='JSON that switches features, {"features": {"runtrace": false}}.'
+    "--config_file",
+    "--config",
+    "config",
+    type=_FILE,
+    metavar="F",
+    help='JSON that switches features, {"features": {"runtrace": false}}.',
 )
 @click.option(
     "--output", type=_FILE, metavar="F", help=f"What to write, by its name: {FORMS}.  [default: the terminal]"

@@ -1,5 +1,6 @@
 """What commands print for people: all of it goes through here, because most of it quotes something from elsewhere."""
 
+import textwrap
 from typing import Any
 
 import click
@@ -7,10 +8,23 @@ import click
 from gputune.core.json_text import json_text
 from gputune.core.logs import printable
 
+WIDTH = 80
+"""Columns of a terminal that is as narrow as terminals are."""
+
 
 def say(text: object, err: bool = False) -> None:
     """Prints one line to standard output, or to standard error."""
     click.echo(printable(text), err=err)
+
+
+def say_wrapped(text: object, indent: str = "") -> None:
+    """Prints a text to standard output in lines of at most WIDTH characters, each behind `indent`; the second and later
+    ones two blanks further in. Nothing of an empty text."""
+    lines = textwrap.wrap(
+        printable(text), WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+    )
+    for line in lines:
+        click.echo(line)
 
 
 def print_json(value: Any) -> None:

@@ -1,18 +1,68 @@
-"""gputune target-server"""
+"""gputune target-server: the options of the server, which runs in the place of this process."""
 
+import argparse
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
+from gputune.client.cli.options.completion import devices, perf_profiles
+from gputune.server.options import parser
 
-@click.command(
-    "target-server",
-    context_settings={"ignore_unknown_options": True, "help_option_names": []},
-    add_help_option=False,
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(arguments: tuple[str, ...]) -> None:
-    """Serve this machine's device to hosts: the same as `python -m gputune.server`."""
+_COMPLETE = {"device": devices, "perf_profile": perf_profiles}
+
+
+class _Server(click.Command):
+    """Checks the options, and hands them on as they were written."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.obj = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+def _option(action: argparse.Action) -> click.Option:
+    """An option of the server as one of this command."""
+    if action.nargs == 0:
+        return click.Option(action.option_strings, is_flag=True, help=action.help)
+    return click.Option(
+        action.option_strings,
+        type=_type(action),
+        metavar=None if action.choices else str(action.metavar),
+        help=action.help,
+        callback=_check(action),
+        shell_complete=_COMPLETE.get(action.dest),
+    )
+
+
+def _type(action: argparse.Action) -> Any:
+    if action.choices:
+        return click.Choice(tuple(action.choices))
+    return click.Path(path_type=Path) if action.type is Path else str
+
+
+def _check(action: argparse.Action) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback that checks a value as the server's own parser does."""
+
+    def check(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            return action.type(value) if value is not None and callable(action.type) else value
+        except argparse.ArgumentTypeError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return check
+
+
+def _run(**options: Any) -> NoReturn:
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "gputune.server", *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "gputune.server", *click.get_current_context().obj])
+
+
+command = _Server(
+    "target-server",
+    callback=_run,
+    params=[_option(action) for action in parser()._actions if action.dest not in ("help", "version")],
+    help=f"{parser().description}\n\n\b\ngputune target-server --port 22598 --token_file token",
+)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from gputune.client.cli.options.common import ConnectionOptions, connection_options
+from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.progress import reporting
 from gputune.client.target.connecting import VARIABLE, choose_target
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @click.command("target-status")
 @connection_options(otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598")
-@click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+@json_option
 def command(connection: ConnectionOptions, as_json: bool) -> None:
     """Say how a target server is: version, device and tier, clients and queue, restarts of its worker and why, memory,
     and what can be read of clocks, temperatures and load.

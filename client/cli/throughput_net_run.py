@@ -11,6 +11,7 @@ import click
 
 from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import log_level, summary_json
+from gputune.client.cli.options.completion import device_option
 from gputune.client.durations import parse_duration
 from gputune.client.errors import WrongResults
 from gputune.client.outputs import check_output, write_json
@@ -29,7 +30,9 @@ log = logging.getLogger(__name__)
 
 @click.command("throughput-net-run")
 @click.option(
+    "--config_file",
     "--config",
+    "config",
     type=click.Path(path_type=Path),
     metavar="F",
     required=True,
@@ -41,7 +44,9 @@ log = logging.getLogger(__name__)
     metavar="SECONDS",
     help='How long, such as 30, 90s, 10m or 1h30m; else "duration" of the config file, else 10 seconds.',
 )
-@click.option("--device", metavar="D", help="A name part or number of `gputune devices`; else that of the config file.")
+@device_option(
+    "A name part or number of `gputune devices`; else that of the config file.",
+)
 @click.option(
     "--cache_compatibility_mode",
     type=click.Choice(["permissive", "strict"]),
@@ -71,7 +76,7 @@ def command(
     meter. Every result must be bit for bit the first on its inputs.
 
     \b
-    gputune throughput-net-run --config contexts.json --duration 10m --summary_json run.json
+    gputune throughput-net-run --config_file contexts.json --duration 10m --summary_json run.json
     """
     plan = _asked(read_plan(config), duration, device)
     if export_times is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,12 @@ class Decision:
         """What an inference takes and by what it is faster than untuned; None where that was not measured."""
         found = (self.summary or {}).get("end_to_end")
         return found if isinstance(found, Mapping) else None
+
+    @property
+    def compared(self) -> Sequence[Mapping[str, Any]]:
+        """The contexts that took turns, the one that ships among them, with their times; empty where none did."""
+        found = (self.summary or {}).get("candidates")
+        return found if isinstance(found, list) and self.end_to_end is not None else ()
 
 
 class InChain:

@@ -162,7 +162,7 @@ def compare(
         "launch_ns": estimate.launch_ns,
         "persistent": chosen.persistent,
         "changed": [_change(outcomes[key], one) for key, one in chosen.outcomes.items() if one.in_chain],
-        "candidates": _told(comparison, contexts.candidates.values()),
+        "candidates": _told(comparison, contexts.candidates.values(), contexts.untuned),
         "end_to_end": end_to_end(comparison, contexts.untuned),
         "races": [*map(dict, earlier), dict(comparison.ratios)],
     }
@@ -341,13 +341,17 @@ def _finalists(
     return chosen
 
 
-def _told(comparison: Comparison, candidates: Iterable[Candidate]) -> list[dict[str, Any]]:
-    """What was compared, as plain JSON values. by_chosen: a context's time by that of the chosen one, in the rounds
-    that both took part in; open: whether it was not slower for certain."""
+def _told(comparison: Comparison, candidates: Iterable[Candidate], untuned: str) -> list[dict[str, Any]]:
+    """What was compared, as plain JSON values. untuned: the digest of the untuned context; fused: groups of operations;
+    by_chosen: a context's time by that of the chosen one, in the rounds that both took part in; open: whether it was
+    not slower for certain."""
     return [
         {
             "title": one.title,
+            "untuned": one.digest == untuned,
+            "chosen": one.digest == comparison.chosen,
             "operations": len(one.plan.operations),
+            "fused": len(one.groups),
             "persistent": one.persistent,
             "median_ns": comparison.times_ns[one.digest],
             "by_chosen": statistics.median(paired(comparison.ratios[one.digest], comparison.ratios[comparison.chosen])),

@@ -13,6 +13,7 @@ from gputune.runtime.devices.discovery import INSTALL_HINT, NULL_REPORTS, Device
 from gputune.runtime.devices.drivers import library_of, vendor_folders
 
 LOAD_SECONDS = 60.0
+NO_DRIVER = Finding("drivers", "problem", "no OpenCL driver is installed", INSTALL_HINT)
 _IMPORT = "import pyopencl"
 _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
@@ -20,11 +21,15 @@ _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[Finding]:
     """Where drivers are looked for, what is there, what `reports` (of runtime.devices.discover) say of them,
     and which device is used when `wanted` is asked for. What is wrong with one driver is a note when the device
-    to use works."""
-    found = [_pyopencl(), *check_files(), *map(_tested, reports)]
+    to use works; where no driver is installed, that alone is a problem and not what follows from it."""
+    files = check_files()
+    missing = NO_DRIVER in files and not any(report.usable for report in reports)
+    found = [_pyopencl(), *files, *([] if missing else map(_tested, reports))]
     try:
         choice = choose(reports, wanted)
     except DeviceNotFound as error:
+        if missing and wanted is None:
+            return [*found, Finding("device", "note", "no device can be used: see the drivers")]
         advice = "change or unset GPUTUNE_DEVICE" if any(r.usable for r in reports) else INSTALL_HINT
         return [*found, Finding("device", "problem", str(error), advice)]
     return [*softened(found), Finding("device", "note" if wanted in NULL_REPORTS else "ok", choice.explanation[0])]
@@ -54,7 +59,7 @@ def check_files() -> list[Finding]:
                 libraries[library] = failure_of([sys.executable, "-c", _LOAD, library], LOAD_SECONDS)
             found.append(_file(file, library, libraries.get(library, "")))
     if not libraries:
-        found.append(Finding("drivers", "problem", "no OpenCL driver is installed", INSTALL_HINT))
+        found.append(NO_DRIVER)
     return found
 
 

@@ -67,13 +67,16 @@ def fields_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[st
     return {"counts": dict(counts(verdicts.values())), "tasks": tasks}
 
 
-def gain_line(found: Mapping[str, Any], where: str) -> str:
-    """What tuning gains, end to end, for people."""
+def gain_line(found: Mapping[str, Any], where: str = "") -> str:
+    """What tuning gains, end to end, for people, and what its interval says."""
     gain = found["gain"]
-    return (
-        f"{where}inference {found['tuned_ns'] / 1e6:.2f} ms, untuned {found['untuned_ns'] / 1e6:.2f} ms: "
+    line = (
+        f"{where}inference {found['tuned_ns'] / 1e6:.3f} ms, untuned {found['untuned_ns'] / 1e6:.3f} ms: "
         f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
     )
+    if gain["low"] > 1:
+        return line
+    return f"{line}; {'slower than untuned' if gain['high'] < 1 else 'no difference that is certain'}"
 
 
 def outcome_line(outcome: Outcome) -> str:

@@ -110,6 +110,11 @@ class Generation:
             raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
 
     @property
+    def device(self) -> DeviceIdentity:
+        """The targets' device."""
+        return self._device
+
+    @property
     def in_chain(self) -> dict[str, Mapping[str, Any]]:
         """What comparing whole contexts has led to, by graph."""
         return {one.plan.name: one.summary for one in self.decisions if one.summary is not None}
@@ -366,7 +371,11 @@ class Generation:
         return effective_configuration(self._request, [model.plan.name for model in self._graphs.models]) | {
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
-            "end_to_end": {graph: dict(found) for graph, found in self.end_to_end.items()},
+            "end_to_end": {
+                one.plan.name: {**one.end_to_end, "contexts": [dict(context) for context in one.compared]}
+                for one in self.decisions
+                if one.end_to_end is not None
+            },
         }
 
     def _context(self, built: builder.Built) -> Context:

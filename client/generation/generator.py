@@ -15,6 +15,7 @@ from gputune.client.context.verifying.verification import GroundTruth, ground_tr
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import Config
 from gputune.client.generation.generation import Generation
+from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.generation.summary import Totals, summarise
@@ -34,7 +35,7 @@ from gputune.server.protocol.messages import Limits
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Explained", "GenerationRequest", "explain", "generate"]
+__all__ = ["Explained", "GenerationRequest", "explain", "generate", "show_kernels"]
 
 
 def generate(
@@ -88,6 +89,18 @@ def explain(request: GenerationRequest, environment: Mapping[str, str]) -> Expla
     check_bound(request)
     with _prepared(request, environment, SILENT, Clock()) as generation:
         return Explained(generation.cache_file, generation.explain(), generation.nodes_of)
+
+
+def show_kernels(
+    request: GenerationRequest, environment: Mapping[str, str], configuration: Chosen
+) -> list[ShownKernel]:
+    """The kernels of the tasks of a model that the request asks to be tuned, in a configuration; nothing is measured
+    and nothing is written. Raises GputuneError, CacheError."""
+    check_bound(request)
+    with _prepared(request, environment, SILENT, Clock()) as generation:
+        return shown_kernels(
+            generation.explain(), generation.nodes_of, generation.device, request.tuning, configuration
+        )
 
 
 @contextmanager

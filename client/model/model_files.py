@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.client.errors import ConfigError
 from gputune.client.model.importer import input_names
+from gputune.client.suggestions import instead
 
 Shape = tuple[int, ...]
 OPTION = "--input_dimensions"
@@ -75,5 +75,4 @@ def _unknown(name: str, inputs: Mapping[str, Sequence[str]]) -> str:
     """What is wrong with a name that no model has. inputs: of the models."""
     known = [*(each for names in inputs.values() for each in names)]
     known += [f"{stem}:{each}" for stem, names in inputs.items() for each in names]
-    (near,) = difflib.get_close_matches(name, known, 1, 0.0) or [""]
-    return f"{OPTION}: none of the models {', '.join(inputs)} has an input {name!r}; the nearest is {near!r}"
+    return f"{OPTION}: none of the models {', '.join(inputs)} has an input {name!r}; {instead(name, known)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.client.errors import ConfigError
+from gputune.core.errors import UnknownGraph
 from gputune.runtime import ContextGroup, Executor
 from gputune.runtime.execution.groups import ContextSource, context_sources, group_on
 from gputune.runtime.execution.loading import Compatibility, executor_on, is_strict
@@ -104,10 +105,10 @@ def shares(sources: Sequence[ContextSource]) -> bool:
 
 
 def _member(group: ContextGroup, source: ContextSource, graph: str | None) -> Executor:
-    """A graph of a context in a group. Raises ValueError for one that there is not."""
+    """A graph of a context in a group. Raises UnknownGraph for one that there is not."""
     if graph is None:
         return group[source.name]
     if (name := f"{source.name}/{graph}") not in group:
         graphs = [known.name for known in group[source.name].header.graphs]
-        raise ValueError(f"{source.path}: there is no graph {graph!r}; the graphs are {graphs}")
+        raise UnknownGraph(f"{source.path}: there is no graph {graph!r}; the graphs are {graphs}")
     return group[name]

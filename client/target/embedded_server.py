@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
-from gputune.client.errors import TargetError
+from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.transport.credentials import TOKEN_VARIABLE
 
 STOP_SECONDS = 5.0
@@ -42,7 +42,7 @@ class EmbeddedServer:
 
     @classmethod
     def start(cls, device: str | None = None, log_level: str | None = None) -> EmbeddedServer:
-        """Starts a server and waits until it listens. Raises TargetError (server_not_started)."""
+        """Starts a server and waits until it listens. Raises TargetError (server_not_started, no_device)."""
         return cls(device, log_level)
 
     def _launch(self) -> None:
@@ -60,10 +60,13 @@ class EmbeddedServer:
             self.host, self.port, self.explanation = _wait(self._process)
         except BaseException as error:
             _stop(self._process)
+            code = self._process.returncode
             with self._errors:
                 if not isinstance(error, EOFError):
                     raise
-                reason = _tail(self._errors, 1) or f"it ended with exit code {self._process.returncode}"
+                reason = _tail(self._errors, 1).removeprefix("error: ") or f"it ended with exit code {code}"
+            if code == DeviceOrContextError.exit_code:
+                raise TargetError("no_device", reason) from None
             raise _not_started(reason) from None
 
     def _popen(self, errors: IO[bytes]) -> subprocess.Popen[str]:
@@ -80,7 +83,7 @@ class EmbeddedServer:
     def revive(self) -> tuple[str, int]:
         """Starts the server again, with the same token, after ending what is left of it; its new host and port.
 
-        Raises TargetError (server_not_started)."""
+        Raises TargetError (server_not_started, no_device)."""
         self._process.kill()
         self.stop()
         self._launch()

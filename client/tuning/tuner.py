@@ -17,7 +17,7 @@ from functools import partial
 
 from gputune.cache import PerformanceCache, WinnerRecord
 from gputune.cache.record import Contents
-from gputune.client.errors import CacheMiss, ConfigError, TuningError
+from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.progress import SILENT, Progress, keeping_label
 from gputune.client.target.client import TargetClient
@@ -30,7 +30,7 @@ from gputune.client.tuning.search.cache_hit import Verdict, explained, judge
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
-from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
+from gputune.client.tuning.search.task_search import TaskSearch, check_legal, device_limits, task_key
 from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo
 from gputune.client.tuning.task_tuning import TaskTuning
 from gputune.core.identity import DeviceIdentity
@@ -104,12 +104,7 @@ class Tuner:
             if (pin := self._pin(task)) is None:
                 continue
             search = self._search(task)
-            if wrong := search.space.violations(pin):
-                legal = "; ".join(map(str, search.space.parameters))
-                default = ",".join(f"{name}={value}" for name, value in search.default.items())
-                raise ConfigError(
-                    f"pin of {search.title}: {'; '.join(wrong)}. Its parameters are {legal}. The default is {default}"
-                )
+            check_legal(pin, search.space, search.default, f"pin of {search.title}")
 
     def verdicts(self, tasks: Sequence[Task]) -> dict[Task, Verdict]:
         """What `tune` will do with each task, and why it will be measured where it will be. Raises TuningError for a

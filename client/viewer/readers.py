@@ -3,7 +3,6 @@ function for each in the entry point group `gputune.profile_readers`."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Protocol
 
 from gputune.client.errors import ConfigError
 from gputune.client.progress import Progress
+from gputune.client.suggestions import instead
 from gputune.client.viewer.features import Features
 from gputune.client.viewer.outputs import write_output
 from gputune.client.viewer.profile import Profile
@@ -40,8 +40,7 @@ def reader_named(name: str) -> Reader:
         )
     there = {point.name: point for point in entry_points(group=GROUP)}
     if name not in there:
-        near = difflib.get_close_matches(name, [BUILT_IN, *there], n=1, cutoff=0.0)
-        raise ConfigError(f"--reader: there is no reader {name!r}; did you mean {near[0]!r}?")
+        raise ConfigError(f"--reader: there is no reader {name!r}; {instead(name, [BUILT_IN, *there])}")
     return _loaded(there[name])
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.errors import ContextClosed
+from gputune.core.errors import ContextClosed, UnknownGraph
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.application.bench import Bench, bench
 from gputune.runtime.context.records import TensorRecord
@@ -193,7 +193,7 @@ class Context:
 
     def _of_name(self, graph: str) -> Executor:
         if graph not in self.executors:
-            raise ValueError(f"{self.path}: there is no graph {graph!r}; the graphs are {list(self.graphs)}")
+            raise UnknownGraph(f"{self.path}: there is no graph {graph!r}; the graphs are {list(self.graphs)}")
         return self.executors[graph]
 
     def _picked(self, inputs: Inputs, graph: str | None) -> Executor:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
-from gputune.core.errors import MalformedEpContext, shortened
+from gputune.core.errors import MalformedEpContext, UnknownGraph, shortened
 from gputune.core.identity import is_text
 from gputune.runtime.context.format import ContextFile, context_of, open_context
 
@@ -98,12 +98,12 @@ def ep_contexts(path: Path | str) -> list[EpContext]:
 
 def ep_context_named(path: Path | str, graph: str | None) -> EpContext:
     """The node of an ONNX file that stands for a graph; None is the first main node. Raises as ep_contexts does, and
-    ValueError when there is none of this name."""
+    UnknownGraph, a ValueError, when there is none of this name."""
     contexts = ep_contexts(path)
     for context in contexts:
         if context.main if graph is None else context.name == graph:
             return context
-    raise ValueError(f"{path}: there is no graph {graph!r}; the graphs are {shortened(one.name for one in contexts)}")
+    raise UnknownGraph(f"{path}: there is no graph {graph!r}; the graphs are {shortened(one.name for one in contexts)}")
 
 
 def leaves_folder(text: str) -> str:

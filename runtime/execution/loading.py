@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from gputune.core.errors import DeviceNotFound, UntrustedFile, WrongDevice
+from gputune.core.errors import DeviceNotFound, UnknownGraph, UntrustedFile, WrongDevice
 from gputune.core.identity import DeviceIdentity
 from gputune.core.ownership import untrusted
 from gputune.core.statuses import ContextVerdict
@@ -222,12 +222,12 @@ def executor_on(
 
 
 def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
-    """The graph of this name; None is the first. Raises ValueError when there is none."""
+    """The graph of this name; None is the first. Raises UnknownGraph when there is none."""
     graphs = file.header.graphs
     for graph in graphs:
         if name is None or graph.name == name:
             return graph
-    raise ValueError(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
+    raise UnknownGraph(f"{file.path}: there is no graph {name!r}; the graphs are {[graph.name for graph in graphs]}")
 
 
 def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> Backend:

@@ -121,9 +121,7 @@ def test_a_server_from_the_bundle_measures_on_a_device(serve: Serve) -> None:
 def test_without_numpy_it_says_so_in_one_line(python: Path, bundle: Path) -> None:
     done = subprocess.run([python, "-S", "-E", bundle], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == (
-        "gputune target-server: error: numpy cannot be loaded: No module named 'numpy'; install numpy and pyopencl\n"
-    )
+    assert done.stderr == ("error: numpy cannot be loaded: No module named 'numpy'; install numpy and pyopencl\n")
 
 
 def test_an_old_python_is_told_so(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,19 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from gputune.cache import CacheError, PerformanceCache, tier_of
+from gputune.cache import CacheError, PerformanceCache, TrialRecord, tier_of
 from gputune.client.cli.cache.performance_cache import command
+from gputune.client.cli.cache.shared import time_words
+from gputune.client.report.problems import words
+from gputune.kernels.chain import Step
+from stress import made_up_cache
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
@@ -87,9 +92,10 @@ def test_list_of_a_file(tmp_path: Path) -> None:
 def test_show_tasks(folder: Path, by: str) -> None:
     which = {"tier": TIER.name, "name": TIER.file_name, "path": folder / TIER.file_name}[by]
     text = run("show", which, "--performance_cache_dir", folder)
-    assert TASK.digest[:12] in text
-    assert "1 ok, 1 device_limits" in text
-    assert "4 us" in text
+    path, _, place, _, row, *_ = text.splitlines()
+    assert path == f"{folder / TIER.file_name}: 2 tasks"
+    assert place == f"on {VALIDITY.device_name}, driver 3.1"
+    assert row.split()[:8] == [TASK.digest[:12], "4", "us", "1", "us", "4.00x", "2", "1"]
     conv, clip = run_json("show", which, "--performance_cache_dir", folder)["tasks"]
     assert (conv["key"], conv["op"], conv["problem"]) == (TASK.digest, "Conv", TASK.problem)
     assert (conv["default_ns"], conv["tuned_ns"], conv["effort"]) == (4000.0, 1000.5, "quick")
@@ -109,6 +115,42 @@ def test_show_trials_of_a_task(folder: Path) -> None:
     first, second = entry["all_trials"]
     assert first == {**vars(trial(8)), "samples_ns": list(trial(8).samples_ns)}
     assert (second["status"], second["message"], second["median_ns"]) == ("device_limits", FAILED.message, None)
+
+
+LARGE = dataclasses.replace(
+    made_up_cache.TASKS[0].key,
+    problem={**made_up_cache.TASKS[0].key.problem, "epilogue": {"steps": [vars(Step("hard_swish"))] * 5}},
+)
+
+
+def test_show_fits_a_narrow_terminal_with_the_titles_of_model_check(folder: Path) -> None:
+    path = folder / TIER.file_name
+    long = dataclasses.replace(trial(1), configuration={f"PARAMETER{n}": n for n in range(30)})
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(LARGE, VALIDITY, [long, dataclasses.replace(FAILED, message="no such thing " * 20)])
+    for arguments in ((), ("--task", LARGE.digest)):
+        first, *lines = run("show", path, *arguments).splitlines()
+        assert max(map(len, lines)) <= 80
+        shown = " ".join(" ".join([first, *lines]).split())
+        assert f"Conv {words('Conv', LARGE.problem)}" in shown
+    assert "PARAMETER29=29" in shown and "no such thing " * 19 in shown
+
+
+def test_one_trial_is_the_winner_and_one_sample_has_no_spread(folder: Path) -> None:
+    path = folder / TIER.file_name
+    again = [TrialRecord({"MWG": 8}, "ok", samples) for samples in ([1000.5], [900.0, 1100.0], [2000.0] * 3)]
+    with PerformanceCache.open(path) as cache:
+        cache.store_trials(TASK, VALIDITY, again)
+    shown = run("show", path, "--task", TASK.digest)
+    rows = re.findall(r"^(winner|) .*?([-\d.%]+) +(?:-|\S+ \S+)  ok$", shown, re.MULTILINE)
+    assert rows == [("", "29.8%"), ("winner", "-"), ("", "20.0%"), ("", "0.0%")]
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "said"), [(None, "-"), (0.5, "0.5 ns"), (999.7, "1 us"), (41_234, "41.2 us"), (999.6e6, "1 s")]
+)
+def test_a_time_has_three_digits(time_ns: float | None, said: str) -> None:
+    assert time_words(time_ns) == said
 
 
 def test_show_an_empty_cache(tmp_path: Path) -> None:

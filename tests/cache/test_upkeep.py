@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from gputune.cache import CacheError, PerformanceCache, Validity
+from gputune.cache import PerformanceCache, Validity
 from gputune.cache.lookup import Change, Earlier, look_up
 from gputune.cache.upkeep import beyond_size, differences, not_changed_for
 from gputune.client.cli.cache.performance_cache import command
+from gputune.client.errors import ConfigError
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
@@ -63,7 +64,7 @@ def test_the_oldest_go_until_the_file_is_small_enough(file: Path) -> None:
 
 
 def test_pruning_needs_a_reason_and_a_size_that_is_one(file: Path) -> None:
-    assert isinstance(run("prune", file).exception, CacheError)
+    assert isinstance(run("prune", file).exception, ConfigError)
     assert "is no size" in str(run("prune", file, "--most_size", "many").exception)
 
 
@@ -86,7 +87,9 @@ def test_differences_are_of_choices(file: Path, tmp_path: Path) -> None:
     (found,) = differences(tasks(file), tasks(other))
     assert (found.same_choice, found.same_place) == (False, False)
     assert differences(tasks(file), tasks(file))[0].same_choice
-    assert "measured in different places" in run("diff", file, other).output
+    told = run("diff", file, other).output
+    assert "measured in different places" in told and "MWG=16" in told
+    assert max(map(len, told.splitlines())) <= 80
     assert "1 of 1 tasks that both know have the same winner" in run("diff", file, file).output
 
 

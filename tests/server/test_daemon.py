@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from gputune.client.target.client import TargetClient, TargetError
-from gputune.server.__main__ import main, parser
+from gputune.server.__main__ import main
 from gputune.server.clients.listener import CannotListen, Listener
+from gputune.server.options import parser
 from gputune.server.protocol import codec
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
@@ -189,9 +190,7 @@ def test_exit_with_parent_needs_a_pipe() -> None:
 def test_a_port_in_use_is_one_clear_line(shared_server: Any) -> None:
     ended = run_server("--port", str(shared_server.port), "--device", "null")
     assert ended.returncode == 1
-    assert ended.stderr == (
-        f"gputune target-server: error: cannot listen on 127.0.0.1 port {shared_server.port}: Address already in use\n"
-    )
+    assert ended.stderr == (f"error: cannot listen on 127.0.0.1 port {shared_server.port}: Address already in use\n")
 
 
 @pytest.mark.parametrize("port", ["65536", "-1", "http", ""])
@@ -233,8 +232,8 @@ def test_only_a_port_that_cannot_be_had_is_reported_as_one(
 
 def test_a_device_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
     ended = run_server("--port", "0", "--device", "no such device", OCL_ICD_VENDORS=str(tmp_path))
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("gputune target-server: error: ")
+    assert ended.returncode == 8
+    assert ended.stderr.startswith("error: no ")
     assert "no such device" in ended.stderr and "Traceback" not in ended.stderr
 
 

@@ -20,6 +20,7 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server import logs
 from gputune.server.clients.listener import Listener
 from gputune.server.daemon import Daemon
+from gputune.server.options import LogFormat
 from gputune.server.protocol.messages import (
     DownloadBuffer,
     Error,
@@ -154,7 +155,7 @@ def test_every_line_of_a_json_log_is_an_object(launch_server: Make, make_batch: 
     assert ["SIGKILL" in line["message"] for line in lines if line["level"] == "warning"] == [True]
 
 
-def logged(form: logs.Format) -> str:
+def logged(form: LogFormat) -> str:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logs.FORMATTERS[form])

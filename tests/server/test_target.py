@@ -21,6 +21,7 @@ from gputune.client.target.connecting import VARIABLE, AdbRequest, choose_target
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials
+from gputune.client.target.transport.stream import unreachable
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import Hello
 from tests.unused_ports import unused_port
@@ -273,15 +274,22 @@ def test_an_unreachable_target_says_what_to_do() -> None:
         f"`gputune target-server --port {port}`, for a phone on USB run `adb forward tcp:{port} tcp:{port}` "
         "[unreachable]"
     )
-    with pytest.raises(TargetError, match=r"no\.such\.host\.invalid:5 .*\[unreachable\]"):
+    with pytest.raises(TargetError, match=r"no\.such\.host\.invalid:5 .*; check the name .*\[unreachable\]"):
         TargetClient.connect("no.such.host.invalid", 5)
+
+
+def test_what_to_do_about_a_server_of_another_machine_that_does_not_answer() -> None:
+    """It has to listen for others, or be reached through its own machine."""
+    said = str(unreachable("192.0.2.7:22598", 22598, TimeoutError("timed out")))
+    assert "--host 192.0.2.7 --port 22598 --token_file" in said and "ssh -L 22598:127.0.0.1:22598 192.0.2.7" in said
+    assert "adb forward" not in said
 
 
 def test_an_embedded_server_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
-    with pytest.raises(TargetError, match=r"the embedded server did not start: .*no such device") as caught:
+    with pytest.raises(TargetError, match=r"^no .*no such device") as caught:
         EmbeddedServer.start("no such device")
-    assert caught.value.name == "server_not_started"
+    assert (caught.value.name, caught.value.exit_code) == ("no_device", 8)
 
 
 @pytest.mark.parametrize("broken", ["tempfile.TemporaryFile", "subprocess.Popen"])

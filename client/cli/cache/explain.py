@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.cache.shared import as_json_option
+from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
@@ -19,7 +19,7 @@ from gputune.client.tuning.search.task_search import task_key
 @click.command("explain")
 @generation_options(deciding=True)
 @click.option("--task", "prefix", default="", metavar="DIGEST", help="Say it only of tasks whose digest starts so.")
-@as_json_option
+@json_option
 def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
     """Say of every task of a model what a generation with the same options would do with it, and why.
 

@@ -1,5 +1,6 @@
 """gputune performance-cache list and show. Files are opened for reading only."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,16 +9,20 @@ import click
 from rich.table import Table
 
 from gputune.cache import CacheError, PerformanceCache, TaskSummary, TrialRecord, cache_files
-from gputune.client.cli.cache.shared import as_json_option, size_words, time_words, warned, words
+from gputune.client.cli.cache.shared import size_words, time_words, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
-from gputune.client.cli.say import print_json, say
+from gputune.client.cli.options.common import json_option
+from gputune.client.cli.options.completion import files_or_tiers
+from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.folders import default_performance_cache_dir
+from gputune.client.report.problems import title
+from gputune.core.statuses import OK
 
 
 @click.command("list")
 @folder_option
-@as_json_option
+@json_option
 def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
     """List the cache files of a folder: one per device tier."""
     folder = performance_cache_dir or default_performance_cache_dir()
@@ -47,12 +52,15 @@ def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
 
 
 @click.command("show")
-@click.argument("file_or_tier")
+@click.argument("file_or_tier", shell_complete=files_or_tiers)
 @click.option("--task", "prefix", metavar="DIGEST", help="All trials of one task, by the start of its digest.")
 @folder_option
-@as_json_option
+@json_option
 def show(file_or_tier: str, prefix: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Show the tasks of a cache file, or all trials of one task."""
+    """Show the tasks of a cache file, or all trials of one task.
+
+    A task is called as `gputune model-check` calls it.
+    """
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
         summaries = cache.tasks()
@@ -62,7 +70,7 @@ def show(file_or_tier: str, prefix: str | None, performance_cache_dir: Path | No
             elif not summaries:
                 say(f"performance cache {path} holds no measurements")
             else:
-                print_table(_task_table(path, summaries))
+                _show_tasks(path, summaries)
             return
         chosen = _choose(summaries, prefix, path)
         trials = [(summary, cache.trials_of(summary.task, summary.validity)) for summary in chosen]
@@ -73,8 +81,10 @@ def show(file_or_tier: str, prefix: str | None, performance_cache_dir: Path | No
         ]
         print_json({"file": str(path), "tasks": entries})
     else:
-        for summary, records in trials:
-            print_table(_trial_table(summary, records))
+        for number, (summary, records) in enumerate(trials):
+            if number:
+                say("")
+            _show_trials(summary, records)
 
 
 def _choose(summaries: list[TaskSummary], prefix: str, path: Path) -> list[TaskSummary]:
@@ -133,49 +143,55 @@ def _trial_entry(trial: TrialRecord) -> dict[str, Any]:
     return {**vars(trial), "samples_ns": list(trial.samples_ns)}
 
 
-TASK_COLUMNS = ("task", "op", "problem", "trials", "default", "tuned", "device", "driver", "last change")
-
-
-def _task_table(path: Path, summaries: list[TaskSummary]) -> Table:
-    table = Table(*TASK_COLUMNS, title=str(path))
+def _show_tasks(path: Path, summaries: Sequence[TaskSummary]) -> None:
+    """The tasks of a file by the device and driver that they were measured on: two lines each, in 80 columns."""
+    say(f"{path}: {len(summaries)} {'task' if len(summaries) == 1 else 'tasks'}")
+    by_place: dict[str, list[TaskSummary]] = {}
     for summary in summaries:
-        winner = summary.winner
-        add_row(
-            table,
-            (
-                summary.task.digest[:12],
-                summary.task.op,
-                words(summary.task.problem),
-                ", ".join(f"{count} {status}" for status, count in summary.trials.items()),
-                time_words(winner.default_ns if winner else None),
-                time_words(winner.median_ns if winner else None),
-                summary.validity.device_name,
-                summary.validity.driver_version,
-                _date(summary.last_change.isoformat()),
-            ),
-        )
-    return table
+        by_place.setdefault(_place(summary), []).append(summary)
+    for place, own in by_place.items():
+        say("")
+        say_wrapped(place)
+        say(f"{'task':<12} {'default':>9} {'tuned':>9} {'gain':>7} {'trials':>7} {'failed':>7}  last change")
+        for summary in own:
+            winner = summary.winner
+            default_ns, tuned_ns = (winner.default_ns, winner.median_ns) if winner else (None, None)
+            gain = f"{default_ns / tuned_ns:.2f}x" if default_ns and tuned_ns else "-"
+            trials = sum(summary.trials.values())
+            say(
+                f"{summary.task.digest[:12]} {time_words(default_ns):>9} {time_words(tuned_ns):>9} {gain:>7} "
+                f"{trials:>7} {trials - summary.trials.get(OK, 0):>7}  {_date(summary.last_change.isoformat())}"
+            )
+            say_wrapped(title(summary.task.op, summary.task.problem), "  ")
 
 
-def _trial_table(summary: TaskSummary, trials: list[TrialRecord]) -> Table:
-    title = f"{summary.task.op} {summary.task.digest[:12]} on {summary.validity.device_name}"
-    table = Table("", "configuration", "status", "median", "minimum", "spread", "compile", "message", title=title)
-    winner = summary.winner.configuration if summary.winner else None
+def _show_trials(summary: TaskSummary, trials: Sequence[TrialRecord]) -> None:
+    """All trials of a task in their order, the winner's marked: times and status in one line, then the configuration,
+    and what a failure said."""
+    say_wrapped(f"{summary.task.digest[:12]} {title(summary.task.op, summary.task.problem)}")
+    say_wrapped(_place(summary))
+    say(f"{'':<6} {'median':>9} {'minimum':>9} {'spread':>7} {'build':>9}  status")
+    won = _winner_of(summary, trials)
     for trial in trials:
-        add_row(
-            table,
-            (
-                "winner" if trial.configuration == winner and trial.status == "ok" else "",
-                words(trial.configuration),
-                trial.status,
-                time_words(trial.median_ns),
-                time_words(trial.minimum_ns),
-                "" if trial.spread is None else f"{trial.spread:.1%}",
-                time_words(trial.compile_ns),
-                trial.message,
-            ),
+        spread = "-" if trial.spread is None or len(trial.samples_ns) < 2 else f"{trial.spread:.1%}"
+        say(
+            f"{'winner' if trial is won else '':<6} {time_words(trial.median_ns):>9} {time_words(trial.minimum_ns):>9} "
+            f"{spread:>7} {time_words(trial.compile_ns):>9}  {trial.status}"
         )
-    return table
+        for line in (words(trial.configuration), trial.message):
+            say_wrapped(line, "       ")
+
+
+def _winner_of(summary: TaskSummary, trials: Sequence[TrialRecord]) -> TrialRecord | None:
+    """The trial whose time the winner has: the last of its configuration, with its median where one has that."""
+    if (winner := summary.winner) is None:
+        return None
+    own = [trial for trial in trials if trial.status == OK and trial.configuration == winner.configuration]
+    return next(reversed([trial for trial in own if trial.median_ns == winner.median_ns] or own), None)
+
+
+def _place(summary: TaskSummary) -> str:
+    return f"on {summary.validity.device_name}, driver {summary.validity.driver_version}"
 
 
 def _date(iso: str | None) -> str:

@@ -3,11 +3,7 @@
 import json
 from typing import Any
 
-import click
-
 from gputune.client.cli.say import say
-
-as_json_option = click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 
 
 def words(values: Any) -> str:
@@ -23,7 +19,7 @@ def time_words(nanoseconds: float | None) -> str:
     if nanoseconds is None:
         return "-"
     for unit, factor in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if nanoseconds >= factor:
+        if nanoseconds >= 0.9995 * factor:  # what rounds to a whole one is one
             return f"{nanoseconds / factor:.3g} {unit}"
     return f"{nanoseconds:.3g} ns"
 

@@ -11,8 +11,10 @@ import click
 from gputune.cache import PLACES, CacheError, PerformanceCache, tier_of
 from gputune.cache.exchange import from_json, to_json
 from gputune.cache.record import Contents, Entry, Merged
-from gputune.client.cli.cache.shared import as_json_option, warned, words
+from gputune.client.cli.cache.shared import warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
+from gputune.client.cli.options.common import json_option
+from gputune.client.cli.options.completion import files_or_tiers
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.outputs import check_output, writing
@@ -23,7 +25,7 @@ SHOWN_CONFLICTS = 10
 
 
 @click.command("export")
-@click.argument("file_or_tier")
+@click.argument("file_or_tier", shell_complete=files_or_tiers)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -77,7 +79,7 @@ def _export_t4(contents: Contents, folder: Path) -> None:
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @folder_option
-@as_json_option
+@json_option
 def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Take an export in: each task into the file of the device that it was measured on. Program binaries are not."""
     try:
@@ -94,12 +96,12 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
 
 
 @click.command("merge")
-@click.argument("files", nargs=-1, required=True, metavar="FILE_OR_TIER...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE_OR_TIER...", shell_complete=files_or_tiers)
 @click.option(
     "--into", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The cache file to add them to."
 )
 @folder_option
-@as_json_option
+@json_option
 def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Add cache files to another, record by record, but for program binaries.
 

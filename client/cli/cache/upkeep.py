@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
-from gputune.cache import CacheError, PerformanceCache, TaskSummary
+from gputune.cache import PerformanceCache, TaskSummary
 from gputune.cache.file import COMPANIONS
 from gputune.cache.upkeep import Difference, beyond_size, differences, not_changed_for, of_drivers
-from gputune.client.cli.cache.shared import as_json_option, size_words, time_words, warned, words
+from gputune.client.cli.cache.shared import size_words, time_words, warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
-from gputune.client.cli.say import print_json, say
-from gputune.client.cli.tables import add_row, print_table
+from gputune.client.cli.options.common import json_option
+from gputune.client.cli.options.completion import files_or_tiers
+from gputune.client.cli.say import print_json, say, say_wrapped
+from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
+from gputune.client.report.problems import title
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 NOT_WHOLE = 1
@@ -25,9 +27,9 @@ NOT_WHOLE = 1
 
 
 @click.command("stats")
-@click.argument("file_or_tier")
+@click.argument("file_or_tier", shell_complete=files_or_tiers)
 @folder_option
-@as_json_option
+@json_option
 def stats(file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Count what is in a file: tasks, trials by status, winners, drivers, bytes per trial, where it came from."""
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
@@ -65,9 +67,9 @@ def stats(file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) 
 
 
 @click.command("verify")
-@click.argument("file_or_tier")
+@click.argument("file_or_tier", shell_complete=files_or_tiers)
 @folder_option
-@as_json_option
+@json_option
 @click.pass_context
 def verify(context: click.Context, file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Read a file in full: pages, rows, digests, binaries. Exit code 1 where something is wrong."""
@@ -84,10 +86,10 @@ def verify(context: click.Context, file_or_tier: str, performance_cache_dir: Pat
 
 
 @click.command("diff")
-@click.argument("left")
-@click.argument("right")
+@click.argument("left", shell_complete=files_or_tiers)
+@click.argument("right", shell_complete=files_or_tiers)
 @folder_option
-@as_json_option
+@json_option
 def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Compare the choices of two files and their times, not their bytes."""
     folder = performance_cache_dir or default_performance_cache_dir()
@@ -99,31 +101,26 @@ def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: boo
     if as_json:
         print_json({"tasks": [_difference(one) for one in found]})
         return
-    table = Table("task", "op", "left", "right", "left time", "right time", "")
     for one in found:
-        if one.same_choice:
-            continue
-        a, b = one.left, one.right
-        add_row(
-            table,
-            (
-                one.task.digest[:12],
-                one.task.op,
-                words(a.configuration) if a else "-",
-                words(b.configuration) if b else "-",
-                time_words(a.median_ns if a else None),
-                time_words(b.median_ns if b else None),
-                "" if one.same_place or a is None or b is None else "measured in different places",
-            ),
-        )
-    if table.row_count:
-        print_table(table)
+        if not one.same_choice:
+            _show_difference(one)
     both = sum(one.left is not None and one.right is not None for one in found)
     say(f"{sum(one.same_choice for one in found)} of {both} tasks that both know have the same winner")
 
 
+def _show_difference(one: Difference) -> None:
+    """A task that two files choose differently for, in 80 columns."""
+    say_wrapped(f"{one.task.digest[:12]} {title(one.task.op, one.task.problem)}")
+    for side, winner in (("left", one.left), ("right", one.right)):
+        known = f"{time_words(winner.median_ns):>9}  {words(winner.configuration)}" if winner else "        -"
+        say_wrapped(f"{side:<5} {known}", "  ")
+    if one.left and one.right and not one.same_place:
+        say_wrapped("measured in different places", "  ")
+    say("")
+
+
 @click.command("prune")
-@click.argument("file_or_tier")
+@click.argument("file_or_tier", shell_complete=files_or_tiers)
 @click.option(
     "--older_than",
     type=click.FloatRange(min=0),
@@ -144,7 +141,7 @@ def prune(
 ) -> None:
     """Remove measurements that are not needed any more, whole tasks at a time."""
     if older_than is None and not drivers and most_size is None:
-        raise CacheError("nothing to prune: give --older_than, --driver or --most_size")
+        raise ConfigError("nothing to prune: give --older_than, --driver or --most_size")
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open(path, warn=warned) as cache:
         summaries = cache.tasks()
@@ -166,7 +163,7 @@ def prune(
 def _size(text: str) -> int:
     found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise CacheError(f"--most_size {text!r} is no size; give bytes, or a number with K, M or G behind it")
+        raise ConfigError(f"--most_size {text!r} is no size; give bytes, or a number with K, M or G behind it")
     return int(found[1]) * UNITS[found[2].upper()]
 
 

@@ -14,6 +14,7 @@ from gputune.client.errors import ConfigError, ModelError
 from gputune.client.farm.engine import FarmError
 from gputune.client.generation.config import Config, choose_effort, read_config
 from gputune.client.generation.request import GenerationRequest
+from gputune.client.lists import comma_separated
 from gputune.client.memory_types import MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.model_files import ModelFile, Shape, model_files
@@ -136,8 +137,7 @@ class Asked:
 def found_models(given: Sequence[str]) -> list[Path]:
     """The files that are named, and those in folders. Raises ModelError, ConfigError."""
     found: list[Path] = []
-    for text in (part.strip() for value in given for part in value.split(",") if part.strip()):
-        path = Path(text)
+    for path in (path for value in given for path in _paths(value)):
         inside = sorted(path.glob("*.onnx")) if path.is_dir() else [path]
         if not inside or not all(one.is_file() for one in inside):
             raise ModelError(f"there is no ONNX model at {path}")
@@ -146,6 +146,16 @@ def found_models(given: Sequence[str]) -> list[Path]:
     if twice := {stem for stem in stems if stems.count(stem) > 1}:
         raise ConfigError(f"two models are called {', '.join(sorted(twice))}; their contexts would be one file")
     return found
+
+
+def _paths(text: str) -> list[Path]:
+    """Of one --models: a path that is there as a whole, commas or not, else those between the commas."""
+    if Path(text).exists():
+        return [Path(text)]
+    try:
+        return [Path(part.strip()) for part in comma_separated(text) if part.strip()]
+    except ValueError as error:
+        raise ConfigError(f"--models: {error}") from None
 
 
 def _tuples(value: object) -> Any:

@@ -71,7 +71,8 @@ _OPTIONS = (
         "models",
         metavar="DIR|FILE",
         multiple=True,
-        help="ONNX models, or folders of them; several times, or with commas between.",
+        help="ONNX models, or folders of them; several times, or with commas between; a path with a comma "
+        "stands in double quotes.",
     ),
     click.option(
         "--tiers",

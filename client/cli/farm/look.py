@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
+from gputune.client.cli.options.common import json_option
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
@@ -29,12 +30,11 @@ _COLUMNS = (
     "health check",
     "clocks, temperature, votes",
 )
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command("status")
 @scheduler_option()
-@as_json_option
+@json_option
 @click.option(
     "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page about the farm and the jobs."
 )
@@ -80,7 +80,7 @@ def _words(one: Announced) -> tuple[str, ...]:
 
 
 @click.command("jobs")
-@as_json_option
+@json_option
 @farm_dir_option
 def jobs(as_json: bool, farm: FarmFolder) -> None:
     """List this user's jobs: what was asked, and what became of it."""

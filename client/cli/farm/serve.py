@@ -8,6 +8,7 @@ import click
 
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level
+from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.farm.certificates import AUTHORITY_KEY, add_member, create
@@ -38,7 +39,8 @@ def init(members: tuple[str, ...], farm: FarmFolder) -> None:
 @click.command("scheduler")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; any but this machine's own "
     "needs certificates.")  # fmt: skip
-@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
+    help="TCP port; 0 picks a free one.")  # fmt: skip
 @click.option("--tls", is_flag=True, help="Use certificates on this machine's own addresses, too.")
 @click.option("--dashboard_port", type=click.IntRange(0, 65535), default=DASHBOARD_PORT, show_default=True,
     help="Of Dask's own dashboard, where bokeh is installed; on 127.0.0.1 alone. 0 for none.")  # fmt: skip
@@ -58,7 +60,9 @@ def scheduler(host: str, port: int, tls: bool, dashboard_port: int, farm: FarmFo
 @click.command("worker")
 @scheduler_option()
 @click.option("--name", help="What the device is called in the farm; by default this machine's name and the device.")
-@click.option("--device", metavar="D", help="A device of this machine, as `gputune target-server` takes it.")
+@device_option(
+    "A device of this machine, as `gputune target-server` takes it.",
+)
 @connection_options(otherwise="else a device of this machine")
 @farm_dir_option
 @log_level

@@ -18,6 +18,7 @@ from gputune.client.cli.farm.asking import job_options
 from gputune.client.cli.farm.packages import pack
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option
 from gputune.client.cli.options.common import log_level
+from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
@@ -44,8 +45,9 @@ _WITH_RESUME = {"resume", "scheduler", "devices", "farm_dir", "log_level"}
 @click.command("tune")
 @job_options
 @click.option("--scheduler", metavar="HOST:PORT", help="Use the devices of this farm.")
-@click.option("--device", "devices", multiple=True, metavar="D", help="Without a scheduler: use this device of this "
-    "machine; several times for several.")  # fmt: skip
+@device_option(
+    "Without a scheduler: use this device of this machine; several times for several.", "devices", multiple=True
+)
 @click.option("--resume", metavar="JOB", help="Go on with a job that has ended or was lost.")
 @farm_dir_option
 @log_level

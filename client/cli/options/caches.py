@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from gputune.cache import CacheError, cache_files
+from gputune.client.cli.options.completion import tiers
 from gputune.client.folders import default_performance_cache_dir
 from gputune.core.tier import SUFFIX
 
@@ -25,6 +26,12 @@ folder_option = click.option(
     metavar="D",
     callback=inner_folder,
     help=f"The folder of the performance caches.  {FOLDER_DEFAULT}",
+)
+device_tier_option = click.option(
+    "--device_tier",
+    metavar="NAME",
+    shell_complete=tiers,
+    help="Use the performance cache file of this tier instead of that of the device's own.",
 )
 
 

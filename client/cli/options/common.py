@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gputune.client.errors import ConfigError
+from gputune.client.lists import comma_separated
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import Credentials, read_credentials
 from gputune.core.logs import LEVELS
@@ -16,6 +17,7 @@ from gputune.core.logs import LEVELS
 log_level = click.option(
     "--log_level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much is said."
 )
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 summary_json = click.option(
     "--summary_json",
     type=click.Path(path_type=Path),
@@ -107,7 +109,10 @@ _HOW_TO_CONNECT = (
 
 
 def _references(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    found = tuple(part.strip() for value in values for part in value.split(","))
+    try:
+        found = tuple(part.strip() for value in values for part in comma_separated(value))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
     if not all(found):
         raise click.BadParameter("a name is empty")
     return found

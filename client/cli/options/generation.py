@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.caches import folder_option
+from gputune.client.cli.options.caches import device_tier_option, folder_option
 from gputune.client.cli.options.common import (
     ConnectionOptions,
     connection_options,
     op_packages,
     parse_input_dimensions,
 )
+from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import files
 from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
@@ -101,6 +102,11 @@ enable_intermediate_outputs = click.option(
     "stays so; --set_output_tensors names it.",
 )
 
+embedded_device = device_option(
+    "Device of the embedded server: a name part or number of `gputune devices`, null, waiting, or replay:FILE for a "
+    "recording."
+)
+
 _GIVEN = (
     "model",
     "input_dimensions",
@@ -135,18 +141,9 @@ _OPTIONS = (
         help=f"JSON with any of {', '.join(SUPPORTED)}. An option comes before the key that says the same.",
     ),
     connection_options(several="Several with the same device, with a comma between them, share the tuning."),
-    click.option(
-        "--device",
-        metavar="D",
-        help="Device of the embedded server: a name part or number of `gputune devices`, null, waiting, or replay:FILE "
-        "for a recording.",
-    ),
+    embedded_device,
     folder_option,
-    click.option(
-        "--device_tier",
-        metavar="NAME",
-        help="Keep measurements in this tier's performance cache file instead of the device's own.",
-    ),
+    device_tier_option,
     click.option(
         "--tuning_effort",
         type=click.Choice(tuple(EFFORTS)),

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from gputune.client.cli.options.completion import perf_profiles
 from gputune.client.errors import ConfigError
 from gputune.runtime.power.instances import chosen_profile
 from gputune.runtime.power.profiles.presets import PRESETS
@@ -34,6 +35,7 @@ _OPTIONS = (
     click.option(
         "--perf_profile",
         metavar="NAME",
+        shell_complete=perf_profiles,
         help="For which clocks and power to ask while the device works, and to take back then: "
         f"{', '.join(PRESETS)}. `gputune power check --perf_profile NAME` says what that writes. [default: the device "
         "is left as it is]",

@@ -101,8 +101,8 @@ _OPTIONS = {
         metavar="PATTERN[,...]",
         multiple=True,
         help="Tune these tasks only. A task answers to its op (Conv), its title ('Conv 1a2b3c4d5e'), its key's digest, "
-        "and the names of the model's nodes that run it; *, ? and [...] stand for any characters, as in '/head/*'. All "
-        "others get what the cache knows, else their default.",
+        "and the names of the model's nodes that run it; *, ? and [...] stand for any characters, as in '/head/*'; a "
+        "name with a comma stands in double quotes. All others get what the cache knows, else their default.",
     ),
     "pin": click.option(
         "--pin",

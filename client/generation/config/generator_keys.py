@@ -1,6 +1,5 @@
 """What the context binary generator's config file may say: keys that users of tuning mode know, and gputune's own."""
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.generation.config import values
 from gputune.client.generation.config.forms import Found, Keys, read_file
 from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
+from gputune.client.suggestions import instead
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, check_cache_mode, check_strategy, parse_budget
 from gputune.core.identity import DeviceIdentity
@@ -145,12 +145,10 @@ class Config:
 
 
 def check_graph_names(key: str, names: Collection[str], graphs: Collection[str]) -> None:
-    """Raises ConfigError that names the nearest graph for a name that none of these has. key: where it stands."""
+    """Raises ConfigError with the nearest graph, or all, for a name that none of these has. key: where it stands."""
     for name in names:
         if name not in graphs:
-            (near,) = difflib.get_close_matches(name, graphs, 1, 0.0)
-            others = f"; there are {', '.join(map(repr, graphs))}" if len(graphs) > 1 else ""
-            raise ConfigError(f"{key}: there is no graph {name!r}; did you mean {near!r}?{others}")
+            raise ConfigError(f"{key}: there is no graph {name!r}; {instead(name, graphs, 'the graphs are')}")
 
 
 def read_config(path: Path | None) -> Config:

@@ -1,6 +1,5 @@
 """The inputs of a model, with every dimension decided."""
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from onnx import TensorProto, helper
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, TensorInfo
+from gputune.client.suggestions import instead
 from gputune.core.dtypes import OPENCL_TYPES
 from gputune.kernels.tiling.streaming import MOST_ELEMENTS
 
@@ -27,11 +27,38 @@ def static_inputs(
     real = {item.name: item for item in model.graph.input if item.name not in constants}
     for name in wanted:
         if name not in real:
-            near = difflib.get_close_matches(name, real, 1)
-            known = ", ".join(map(repr, real)) or "none"
-            hint = f"did you mean {near[0]!r}?" if near else f"its inputs are {known}"
-            raise ModelError(f"model {path} has no input {name!r}; {hint}")
+            raise ModelError(f"model {path} has no input {name!r}; {instead(name, real, 'its inputs are')}")
+    undecided = [item for name, item in real.items() if name not in wanted and _is_dynamic(item)]
+    if undecided:
+        first, *more = undecided
+        others = f", and so has {' and '.join(repr(item.name) for item in more)}" if more else ""
+        shown = _shown(first) or "of unknown rank"
+        raise ModelError(
+            f"input {first.name!r} of model {path} has dynamic dimensions ({shown}){others}; "
+            f"give them, e.g. {' '.join(map(_as_option, undecided))}"
+        )
     return {name: _static_input(path, item, wanted.get(name)) for name, item in real.items()}
+
+
+def _is_dynamic(item: onnx.ValueInfoProto) -> bool:
+    """Whether its sizes have to be given; an input of a type that no kernel knows is refused for that."""
+    kind = item.type.tensor_type
+    return _dtype(kind.elem_type) in OPENCL_TYPES and (not kind.HasField("shape") or 0 in _sizes(item))
+
+
+def _sizes(item: onnx.ValueInfoProto) -> list[int]:
+    """Those that are known; 0 stands for the others."""
+    return [max(dim.dim_value, 0) for dim in item.type.tensor_type.shape.dim]
+
+
+def _shown(item: onnx.ValueInfoProto) -> str:
+    dims = item.type.tensor_type.shape.dim
+    return "x".join(str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?" for dim in dims)
+
+
+def _as_option(item: onnx.ValueInfoProto) -> str:
+    """An example of what decides an input."""
+    return f"--input_dimensions {item.name}={','.join(str(size or 1) for size in _sizes(item)) or '1'}"
 
 
 def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...] | None) -> TensorInfo:
@@ -43,15 +70,8 @@ def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...]
     if dtype not in OPENCL_TYPES:
         raise ModelError(f"{where} is {dtype}; {KNOWN_DTYPES}")
     ranked = kind.HasField("shape")
-    sizes = [max(dim.dim_value, 0) for dim in kind.shape.dim]
-    shown = "x".join(str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?" for dim in kind.shape.dim)
+    sizes, shown = _sizes(item), _shown(item)
     if wanted is None:
-        if not ranked or 0 in sizes:
-            example = ",".join(str(size or 1) for size in sizes) or "1"
-            raise ModelError(
-                f"{where} has dynamic dimensions ({shown or 'of unknown rank'}); "
-                f"give them, e.g. --input_dimensions {item.name}={example}"
-            )
         return _countable(where, tuple(sizes), dtype)
     option = f"--input_dimensions {item.name}={','.join(map(str, wanted))}"
     if any(size < 1 for size in wanted):

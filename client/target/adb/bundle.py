@@ -28,7 +28,7 @@ import os
 import sys
 
 if sys.version_info < (3, 11):
-    sys.exit("gputune target-server: error: Python 3.11 or newer is needed, and this is %d.%d" % sys.version_info[:2])
+    sys.exit("error: Python 3.11 or newer is needed, and this is %d.%d" % sys.version_info[:2])
 bundle = os.path.abspath(sys.path[0])
 sys.path[0] = bundle
 # The worker and the probes are processes of their own that must find their modules here.
@@ -36,7 +36,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [bundle, os.environ.get(
 try:
     import numpy
 except ImportError as error:
-    sys.exit("gputune target-server: error: numpy cannot be loaded: %s; install numpy and pyopencl" % error)
+    sys.exit("error: numpy cannot be loaded: %s; install numpy and pyopencl" % error)
 
 from gputune.server.__main__ import main
 

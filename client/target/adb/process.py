@@ -73,7 +73,7 @@ class HeldServer:
         else:
             if port is None and self._code is None:
                 raise TargetError("adb_failed", f"device {self._serial} was lost while its target server started")
-            reason = self._last_lines(1) or f"it {self._how}"
+            reason = self._last_lines(1).removeprefix("error: ") or f"it {self._how}"
         if port is None:
             text = f"the target server on device {self._serial} did not start: {reason}"
             raise TargetError("server_not_started", text)

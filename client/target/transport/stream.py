@@ -52,7 +52,7 @@ class Stream:
         try:
             plain = _connected(host, seconds) if self.local else socket.create_connection((host, port), seconds)
         except (OSError, UnicodeError, ValueError) as error:
-            raise _unreachable(self.address, port, error) from None
+            raise unreachable(self.address, port, error) from None
         try:
             if not self.local:
                 plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -159,7 +159,8 @@ def _connected(address: str, seconds: float) -> socket.socket:
     return local
 
 
-def _unreachable(address: str, port: int, error: Exception) -> TargetError:
+def unreachable(address: str, port: int, error: Exception) -> TargetError:
+    """The error of an address where nothing answers, with what to do there."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if is_local(address):
         path = address.removeprefix(LOCAL)
@@ -168,7 +169,21 @@ def _unreachable(address: str, port: int, error: Exception) -> TargetError:
             f"no target server reached at {address}: {reason}; start one with `gputune target-server --unix {path}`",
         )
     return TargetError(
-        "unreachable",
-        f"no target server reached at {address} over TCP: {reason}; start one there with "
-        f"`gputune target-server --port {port}`, for a phone on USB run `adb forward tcp:{port} tcp:{port}`",
+        "unreachable", f"no target server reached at {address} over TCP: {reason}; {_remedy(address, port, error)}"
+    )
+
+
+def _remedy(address: str, port: int, error: Exception) -> str:
+    """What to do where nothing answers: a server listens on its own machine's addresses unless it is told otherwise."""
+    host = address.rpartition(":")[0].strip("[]")
+    if isinstance(error, socket.gaierror):
+        return f"check the name {host}, or give an address"
+    if host == "localhost" or host == "::1" or host.startswith("127."):
+        return (
+            f"start one there with `gputune target-server --port {port}`, for a phone on USB run "
+            f"`adb forward tcp:{port} tcp:{port}`"
+        )
+    return (
+        f"start one there with `gputune target-server --host {host} --port {port} --token_file F`; for one that "
+        f"listens on its own machine alone run `ssh -L {port}:127.0.0.1:{port} {host}`, and give 127.0.0.1:{port} here"
     )

@@ -41,7 +41,8 @@ class Peaks:
 ASSUMED = Peaks(
     100.0,
     20.0,
-    "assumed as of two cores of a CPU; a faster device takes less; give --gflops and --gbps, or measure with --device",
+    "assumed as of two cores of a CPU; a faster device takes less; give --peak_gflops and --peak_gbps, or measure with "
+    "--device",
 )
 
 

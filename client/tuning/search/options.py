@@ -1,6 +1,5 @@
 """What a user asks of tuning beyond its effort: which tasks, which configurations, how long, by which strategy."""
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,12 +8,15 @@ from pathlib import Path
 
 from gputune.client.durations import seconds_with_units
 from gputune.client.errors import ConfigError
+from gputune.client.lists import comma_separated
+from gputune.client.suggestions import near
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _DIGEST_PREFIX = re.compile(r"[0-9a-f]{6,64}")
 _VALUE = r"[A-Za-z_]\w*=-?\d{1,18}"
-_PIN = re.compile(rf"(?P<pattern>.+?)=(?P<values>{_VALUE}(?:,{_VALUE})*)", re.ASCII)
+_VALUES = re.compile(rf"{_VALUE}(?:,{_VALUE})*", re.ASCII)
+_PIN = re.compile(rf"(?P<pattern>.+?)=(?P<values>{_VALUES.pattern})", re.ASCII)
 
 
 CACHE_MODES = ("use", "off", "refresh", "frozen")
@@ -56,13 +58,13 @@ class TuningOptions:
 
     def check_bound(self, tasks: Collection[Collection[str]]) -> None:
         """Raises ConfigError for a pattern that none of these tasks, each given by its names, answers to."""
-        for what, patterns in (("tasks to be tuned", self.only), ("pins", self.pins)):
+        for what, patterns in (("tasks", self.only), ("pins", self.pins)):
             for pattern in patterns:
                 if not any(matches(pattern, names) for names in tasks):
                     known = list(dict.fromkeys(name for names in tasks for name in names))
-                    near = difflib.get_close_matches(pattern, known, n=1)
-                    nearest = f"; did you mean {near[0]!r}?" if near else "; `performance-cache explain` lists them"
-                    raise ConfigError(f"{what}: no task of this model is called {pattern!r}{nearest}")
+                    similar = near(pattern, known)
+                    more = f"did you mean {similar!r}?" if similar else "`performance-cache explain` lists them"
+                    raise ConfigError(f"{what}: no task of this model is called {pattern!r}; {more}")
 
 
 def matches(pattern: str, names: Iterable[str]) -> bool:
@@ -86,8 +88,11 @@ def parse_budget(text: str, origin: str) -> float:
 
 
 def parse_patterns(text: str, origin: str) -> tuple[str, ...]:
-    """The patterns in "A,B". Raises ConfigError that names the origin."""
-    return clean_patterns(text.split(","), origin)
+    """The patterns in "A,B"; one with a comma stands in double quotes. Raises ConfigError that names the origin."""
+    try:
+        return clean_patterns(comma_separated(text), origin)
+    except ValueError as error:
+        raise ConfigError(f"{origin}: {error}") from None
 
 
 def clean_patterns(texts: Iterable[str], origin: str) -> tuple[str, ...]:
@@ -103,11 +108,22 @@ def parse_pin(text: str, origin: str) -> tuple[str, dict[str, int]]:
     match = _PIN.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{origin}: {text!r} is not of the form TASK=NAME=VALUE,NAME=VALUE with whole numbers")
-    pairs = [pair.split("=") for pair in match["values"].split(",")]
+    return match["pattern"].strip(), _values(match["values"], text, origin)
+
+
+def parse_configuration(text: str, origin: str) -> dict[str, int]:
+    """The configuration of NAME=VALUE,NAME=VALUE. Raises ConfigError that names the origin."""
+    if _VALUES.fullmatch(text.strip()) is None:
+        raise ConfigError(f"{origin}: {text!r} is not of the form NAME=VALUE,NAME=VALUE with whole numbers")
+    return _values(text.strip(), text, origin)
+
+
+def _values(values: str, text: str, origin: str) -> dict[str, int]:
+    pairs = [pair.split("=") for pair in values.split(",")]
     for name, _ in pairs:
         if [first for first, _ in pairs].count(name) > 1:
             raise ConfigError(f"{origin}: {name} has two values in {text!r}")
-    return match["pattern"].strip(), {name: int(value) for name, value in pairs}
+    return {name: int(value) for name, value in pairs}
 
 
 def check_cache_mode(name: str, origin: str) -> str:

@@ -63,8 +63,10 @@ static gputune_code open_library(opencl *cl, const char *named, gputune_error *e
         if (cl->library && has_functions(cl)) return GPUTUNE_OK;
         if (cl->library) dlclose(cl->library);
     }
-    return fail(error, GPUTUNE_DEVICE_NOT_FOUND, "%s is no library with OpenCL 1.2; name one in GPUTUNE_OPENCL_LIBRARY",
-                one ? wanted : "libOpenCL.so, which was looked for where systems have it,");
+    if (one) return fail(error, GPUTUNE_DEVICE_NOT_FOUND, "%s is no library with OpenCL 1.2", wanted);
+    return fail(error, GPUTUNE_DEVICE_NOT_FOUND,
+                "no libOpenCL.so with OpenCL 1.2 was found; install an OpenCL loader (Debian's ocl-icd-libopencl1), or "
+                "name a library in GPUTUNE_OPENCL_LIBRARY");
 }
 
 /* --- what there is ------------------------------------------------------------------------------------------------ */

@@ -110,3 +110,49 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
     assert ran.code == 6
     assert "cannot be written: tensor 'x'" in ran.last_line
     assert not (tmp_path / "m.bin").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("--nope", "gputune: there is no option --nope; `gputune --help` lists them"),
+        ("net-rum", "gputune: there is no command net-rum; did you mean net-run?"),
+        ("power zzz", "gputune power: there is no command zzz; `gputune power --help` lists them"),
+        ("net-run --grph x", "gputune net-run: there is no option --grph; did you mean --graph?"),
+        ("net-run", "gputune net-run: --retrieve_context is missing; see `gputune net-run --help`"),
+        ("net-run --graph", "option '--graph' requires an argument"),
+        ("net-run --retrieve_context c --warmup many", "--warmup: 'many' is not a valid integer range"),
+        ("net-run --retrieve_context c --profiling_level all", "--profiling_level: 'all' is not one of "),
+        ("performance-cache show", "gputune performance-cache show: FILE_OR_TIER is missing; see "),
+        ("model-check a b", "gputune model-check: got unexpected extra argument (b); see `gputune model-check --help`"),
+        ("power check --root /no/such", "--root: directory '/no/such' does not exist"),
+        ("tuning-report --output r.html --peak_gflops 0", "--peak_gflops: 0 is no device's peak"),
+        ("performance-cache prune f", "nothing to prune: give --older_than"),
+        ("target-status --target here", "--target: 'here' is not HOST:PORT"),
+    ],
+)  # fmt: skip
+def test_a_wrong_call_is_one_line_in_the_style_of_all_errors(gputune: Gputune, call: str, said: str) -> None:
+    ran = gputune(*call.split())
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran.err
+    assert ran.err.startswith(f"error: {said}")
+
+
+def test_a_group_alone_shows_its_commands(gputune: Gputune) -> None:
+    ran = gputune("performance-cache")
+    assert (ran.code, ran.out) == (2, "")
+    assert "explain" in ran.err and "error" not in ran.err
+
+
+def test_a_graph_that_a_context_does_not_have_is_an_option(gputune: Gputune, tmp_path: Path) -> None:
+    context = small_context(tmp_path / "context.bin")
+    ran = gputune("net-run", "--retrieve_context", context, "--device", "null", "--graph", "other")
+    assert ran.code == 2, ran.err
+    assert ran.last_line.startswith(f"error: {context}: there is no graph 'other'; the graphs are ")
+
+
+def test_no_device_is_the_code_of_devices(gputune: Gputune, model: Path, tmp_path: Path) -> None:
+    command = ["context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path]
+    ran = gputune(*command, "--device", "no such device")
+    assert ran.code == 8
+    assert ran.last_line.startswith("error: no ") and ran.last_line.count("error") == 1
+    assert ran.last_line.endswith("[no_device]")

@@ -66,7 +66,8 @@ def test_the_utility_lists_a_package(gputune: Gputune, made: list[Path], tmp_pat
     assert shown["package"]["contexts"][3]["max_spill_fill_size"] == {"main": 640}
     assert shown["group"]["arena_bytes"] == [512, 128]
     lines = ran.out.splitlines()
-    assert lines[1].startswith("context 'a': a (x, driver 1), ")
+    assert lines[:2] == [str(package), f"  size: {package.stat().st_size:,} bytes, a package"]
+    assert any(line.startswith("  context 'a': a (x, driver 1), ") for line in lines)
     assert lines[-1] == "graph 'main': max_spill_fill_size 640 bytes"
 
 

@@ -189,7 +189,11 @@ def test_the_gain_is_told_last(generate: Any, tmp_path: Path, monkeypatch: pytes
     assert last.startswith("inference ") and f"{told['gain']['median']:.2f}x" in last
     with open_context(tmp_path / "one" / "small.bin") as file:
         (found,) = file.header.configuration["end_to_end"].values()
+    contexts = found.pop("contexts")
     assert found == told
+    assert contexts == summary["in_chain"]["candidates"] and len(contexts) > 1
+    ends = [[one["median_ns"] for one in contexts if one[end]] for end in ("untuned", "chosen")]
+    assert ends == [[told["untuned_ns"]], [told["tuned_ns"]]]
 
 
 def test_code_that_has_changed_since_is_compared_again(

@@ -26,7 +26,7 @@ def context(tmp_path: Path) -> Path:
 
 def test_the_folder_holds_sources_context_inputs_and_a_page(gputune: Gputune, context: Path, tmp_path: Path) -> None:
     app = tmp_path / "new" / "app"
-    ran = gputune("export", "--context", context, "--output_dir", app)
+    ran = gputune("export", "--context_binary", context, "--output_dir", app)
     assert ran.code == 0, ran.err
     written = {path.relative_to(app) for path in app.rglob("*") if path.is_file()}
     more = {"model.bin", "README.md", "LICENSE", "input_list.txt", "inputs/x.raw"}
@@ -44,7 +44,7 @@ def test_the_folder_holds_sources_context_inputs_and_a_page(gputune: Gputune, co
 
 def test_the_program_of_the_page_compiles(gputune: Gputune, context: Path, tmp_path: Path) -> None:
     app = tmp_path / "app"
-    assert gputune("export", "--context", context, "--output_dir", app).code == 0
+    assert gputune("export", "--context_binary", context, "--output_dir", app).code == 0
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("there is no C compiler")
     (snippet,) = re.findall(r"```c\n(.*?)```", (app / "README.md").read_text(), re.DOTALL)
@@ -58,7 +58,7 @@ def test_the_program_of_the_page_compiles(gputune: Gputune, context: Path, tmp_p
 def test_a_package_takes_all_its_contexts_along(gputune: Gputune, context: Path, tmp_path: Path) -> None:
     other = small_context(tmp_path / "other.bin", device={**COMPUTING, "name": "Another"})
     assert gputune("package", context, other, "--output", tmp_path / "m.gtpkg").code == 0
-    ran = gputune("export", "--context", tmp_path / "m.gtpkg", "--output_dir", tmp_path / "app")
+    ran = gputune("export", "--context_binary", tmp_path / "m.gtpkg", "--output_dir", tmp_path / "app")
     assert ran.code == 0, ran.err
     assert "Made for: A GPU (7.1), Another (7.1)." in (tmp_path / "app" / "README.md").read_text()
 
@@ -67,7 +67,7 @@ def test_an_onnx_file_takes_the_context_along_that_it_names(gputune: Gputune, co
     (tmp_path / "inner").mkdir()
     inner = context.rename(tmp_path / "inner" / "model.bin")
     EpContextFile(tmp_path / "model_ctx.onnx", embed=False).write(inner)
-    ran = gputune("export", "--context", tmp_path / "model_ctx.onnx", "--output_dir", tmp_path / "app")
+    ran = gputune("export", "--context_binary", tmp_path / "model_ctx.onnx", "--output_dir", tmp_path / "app")
     assert ran.code == 0, ran.err
     assert (tmp_path / "app" / "inner" / "model.bin").read_bytes() == inner.read_bytes()
     assert "--context model_ctx.onnx" in (tmp_path / "app" / "README.md").read_text()
@@ -76,7 +76,7 @@ def test_an_onnx_file_takes_the_context_along_that_it_names(gputune: Gputune, co
 
 
 def refused(gputune: Gputune, context: Path, app: Path, code: int) -> str:
-    ran = gputune("export", "--context", context, "--output_dir", app)
+    ran = gputune("export", "--context_binary", context, "--output_dir", app)
     assert ran.code == code, ran.err
     (line,) = ran.err.splitlines()
     assert not app.exists() or not app.is_dir() or (app / "kept").exists()

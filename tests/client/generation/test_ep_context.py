@@ -112,7 +112,7 @@ def test_several_graphs_have_a_node_each_and_tensors_of_their_own(
     assert ["ep_cache_context" in attributes(node) for node in file.graph.node] == [True, False, False]
     for name, graph in zip(names, graphs, strict=True):
         assert load(path, "null", graph=name).graph == graph
-    shown = json.loads(gputune("context-binary-utility", "--context_binary", path).out)
+    shown = json.loads(gputune("context-binary-utility", "--context_binary", path, "--json").out)
     assert [(one["name"], one["main"], one["max_size"]) for one in shown["ep_contexts"]] == [
         (one.name, one.main, one.max_size) for one in found
     ]
@@ -173,8 +173,10 @@ def test_the_utility_says_how_a_context_fits_the_devices_here(
     ]
     monkeypatch.setattr("gputune.client.cli.context_binary_utility.discover", lambda: reports)
     binary = small_context(tmp_path / "context.bin")
-    assert "compatibility" not in json.loads(gputune("context-binary-utility", "--context_binary", binary).out)
-    ran = gputune("context-binary-utility", "--context_binary", binary, "--compatibility")
+    assert "compatibility" not in json.loads(
+        gputune("context-binary-utility", "--context_binary", binary, "--json").out
+    )
+    ran = gputune("context-binary-utility", "--context_binary", binary, "--compatibility", "--json")
     assert json.loads(ran.out)["compatibility"] == [
         {"device": "#-1 null (null, cpu)", "verdict": "optimal", "reason": ""},
         {"device": "#1 null (null, cpu)", "verdict": "unsupported", "reason": "builds nothing"},

@@ -197,7 +197,7 @@ def test_effort_none_fuses_what_is_expected_to_be_faster(gputune: Gputune, tmp_p
 
 def test_net_run_says_that_a_null_context_computes_nothing(generate: Any, gputune: Gputune, tmp_path: Path) -> None:
     generate("one")
-    inspected = gputune("context-binary-utility", "--context_binary", tmp_path / "one" / "small.bin")
+    inspected = gputune("context-binary-utility", "--context_binary", tmp_path / "one" / "small.bin", "--json")
     (graph,) = json.loads(inspected.out)["graphs"]
     (entry,) = graph["inputs"]
     size = 4
@@ -330,6 +330,14 @@ class TestErrorsBeforeTuning:
         assert ran.code == 3
         assert "Det" in ran.last_line
         assert "the_determinant" in ran.last_line
+        assert "; instead: " in ran.last_line and "an op package that lowers Det" in ran.last_line
+
+    def test_several_unsupported_ops_have_their_own_advice(self, fails: Any, tmp_path: Path) -> None:
+        body = "a = Det(x) b = NonZero(x) c = Cast<to=1>(b)"
+        model = models.build("(float[4,4] x) => (float[] a, float[i,j] c)", body)
+        ran = fails(model=models.save(model, tmp_path))
+        assert ran.code == 3
+        assert "; instead of Det: " in ran.last_line and "; instead of NonZero: end the model in front" in ran.last_line
 
     def test_dynamic_shapes(self, fails: Any, tmp_path: Path) -> None:
         dynamic = models.build("(float[N,4] x) => (float[N,4] y)", "y = Relu(x)")

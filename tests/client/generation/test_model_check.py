@@ -40,7 +40,7 @@ def checked(path: Path, *arguments: object, gputune: Gputune) -> tuple[int, Any]
 
 def test_a_model_that_runs(gputune: Gputune, tmp_path: Path) -> None:
     path = models.save(models.conv_relu_gemm(), tmp_path)
-    code, content = checked(path, "--gflops", 2, "--gbps", 4, gputune=gputune)
+    code, content = checked(path, "--peak_gflops", 2, "--peak_gbps", 4, gputune=gputune)
     assert (code, content["runs_wholly"], content["unsupported"]) == (0, True, [])
     graph, plan = read_model(path), lower(read_model(path))
     assert [one["node"] for one in content["supported"]] == [node.name for node in graph.nodes]
@@ -109,7 +109,7 @@ def test_a_roofline_at_assumed_peaks_is_called_an_estimate(gputune: Gputune, tmp
     assumed = gputune("model-check", path).out
     assert "roofline, an estimate:" in assumed and "assumed as of two cores of a CPU" in assumed
     assert "; a faster device takes less" in assumed
-    given = gputune("model-check", path, "--gflops", 2, "--gbps", 4).out
+    given = gputune("model-check", path, "--peak_gflops", 2, "--peak_gbps", 4).out
     assert "roofline:" in given and "estimate" not in given.split("roofline", 1)[1].splitlines()[0]
     assert "can be faster" not in given + gputune("model-check", "--help").out
 
@@ -129,8 +129,8 @@ def test_peaks_are_measured_on_a_device(gputune: Gputune, tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--gflops", 3), "give --gflops and --gbps"),
-        (("--gflops", 3, "--device", "null"), "--gflops: with --device the peaks are measured"),
+        (("--peak_gflops", 3), "give --peak_gflops and --peak_gbps"),
+        (("--peak_gflops", 3, "--device", "null"), "--peak_gflops: with --device the peaks are measured"),
         (("--input_dimensions", "x=1,3,9,7;x=2,3,9,7"), "one shape at a time"),
     ],
 )

@@ -128,6 +128,13 @@ class TestDimensions:
         assert "Nx3xhxw" in message
         assert "--input_dimensions picture=1,3,1,1" in message
 
+    def test_all_inputs_with_dynamic_dimensions_are_told_at_once(self, tmp_path: Path) -> None:
+        model = models.build("(float[n,4] a, float[2,4] b, float[n,m] c) => (float[n,4] y)", "y = Sum(a, b, c)")
+        with pytest.raises(ModelError) as refused:
+            read_model(models.save(model, tmp_path))
+        assert "input 'a'" in str(refused.value) and "and so has 'c'" in str(refused.value)
+        assert str(refused.value).endswith("--input_dimensions a=1,4 --input_dimensions c=1,1")
+
     @pytest.mark.parametrize(
         ("given", "said"),
         [

@@ -46,6 +46,11 @@ def test_what_has_blanks_stands_in_double_quotes(tmp_path: Path) -> None:
     assert {name: str(file) for name, file in second.files.items()} == {"an x": "#e.raw", "it's": "c\\d.raw"}
 
 
+def test_a_path_with_a_blank_but_no_quotes_is_told_of_quotes(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="input 'x' is given twice; a path with spaces stands in double quotes"):
+        read_input_list(listed(tmp_path, "x:=my file.raw"), ONE)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n"])
 def test_a_graph_without_inputs_runs_once(tmp_path: Path, text: str) -> None:
     (line,) = read_input_list(listed(tmp_path, text), ())
@@ -243,9 +248,9 @@ def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(net_run: Any
         assert ran.code == 0, ran.err
         assert "round trip" in ran.err
         refused = net_run(*options, "--device", "null")
-        assert (refused.code, "drop --device" in refused.last_line) == (4, True)
+        assert (refused.code, "drop --device" in refused.last_line) == (2, True)
         refused = net_run(*options, "--graph", "other")
-        assert (refused.code, "there is no graph 'other'" in refused.last_line) == (8, True)
+        assert (refused.code, "there is no graph 'other'" in refused.last_line) == (2, True)
     finally:
         server.stop()
     assert y.read_bytes() == content

@@ -103,7 +103,7 @@ def test_the_generator_writes_what_the_config_file_asks_for(
         "--output_dir", tmp_path, "--config_file", tmp_path / "config.json", *null_target,
     )  # fmt: skip
     assert ran.code == 0, ran.err
-    shown = json.loads(gputune("context-binary-utility", "--context_binary", tmp_path / "small.bin").out)
+    shown = json.loads(gputune("context-binary-utility", "--context_binary", tmp_path / "small.bin", "--json").out)
     assert shown["configuration"][SHARES] is (wanted is True)
 
 
@@ -130,7 +130,7 @@ def test_graphs_are_named_once_for_all_or_for_each(run: Run, lists: Any, tmp_pat
         assert ran.code == 0, ran.err
         assert [one["graph"] for one in read_json(tmp_path / "summary.json")["contexts"].values()] == chosen
     ran = run("a.bin b.bin", *lists, *share, "--graph", "large,other")
-    assert ran.code == DeviceOrContextError.exit_code
+    assert ran.code == ConfigError.exit_code
     assert "b.bin: there is no graph 'other'; the graphs are ['small', 'large', 'one, two']" in ran.last_line
     ran = run("a.bin b.bin", *lists, *share, "--graph", "a,b,c")
     assert ran.code == ConfigError.exit_code

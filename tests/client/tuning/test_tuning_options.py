@@ -116,7 +116,7 @@ def test_the_pin_of_a_task() -> None:
     [
         (
             TuningOptions(only=("Conv", "Konv")),
-            "tasks to be tuned: no task of this model is called 'Konv'; did you mean",
+            "tasks: no task of this model is called 'Konv'; did you mean",
         ),
         (TuningOptions(only=("nomatch*",)), "'nomatch\\*'; `performance-cache explain` lists them$"),
         (TuningOptions(pins={"/head/poll": {"A": 1}}), "pins: .* called '/head/poll'; did you mean '/head/pool'"),
@@ -216,3 +216,9 @@ class TestCommandLine:
     def test_another_server_contradicts_the_files_target(self, ask: Any, tmp_path: Path, words: list[str]) -> None:
         line = ask("--config_file", config_file(tmp_path, target="a:1"), *words)
         assert line == f"error: {words[0]} contradicts the target a:1 in the config file; drop one of them"
+
+
+def test_a_pattern_with_a_comma_stands_in_double_quotes() -> None:
+    assert parse_patterns('"/head, left/conv",Conv', "--tasks") == ("/head, left/conv", "Conv")
+    with pytest.raises(ConfigError, match=r"^--tasks: "):
+        parse_patterns('"/head', "--tasks")

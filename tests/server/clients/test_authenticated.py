@@ -141,7 +141,7 @@ def test_what_would_not_be_safe_is_refused_in_one_line(
     assert main(["--port", "0", "--device", "null", *arguments]) == 2
     out, err = capsys.readouterr()
     assert out == ""  # before anything else, also before the device is looked for
-    assert err.startswith("gputune target-server: error: ") and err.count("\n") == 1
+    assert err.startswith("error: ") and err.count("\n") == 1
     assert says in err
 
 

@@ -125,7 +125,7 @@ def test_a_failed_inference_ends_all_instances(run: Run, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("context", "code", "complaint"),
     [
-        ({"graph": "other"}, DeviceOrContextError.exit_code, "there is no graph 'other'"),
+        ({"graph": "other"}, ConfigError.exit_code, "there is no graph 'other'"),
         ({"graph": "other", "group": "g"}, ConfigError.exit_code, "there is no graph 'other'; the graphs are ['main']"),
         ({"input_list": "gone.txt"}, ConfigError.exit_code, "gone.txt cannot be read"),
         ({"path": "gone.bin"}, DeviceOrContextError.exit_code, "gone.bin cannot be read"),

@@ -1,0 +1,27 @@
+"""gputune completion"""
+
+import click
+from click.shell_completion import get_completion_class
+
+from gputune.client.cli.say import say
+
+VARIABLE = "_GPUTUNE_COMPLETE"
+"""By which a shell asks gputune for completions; click's name for it."""
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def command(shell: str) -> None:
+    """Print a script by which a shell completes gputune: commands, options, and the names of devices, tiers and files.
+
+    \b
+    gputune completion bash > ~/.local/share/bash-completion/completions/gputune
+    gputune completion zsh > ~/.zfunc/_gputune       with fpath+=~/.zfunc before compinit in ~/.zshrc
+    gputune completion fish > ~/.config/fish/completions/gputune.fish
+    """
+    root = click.get_current_context().find_root().command
+    script = get_completion_class(shell)
+    assert script is not None  # of click's own shells
+    for line in script(root, {}, "gputune", VARIABLE).source().strip().splitlines():
+        say(line)

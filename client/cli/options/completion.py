@@ -1,0 +1,46 @@
+"""What a shell offers for the value of an option, beside click's own choices and files: see `gputune completion`."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from gputune.cache import cache_files
+from gputune.client.folders import default_performance_cache_dir
+from gputune.runtime.devices.discovery import NULL_REPORTS, REPLAY_PREFIX, discover
+from gputune.runtime.power.profiles.presets import PRESETS
+
+Command = Callable[..., Any]
+
+
+def devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The numbers of this machine's devices with their names, those that need no driver, and recordings."""
+    found = [CompletionItem(str(report.index), help=report.title) for report in discover()]
+    found += [CompletionItem(name, help="needs no driver") for name in (*NULL_REPORTS, REPLAY_PREFIX)]
+    return [item for item in found if item.value.startswith(incomplete)]
+
+
+def tiers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The tiers that have a performance cache in the folder."""
+    folder = context.params.get("performance_cache_dir") or default_performance_cache_dir()
+    return _beginning((path.stem for path in cache_files(folder)), incomplete)
+
+
+def files_or_tiers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The same; where no tier begins so, files."""
+    return tiers(context, parameter, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def perf_profiles(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The preset perf profiles."""
+    return _beginning(PRESETS, incomplete)
+
+
+def device_option(text: str, *names: str, **attributes: Any) -> Callable[[Command], Command]:
+    """--device, whose values a shell completes. text: its help; the rest as click.option takes it."""
+    return click.option("--device", *names, metavar="D", shell_complete=devices, help=text, **attributes)
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -1,0 +1,64 @@
+"""Errors about how a command was called, in the words and the form of all others: click words them in several lines."""
+
+import click
+
+from gputune.client.cli.options.originals import refusal
+from gputune.client.suggestions import near
+
+
+def line_of_usage(error: click.ClickException) -> str:
+    """What is wrong with the call, where, and what to do, in one line."""
+    if isinstance(error, click.NoSuchOption):
+        return refusal(error) or _unknown("option", error.option_name, error.ctx)
+    if name := getattr(error, "command_name", ""):  # of click's NoSuchCommand, which older versions do not have
+        return _unknown("command", name, getattr(error, "ctx", None))
+    if isinstance(error, click.MissingParameter) and error.param is not None:
+        extra = " ".join((error.param.type.get_missing_message(error.param, error.ctx) or "").split())
+        choice = f"; {_lowered(extra)}" if extra else ""
+        return f"{_place(error.ctx)}{_name(error.param)} is missing{choice}{_help(error)}"
+    message = " ".join(error.message.split()).removesuffix(".")
+    if isinstance(error, click.BadParameter):
+        where = error.param_hint or (_name(error.param) if error.param else "")
+        return f"{where}: {_lowered(message)}" if where else message
+    if isinstance(error, click.UsageError):
+        return _lowered(message) if error.ctx is None else f"{_place(error.ctx)}{_lowered(message)}{_help(error)}"
+    return error.format_message()
+
+
+def _unknown(what: str, name: str, context: click.Context | None) -> str:
+    """An option or a command that there is not, and the nearest that there is."""
+    similar = near(name, _known(what, context))
+    more = f"did you mean {similar}?" if similar else f"`{_path(context)} --help` lists them"
+    return f"{_place(context)}there is no {what} {name}; {more}"
+
+
+def _known(what: str, context: click.Context | None) -> list[str]:
+    if context is None:
+        return []
+    if what == "command":
+        return context.command.list_commands(context) if isinstance(context.command, click.Group) else []
+    return [name for one in context.command.get_params(context) for name in (*one.opts, *one.secondary_opts)]
+
+
+def _name(parameter: click.Parameter) -> str:
+    """A parameter as help names it."""
+    if isinstance(parameter, click.Option):
+        return max(parameter.opts, key=len)
+    return (parameter.metavar or parameter.name or "").upper().strip("[].")
+
+
+def _place(context: click.Context | None) -> str:
+    return f"{_path(context)}: "
+
+
+def _path(context: click.Context | None) -> str:
+    return "gputune" if context is None else context.command_path
+
+
+def _help(error: click.UsageError) -> str:
+    return f"; see `{_path(error.ctx)} --help`"
+
+
+def _lowered(message: str) -> str:
+    """A sentence as a part of one: names and quotes at its beginning stay as they are."""
+    return message[:1].lower() + message[1:] if message[1:2].islower() else message

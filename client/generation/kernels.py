@@ -1,0 +1,141 @@
+"""What `gputune show-kernel` shows: the sources and launches of a task's kernels in one configuration."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gputune.client.model.plan import Task
+from gputune.client.report.problems import words
+from gputune.client.tuning.search.cache_hit import Verdict
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.task_search import check_legal, default_of, device_limits, task_key
+from gputune.client.tuning.tuner import names_of
+from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import Launch, Stage
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import Instance
+from gputune.kernels.space import Configuration
+
+Chosen = Literal["tuned", "default"] | Configuration
+"""Which configuration: the winner of the performance cache, else the default; the default; or values that are given."""
+
+
+@dataclass(frozen=True)
+class ShownKernel:
+    """A task in one configuration. origin: where that comes from, in words; nodes: of the model, that run it."""
+
+    task: Task
+    nodes: Sequence[str]
+    device: str
+    configuration: Configuration
+    origin: str
+    instance: Instance
+
+    @property
+    def launches(self) -> list[tuple[str, Launch]]:
+        """All launches, each with what it is for: those that pack weights, once, and the one of each inference."""
+        return [*(("prepare", launch) for launch in self.instance.prepare), ("main", self.instance.main)]
+
+
+def shown_kernels(
+    verdicts: Mapping[Task, Verdict],
+    nodes_of: Mapping[Task, Sequence[str]],
+    device: DeviceIdentity,
+    options: TuningOptions,
+    chosen: Chosen,
+) -> list[ShownKernel]:
+    """Those of the tasks that the options want. Raises ConfigError for a configuration that a task's space does not
+    have, TuningError where the device has room for none."""
+    limits = device_limits(device)
+    found = []
+    for task, verdict in verdicts.items():
+        nodes = tuple(nodes_of.get(task, ()))
+        if not options.wants(names_of(task, nodes)):
+            continue
+        family, default = family_of(task.op), default_of(task, limits)
+        configuration, origin = _chosen(verdict, default, chosen)
+        check_legal(configuration, family.space(task.problem, limits), default, names_of(task)[0])
+        instance = family.render(task.problem, configuration)
+        found.append(ShownKernel(task, nodes, device.name, configuration, origin, instance))
+    return found
+
+
+def _chosen(verdict: Verdict, default: Configuration, chosen: Chosen) -> tuple[Configuration, str]:
+    if chosen == "default":
+        return default, "the default"
+    if not isinstance(chosen, str):
+        return chosen, "as given"
+    if verdict.winner is None:
+        return default, "the default: the performance cache has no winner for this device and driver"
+    winner = verdict.winner
+    return winner.configuration, f"tuned: {winner.median_ns / 1000:.1f} us, effort {winner.effort}"
+
+
+def lines_of(kernels: Sequence[ShownKernel]) -> Iterator[str]:
+    """OpenCL C for people: what it is and how it is launched as comments, then each source text once."""
+    for kernel in kernels:
+        yield f"// {names_of(kernel.task)[0]}: {words(kernel.task.op, task_key(kernel.task).problem)}"
+        if kernel.nodes:
+            yield f"// nodes: {', '.join(kernel.nodes)}"
+        yield f"// configuration ({kernel.origin}): {_pairs(kernel.configuration)}"
+        yield f"// device: {kernel.device}"
+        for what, amounts in (("packed", kernel.instance.packed), ("scratch", kernel.instance.scratch)):
+            if amounts:
+                yield f"// {what} buffers, bytes: {_pairs(amounts)}"
+        by_source: dict[str, list[tuple[str, Launch]]] = {}
+        for purpose, launch in kernel.launches:
+            by_source.setdefault(launch.source, []).append((purpose, launch))
+        for source, launches in by_source.items():
+            yield "//"
+            for purpose, launch in launches:
+                for stage in launch.sequence:
+                    yield f"// {purpose}: {_call(stage)}"
+                yield f"//   options: {launch.options or 'none'}"
+            yield ""
+            yield from source.rstrip().splitlines()
+            yield ""
+
+
+def fields_of(kernels: Sequence[ShownKernel]) -> list[dict[str, Any]]:
+    """The same for tools."""
+    return [
+        {
+            "task": (key := task_key(kernel.task)).digest,
+            "op": kernel.task.op,
+            "problem": key.problem,
+            "nodes": list(kernel.nodes),
+            "device": kernel.device,
+            "origin": kernel.origin,
+            "configuration": dict(kernel.configuration),
+            "packed_bytes": dict(kernel.instance.packed),
+            "scratch_bytes": dict(kernel.instance.scratch),
+            "launches": [
+                {
+                    "purpose": purpose,
+                    "options": launch.options,
+                    "kernels": [
+                        {
+                            "entry": one.entry,
+                            "global_size": list(one.global_size),
+                            "local_size": list(one.local_size),
+                            "arguments": list(one.arguments),
+                        }
+                        for one in launch.sequence
+                    ],
+                    "source": launch.source,
+                }
+                for purpose, launch in kernel.launches
+            ],
+        }
+        for kernel in kernels
+    ]
+
+
+def _call(kernel: Launch | Stage) -> str:
+    sizes = [" x ".join(map(str, size)) for size in (kernel.global_size, kernel.local_size)]
+    arguments = ", ".join(map(str, kernel.arguments))
+    return f"{kernel.entry}({arguments}), global size {sizes[0]}, local size {sizes[1]}"
+
+
+def _pairs(values: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={value}" for name, value in values.items())

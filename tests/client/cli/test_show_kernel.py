@@ -1,0 +1,109 @@
+"""`gputune show-kernel`: sources and launches of a task are those that a device gets."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.kernels.catalogue import family_of
+from tests.client import models
+from tests.client.commands import Gputune
+from tests.client.models import save
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(models.conv_relu_gemm(), tmp_path)
+
+
+@pytest.fixture
+def show(gputune: Gputune, model: Path, tmp_path: Path) -> Any:
+    def run(*words: object) -> Any:
+        folder = ("--performance_cache_dir", tmp_path / "cache")
+        return gputune("show-kernel", *words, "--model", model, "--device", "null", *folder)
+
+    return run
+
+
+def only(ran: Any) -> Any:
+    assert ran.code == 0, ran.err
+    (kernel,) = json.loads(ran.out)["kernels"]
+    return kernel
+
+
+def test_the_default_is_shown_where_nothing_was_tuned(show: Any) -> None:
+    kernel = only(show("Conv", "--json"))
+    assert kernel["origin"] == "the default: the performance cache has no winner for this device and driver"
+    purposes = [launch["purpose"] for launch in kernel["launches"]]
+    assert purposes[-1] == "main" and set(purposes[:-1]) == {"prepare"}
+    main = kernel["launches"][-1]
+    for one in main["kernels"]:
+        assert re.search(rf"void {one['entry']}\(", main["source"])
+        pairs = zip(one["global_size"], one["local_size"], strict=True)
+        assert all(whole % part == 0 for whole, part in pairs)
+    assert set(kernel["packed_bytes"]) <= {name for one in main["kernels"] for name in one["arguments"]}
+
+
+def test_people_get_opencl_with_the_launch_in_comments(show: Any) -> None:
+    kernel = only(show("Conv", "--json"))
+    lines = show("Conv", "--configuration", "default").out.splitlines()
+    assert lines[0].startswith(f"// Conv {kernel['task'][:10]}: ")
+    assert f"// configuration (the default): {pairs(kernel)}" in lines
+    main = kernel["launches"][-1]
+    (entry,) = main["kernels"]
+    sizes = [" x ".join(map(str, entry[name])) for name in ("global_size", "local_size")]
+    arguments = ", ".join(map(str, entry["arguments"]))
+    assert f"// main: {entry['entry']}({arguments}), global size {sizes[0]}, local size {sizes[1]}" in lines
+    assert f"//   options: {main['options']}" in lines
+    shown = " ".join(" ".join(lines).split())
+    assert all(" ".join(launch["source"].split()) in shown for launch in kernel["launches"])
+
+
+def test_the_winner_of_the_cache_is_shown(gputune: Gputune, show: Any, model: Path, tmp_path: Path) -> None:
+    before = only(show("Conv", "--json"))
+    title = f"Conv {before['task'][:10]}"
+    ran = gputune(
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path, "--device",
+        "null", "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    tuned = only(show(title, "--json"))
+    explained = gputune(
+        "performance-cache", "explain", "--model", model, "--device", "null", "--performance_cache_dir",
+        tmp_path / "cache", "--tuning_effort", "quick", "--task", before["task"][:8], "--json",
+    )  # fmt: skip
+    (known,) = json.loads(explained.out)["tasks"]
+    assert tuned["configuration"] == known["configuration"] and tuned["origin"].startswith("tuned: ")
+    assert tuned["configuration"] != before["configuration"], "otherwise this shows nothing"
+    assert only(show(title, "--json", "--configuration", "default"))["configuration"] == before["configuration"]
+
+
+def test_given_values_are_rendered_and_wrong_ones_answered_with_the_legal(show: Any) -> None:
+    default = only(show("MatMul", "--json"))
+    given = only(show(default["task"][:10], "--json", "--configuration", pairs(default)))
+    assert given["origin"] == "as given"
+    assert given["launches"] == default["launches"]
+    wrong = show(default["task"][:10], "--configuration", "NONE=1")
+    assert wrong.code == 2
+    assert "Its parameters are " in wrong.last_line and f"The default is {pairs(default)}" in wrong.last_line
+    assert show("Conv", "--configuration", "tunde").last_line.startswith("error: --configuration: 'tunde' is not of")
+
+
+def test_a_task_that_the_model_does_not_have_is_told_with_the_nearest(show: Any) -> None:
+    ran = show("Comv")
+    assert (ran.code, ran.last_line) == (
+        2,
+        "error: tasks: no task of this model is called 'Comv'; did you mean 'Conv'?",
+    )
+
+
+def test_all_tasks_of_a_pattern_are_shown(show: Any) -> None:
+    kernels = json.loads(show("*", "--json").out)["kernels"]
+    assert {"Conv", "MatMul"} <= {kernel["op"] for kernel in kernels}
+    assert all(family_of(kernel["op"]) for kernel in kernels)
+
+
+def pairs(kernel: Any) -> str:
+    return ",".join(f"{name}={value}" for name, value in kernel["configuration"].items())

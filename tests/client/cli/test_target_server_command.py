@@ -1,0 +1,55 @@
+"""`gputune target-server`: the options of the server, shown and checked as those of all commands."""
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from gputune.server.options import parser
+from tests.client.commands import Gputune
+
+
+def test_the_help_has_every_option_of_the_server(gputune: Gputune) -> None:
+    ran = gputune("target-server", "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("Usage: gputune target-server [OPTIONS]\n\n  Serve this machine's device")
+    options = [name for action in parser()._actions for name in action.option_strings]
+    assert [name for name in options if f"  {name}" not in ran.out and f", {name}" not in ran.out] == []
+
+
+def test_what_was_written_goes_to_the_server_as_it_was(gputune: Gputune, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+
+    def start(program: str, arguments: list[str]) -> None:
+        started.append((program, arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "execv", start)
+    words = ["--port=0", "--device", "null", "--log_level", "info", "--exit_with_parent"]
+    gputune("target-server", *words)
+    assert started == [(sys.executable, [sys.executable, "-m", "gputune.server", *words])]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--port", "65536"], "--port: '65536' is not a port (0 to 65535)"),
+        (["--prot", "1"], "gputune target-server: there is no option --prot; did you mean --port?"),
+        (["--log_level", "loud"], "--log_level: 'loud' is not one of"),
+        (["7"], "gputune target-server: got unexpected extra argument (7); see `gputune target-server --help`"),
+    ],
+)
+def test_a_wrong_call_is_told_before_anything_starts(gputune: Gputune, words: list[str], said: str) -> None:
+    ran = gputune("target-server", *words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert ran.err.startswith(f"error: {said}")
+
+
+def test_the_server_itself_tells_a_wrong_call_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parser().parse_args(["--por", "0"])  # no abbreviation, as of all commands
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: gputune target-server: unrecognized arguments: --por 0; see `gputune target-server --help`\n"
+    )
