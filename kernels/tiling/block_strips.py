@@ -19,8 +19,7 @@ from gputune.kernels.tiling.workgroups import (
     accumulators_fit,
     last_vector_holds,
     least_width,
-    registers,
-    registers_needed,
+    tile_fits,
 )
 
 STRIP_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 20, 28)
@@ -167,7 +166,7 @@ class BlockStrips:
             pixels
             for pixels in PIXELS
             if pixels <= min(columns, guess["MR"])
-            and registers_needed(pixels * cut["NV"], cut["VW"], limits) <= registers(limits)[0]
+            and tile_fits(pixels, cut["NV"], cut["VW"], limits)
             and self._loads(pixels)
         ]
         cut["MR"] = widest_even(fitting, columns)

@@ -23,8 +23,7 @@ from gputune.kernels.tiling.workgroups import (
     accumulators_fit,
     last_vector_holds,
     least_width,
-    registers,
-    registers_needed,
+    tile_fits,
 )
 
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
@@ -222,7 +221,7 @@ class Strips:
             pixels
             for pixels in PIXELS
             if pixels <= min(self.columns, guess["MR"])
-            and registers_needed(pixels * cut["NV"], cut["VW"], limits) <= registers(limits)[0]
+            and tile_fits(pixels, cut["NV"], cut["VW"], limits)
             and self.middle_bytes(pixels) <= room
             and self._loads(pixels)
         ]

@@ -18,7 +18,7 @@ tile's height is cut as the problem has it (`_cut`): 49 rows in tiles of at most
 that, too, with less computed for nothing. For the same reason the last vector of a tile must hold a column that exists.
 
 A guess is a tile that won on another device. `_cut` makes it legal step by step: within the problem, then within the
-registers (first fewer rows, then fewer vectors, then narrower ones), then evenly tall, then the reduction, and at last
+registers (as many accumulators as fit), then evenly tall, then the reduction, and at last
 the work-group for the grid that follows.
 """
 
@@ -35,13 +35,13 @@ from gputune.kernels.tiling.workgroups import (
     Grid,
     accumulators_fit,
     clip_group,
+    cut_tile,
     group_constraints,
     group_parameters,
     last_vector_holds,
     least_tiles,
     least_width,
-    registers,
-    registers_needed,
+    tile_fits,
 )
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 16)
@@ -219,18 +219,17 @@ class Tiling:
         """A guess made to fit: no taller, wider or longer than the problem, no more than the registers, and no taller
         than so many tiles must be to cover a line."""
         cut = dict(guess)
+        if limits.device_type == "cpu" and limits.preferred_float_width >= 8:
+            cut["VW"] = min(cut["VW"], limits.preferred_float_width)  # narrower registers make up for it by more
         cut["MR"] = max(rows for rows in ROWS if rows <= min(self.line, guess["MR"]))
         while cut["VW"] > 1 and cut["VW"] // 2 >= self.columns:
             cut["VW"] //= 2
         while (cut["NV"] - 1) * cut["VW"] >= self.columns:
             cut["NV"] -= 1
-        while registers_needed(cut["MR"] * cut["NV"], cut["VW"], limits) > registers(limits)[0]:
-            if cut["MR"] > 1:
-                cut["MR"] = ROWS[ROWS.index(cut["MR"]) - 1]
-            elif cut["NV"] > 1:
-                cut["NV"] -= 1
-            else:
-                cut["VW"] //= 2
+        while not tile_fits(1, 1, cut["VW"], limits):
+            cut["VW"] //= 2
+        heights = [rows for rows in ROWS if rows <= cut["MR"]]
+        cut["MR"], cut["NV"] = cut_tile(heights, cut["NV"], cut["VW"], limits)
         tiles = ceil_div(self.line, cut["MR"])
         cut["MR"] = next(rows for rows in ROWS if ceil_div(self.line, rows) == tiles)
         if self.prefetches:

@@ -25,6 +25,7 @@ from gputune.kernels.tiling.workgroups import (
     Grid,
     accumulators_fit,
     clip_group,
+    cut_tile,
     group_constraints,
     last_vector_holds,
     launch_sizes,
@@ -127,16 +128,17 @@ class Winograd:
     def guesses(self, limits: DeviceLimits) -> Iterator[dict[str, int]]:
         """Guesses for this ALG, best first, cut to the problem; a device's limits may forbid them."""
         cpu = limits.device_type == "cpu"
-        most, floats = registers(limits)
+        floats = registers(limits)[1]
         for guess in CPU_GUESSES if cpu else GPU_GUESSES:
             if guess["ALG"] == self.outputs:
                 cut = guess | ({"LM": 1, "LN": 1} if cpu else {"LM": 8, "LN": 8})
                 cut["PF"] = steps_ahead(self._weight_bytes, limits)
                 if cpu:
                     cut["VW"] = min(guess["VW"], floats)
-                cut["MR"] = max(rows for rows in ROWS if rows <= min(self.tiles, guess["MR"]))
+                heights = [rows for rows in ROWS if rows <= min(self.tiles, guess["MR"])]
+                vectors = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]))
+                cut["MR"], cut["NV"] = cut_tile(heights, vectors, cut["VW"], limits)
                 cut["RB"] = min(guess["RB"], power_at_most(ceil_div(self.tiles, cut["MR"])))
-                cut["NV"] = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]), max(most // cut["MR"], 1))
                 grid = self.grid(cut["MR"], cut["RB"], cut["NV"], cut["VW"])
                 yield cut | clip_group(grid, cut, limits)
 

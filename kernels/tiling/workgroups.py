@@ -5,7 +5,7 @@ LM runs down the output's rows or pixels, LN across its columns or channels; ORD
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
@@ -18,6 +18,8 @@ CPU_SMALL_GRID = 64
 
 GPU_LEAST_GROUP = 32
 GPU_ACCUMULATORS = 128
+FEW_REGISTERS, FEW_ACCUMULATORS = 16, 14
+MANY_ACCUMULATORS = 28
 GPU_ITEMS_PER_UNIT = 64
 
 Grid = tuple[int, int]
@@ -96,7 +98,7 @@ def registers(limits: DeviceLimits) -> tuple[int, int]:
     if limits.device_type != "cpu":
         return GPU_ACCUMULATORS, 1
     width = max(limits.preferred_float_width, 4)
-    return (14 if width == 8 else 28), width
+    return (FEW_ACCUMULATORS if width == 8 else MANY_ACCUMULATORS), width
 
 
 def least_width(limits: DeviceLimits) -> int:
@@ -114,14 +116,36 @@ def registers_needed(vectors: int, width: int, limits: DeviceLimits) -> int:
     return vectors * ceil_div(width, registers(limits)[1])
 
 
+def tile_fits(rows: int, vectors: int, width: int, limits: DeviceLimits) -> bool:
+    """Whether the accumulators of `rows` rows of `vectors` vectors of `width` floats stay in registers.
+
+    Each step of the reduction holds a row of the right side beside them, and where there is no FMA that spreads a
+    number out of memory, one more register for that. Of 32 registers those that are not accumulators always do; of
+    16 they do not: a tile of 7 x 2 vectors takes three times as long there as one of 6 x 2.
+    """
+    most, needed = registers(limits)[0], registers_needed(rows * vectors, width, limits)
+    if most == FEW_ACCUMULATORS:
+        return needed + registers_needed(vectors, width, limits) + 1 <= FEW_REGISTERS
+    return needed <= most
+
+
 def accumulators_fit(limits: DeviceLimits) -> Constraint:
     """MR rows of NV vectors of VW floats stay in registers."""
     most, floats = registers(limits)
+    beside = f", of {FEW_REGISTERS} registers with NV*VW floats and one number" if most == FEW_ACCUMULATORS else ""
     return Constraint(
         ("MR", "NV", "VW"),
-        lambda mr, nv, vw: registers_needed(mr * nv, vw, limits) <= most,
-        f"MR*NV*VW must not exceed {most * floats} floats, or accumulators spill",
+        lambda mr, nv, vw: tile_fits(mr, nv, vw, limits),
+        f"MR*NV*VW must not exceed {most * floats} floats{beside}, or accumulators spill",
     )
+
+
+def cut_tile(rows: Sequence[int], vectors: int, width: int, limits: DeviceLimits) -> tuple[int, int]:
+    """(MR, NV): the most accumulators that stay in registers, of so many rows at most and up to NV vectors; for as many
+    accumulators the fewest vectors. rows: the heights that there are, of which 1 is one. One row of one vector where
+    nothing fits."""
+    fitting = [(mr, nv) for mr in rows for nv in range(1, vectors + 1) if tile_fits(mr, nv, width, limits)]
+    return max(fitting, key=lambda tile: (tile[0] * tile[1], -tile[1]), default=(1, 1))
 
 
 def last_vector_holds(elements: int, what: str) -> Constraint:

@@ -12,10 +12,13 @@ from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.tiling.workgroups import registers
+from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import CPU, GPU, SMALL
 
 CONV = ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=(1, 1, 1, 1))
 MATMUL = MatMulProblem(196, 256, 256)
+LARGE = {"Conv": CONV, "MatMul": MATMUL}
+TILED = ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul", "Separable")
 DEPTHWISE = DepthwiseProblem(1, 28, 28, 128, (3, 3), pads=(1, 1, 1, 1))
 
 
@@ -27,6 +30,23 @@ def test_a_cpu_gets_its_own_vectors_and_accumulators_that_hide_latency(op: str, 
     accumulators = default["MR"] * default.get("NV", 1)
     assert default["VW"] == max(width, 4)
     assert 8 <= accumulators <= registers(limits)[0]
+
+
+@pytest.mark.parametrize("op", [op for op, problem in ONE_OF_EACH.items() if op in TILED])
+def test_of_sixteen_registers_some_hold_what_is_multiplied(op: str) -> None:
+    """A tile of 7 x 2 vectors of 8 floats needs 17, and is three times as slow as one of 6 x 2."""
+    limits = replace(CPU, preferred_float_width=8)
+    family, problem = family_of(op), {**ONE_OF_EACH, **LARGE}[op]
+    space = family.space(problem, limits)
+    tiles = [family.default(problem, limits), *family.guesses(problem, limits)]
+    assert {space.violations(tile) == [] for tile in tiles} == {True}
+    for tile in tiles:
+        vectors = tile["NV"] * math.ceil(tile["VW"] / 8)
+        assert tile["MR"] * vectors + vectors + 1 <= 16
+    if op in LARGE:
+        assert max(tile["MR"] * tile["NV"] * tile["VW"] for tile in tiles) >= 12 * 8
+    spilling = [tile | {"MR": 7, "NV": 2, "VW": 8} for tile in tiles]
+    assert all(any("accumulators spill" in reason for reason in space.violations(tile)) for tile in spilling)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])

@@ -105,7 +105,6 @@ def test_a_problem_too_large_for_the_device_says_so_with_numbers() -> None:
 def test_guesses_fit_any_number_of_registers(monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     """Registers as few as no device has them: a tile shrinks to one narrow vector instead of growing again."""
     monkeypatch.setattr("gputune.kernels.tiling.workgroups.registers", lambda limits: (1, 1))
-    monkeypatch.setattr("gputune.kernels.tiling.tiles.registers", lambda limits: (1, 1))
     problem: Any = {"Conv": ConvProblem(1, 9, 9, 3, 64, (3, 3)), "MatMul": MatMulProblem(64, 64, 64)}[op]
     default = family_of(op).default(problem, GPU)
     assert (default["MR"], default["NV"], default["VW"]) == (1, 1, 1)
