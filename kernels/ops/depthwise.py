@@ -43,6 +43,9 @@ STRIPS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
 MOST_LOADS = 48
 
 CPU_DEFAULT = {"MR": 8, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
+NARROW_CPU_DEFAULT = {"MR": 4, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
+"""Of a CPU whose registers hold 8 floats: as many of them, and a whole cache line of each pixel."""
+
 GPU_DEFAULT = {"MR": 2, "VW": 4, "REUSE": 0, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
     {"MR": 14, "VW": 16, "REUSE": 1, "LM": 8, "LN": 1, "ORDER": 1},
@@ -156,7 +159,8 @@ class DepthwiseFamily(KernelFamily):
     def default(self, problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
         guess = dict(GPU_DEFAULT)
         if limits.device_type == "cpu":
-            guess = CPU_DEFAULT | {"VW": default_width(limits, problem.channels)}
+            narrow = limits.preferred_float_width == 8
+            guess = NARROW_CPU_DEFAULT if narrow else CPU_DEFAULT | {"VW": default_width(limits, problem.channels)}
         wanted, space = _cut(problem, guess, limits), self.space(problem, limits)
         return space.first() if space.violations(wanted) else wanted
 

@@ -30,8 +30,9 @@ from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
+    GROUP_SIDES,
     Grid,
     accumulators_fit,
     clip_group,
@@ -41,6 +42,7 @@ from gputune.kernels.tiling.workgroups import (
     last_vector_holds,
     least_tiles,
     least_width,
+    registers_needed,
     tile_fits,
 )
 
@@ -56,6 +58,15 @@ MOST_SETS = 16
 
 LEAST_ROWS = 2
 """The default is made this low, and no lower, so that every core gets a tile."""
+
+LEAST_ACCUMULATORS = 8
+"""As many FMAs are under way in a core at once; fewer leave it waiting."""
+
+WORTH_ANOTHER = 0.95
+"""A default's tile is another one than what won most often where the cost of that is so much less."""
+
+GROUP_PRODUCTS = 1 << 14
+"""Multiply-adds of a work-group beside which a CPU starts the next in no time."""
 
 CPU_DEFAULT = {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0}
 GPU_DEFAULT = {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0}
@@ -167,8 +178,11 @@ class Tiling:
             guess = dict(GPU_DEFAULT)
         space = self.space(limits)
         wanted = self._cut(guess, limits)
+        if limits.device_type == "cpu" and not (self.splits and self.rows <= FEW_ROWS):
+            guess |= self._fitting_tile(wanted, limits)
+            wanted = self._cut(guess, limits)
         while wanted["MR"] > LEAST_ROWS and math.prod(self._tiles(wanted)) < least_tiles(limits):
-            guess["MR"] = max(guess["MR"] // 2, LEAST_ROWS)
+            guess["MR"] = ROWS[ROWS.index(wanted["MR"]) - 1]
             wanted = self._cut(guess, limits)
         return space.first() if space.violations(wanted) else wanted
 
@@ -181,6 +195,35 @@ class Tiling:
         """Tiles down and across all groups."""
         down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
         return down, self.groups * across
+
+    def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """MR and NV that compute clearly less than the usual ones for rows and columns that are not there, if there
+        are; KU and LM for a CPU's loops."""
+
+        def cost(tile: tuple[int, int]) -> float:
+            vectors = registers_needed(tile[1], usual["VW"], limits)
+            step = max(tile[0] * vectors, tile[0] + vectors, LEAST_ACCUMULATORS)  # multiply-adds, or loads
+            return math.prod(self.grid(*tile, usual["VW"])) * step
+
+        tiles = [
+            (rows, vectors)
+            for rows in ROWS
+            for vectors in (1, 2, 3, 4)
+            if rows <= self.line
+            and (vectors - 1) * usual["VW"] < self.columns
+            and tile_fits(rows, vectors, usual["VW"], limits)
+        ]
+        chosen = (usual["MR"], usual["NV"])
+        best = min(tiles, key=lambda tile: (cost(tile), -tile[0] * tile[1]))
+        if cost(best) < WORTH_ANOTHER * cost(chosen):
+            chosen = best
+        products = math.prod(chosen) * usual["VW"] * self.taps * self.reduction
+        return {
+            "MR": chosen[0],
+            "NV": chosen[1],
+            "KU": 2 if limits.preferred_float_width == 8 else usual["KU"],
+            "LM": min(power_at_most(ceil_div(GROUP_PRODUCTS, products)), GROUP_SIDES[-1]),
+        }
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         yield Constraint(("MR",), lambda mr: mr <= self.line, f"MR must not exceed the {self.line} rows")

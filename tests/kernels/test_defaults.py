@@ -27,8 +27,9 @@ DEPTHWISE = DepthwiseProblem(1, 28, 28, 128, (3, 3), pads=(1, 1, 1, 1))
 def test_a_cpu_gets_its_own_vectors_and_accumulators_that_hide_latency(op: str, problem: Any, width: int) -> None:
     limits = replace(CPU, preferred_float_width=width)
     default = family_of(op).default(problem, limits)
-    accumulators = default["MR"] * default.get("NV", 1)
-    assert default["VW"] == max(width, 4)
+    accumulators = default["MR"] * default.get("NV", 1) * math.ceil(default["VW"] / max(width, 4))
+    cache_line = op == "DepthwiseConv" and width == 8
+    assert default["VW"] == (16 if cache_line else max(width, 4))
     assert 8 <= accumulators <= registers(limits)[0]
 
 
@@ -57,13 +58,28 @@ def test_few_rows_split_the_reduction_instead(rows: int) -> None:
     assert default["MR"] * default["NV"] * default["KA"] >= 8
 
 
-@pytest.mark.parametrize(("units", "rows"), [(2, 7), (112, 7), (128, 4), (256, 2)])
+@pytest.mark.parametrize(("units", "rows"), [(2, 7), (112, 7), (128, 6), (256, 3)])
 def test_every_core_gets_a_tile(units: int, rows: int) -> None:
     problem = ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=(2, 2, 2, 2), dilations=(2, 2))
     default = family_of("Conv").default(problem, replace(CPU, compute_units=units))
     tiles = math.ceil(49 / default["MR"]) * math.ceil(512 / (default["NV"] * default["VW"]))
     assert tiles >= units
     assert default["MR"] == rows
+
+
+@pytest.mark.parametrize(
+    ("columns", "tile"),
+    [(512, (6, 2)), (24, (4, 3)), (48, (6, 2)), (8, (8, 1)), (16, (6, 2)), (72, (4, 3))],
+)
+def test_a_tile_computes_few_columns_that_are_not_there(columns: int, tile: tuple[int, int]) -> None:
+    default = family_of("MatMul").default(MatMulProblem(5040, 64, columns), replace(CPU, preferred_float_width=8))
+    assert (default["MR"], default["NV"]) == tile
+
+
+@pytest.mark.parametrize(("reduction", "together"), [(8, 16), (16, 8), (64, 2), (512, 1)])
+def test_a_work_group_of_a_cpu_has_enough_to_do(reduction: int, together: int) -> None:
+    default = family_of("MatMul").default(MatMulProblem(5040, reduction, 96), replace(CPU, preferred_float_width=8))
+    assert (default["LM"], default["LN"]) == (together, 1)
 
 
 @pytest.mark.parametrize(
