@@ -35,6 +35,7 @@ from gputune.kernels.tiling.workgroups import (
     GROUP_SIDES,
     Grid,
     accumulators_fit,
+    cheapest_tile,
     clip_group,
     cut_tile,
     group_constraints,
@@ -42,11 +43,11 @@ from gputune.kernels.tiling.workgroups import (
     last_vector_holds,
     least_tiles,
     least_width,
-    registers_needed,
     tile_fits,
 )
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 16)
+VECTORS = (1, 2, 3, 4)
 FEW_ROWS = 4
 """Up to here a tile is too small to hide the latency of an FMA, and the reduction is split instead."""
 
@@ -58,12 +59,6 @@ MOST_SETS = 16
 
 LEAST_ROWS = 2
 """The default is made this low, and no lower, so that every core gets a tile."""
-
-LEAST_ACCUMULATORS = 8
-"""As many FMAs are under way in a core at once; fewer leave it waiting."""
-
-WORTH_ANOTHER = 0.95
-"""A default's tile is another one than what won most often where the cost of that is so much less."""
 
 GROUP_PRODUCTS = 1 << 14
 """Multiply-adds of a work-group beside which a CPU starts the next in no time."""
@@ -150,7 +145,7 @@ class Tiling:
         return TuningSpace(
             (
                 Parameter("MR", ROWS, "rows of a work-item's tile"),
-                Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
+                Parameter("NV", VECTORS, "vectors of a tile's row"),
                 Parameter("VW", VECTOR_WIDTHS, "columns of a vector"),
                 *((sets,) if self.splits else ()),
                 *((PREFETCH,) if self.prefetches else ()),
@@ -200,24 +195,17 @@ class Tiling:
         """MR and NV that compute clearly less than the usual ones for rows and columns that are not there, if there
         are; KU and LM for a CPU's loops."""
 
-        def cost(tile: tuple[int, int]) -> float:
-            vectors = registers_needed(tile[1], usual["VW"], limits)
-            step = max(tile[0] * vectors, tile[0] + vectors, LEAST_ACCUMULATORS)  # multiply-adds, or loads
-            return math.prod(self.grid(*tile, usual["VW"])) * step
-
-        tiles = [
+        width = usual["VW"]
+        tiles = (
             (rows, vectors)
             for rows in ROWS
-            for vectors in (1, 2, 3, 4)
-            if rows <= self.line
-            and (vectors - 1) * usual["VW"] < self.columns
-            and tile_fits(rows, vectors, usual["VW"], limits)
-        ]
-        chosen = (usual["MR"], usual["NV"])
-        best = min(tiles, key=lambda tile: (cost(tile), -tile[0] * tile[1]))
-        if cost(best) < WORTH_ANOTHER * cost(chosen):
-            chosen = best
-        products = math.prod(chosen) * usual["VW"] * self.taps * self.reduction
+            for vectors in VECTORS
+            if rows <= self.line and (vectors - 1) * width < self.columns
+        )
+        chosen = cheapest_tile(
+            (usual["MR"], usual["NV"]), tiles, width, lambda rows, vectors: self.grid(rows, vectors, width), limits
+        )
+        products = math.prod(chosen) * width * self.taps * self.reduction
         return {
             "MR": chosen[0],
             "NV": chosen[1],

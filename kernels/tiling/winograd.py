@@ -20,10 +20,11 @@ from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, buffer_constraints
 from gputune.kernels.tiling.prefetching import prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
-from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS
+from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS, VECTORS
 from gputune.kernels.tiling.workgroups import (
     Grid,
     accumulators_fit,
+    cheapest_tile,
     clip_group,
     cut_tile,
     group_constraints,
@@ -54,6 +55,12 @@ LEAST_GAIN = 1.2
 CPU_PRODUCT_BYTES = 160 << 10
 GPU_PRODUCT_BYTES = 2 << 10
 """What a work-item may keep of its products: a part of a core's second cache, or of a GPU's private memory."""
+
+LEAST_ROWS = 4
+"""Fewer tiles at a time read filters more often than what they save by leaving none over."""
+
+CACHED_FILTER_BYTES = 640 << 10
+"""Transformed filters that a CPU's core keeps in its second cache beside all else."""
 
 CPU_GUESSES = (
     {"ALG": 4, "MR": 6, "NV": 4, "VW": 16, "KU": 2, "ORDER": 1, "RB": 1},
@@ -138,9 +145,27 @@ class Winograd:
                 heights = [rows for rows in ROWS if rows <= min(self.tiles, guess["MR"])]
                 vectors = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]))
                 cut["MR"], cut["NV"] = cut_tile(heights, vectors, cut["VW"], limits)
+                if cpu:
+                    cut |= self._fitting_tile(cut, limits)
                 cut["RB"] = min(guess["RB"], power_at_most(ceil_div(self.tiles, cut["MR"])))
                 grid = self.grid(cut["MR"], cut["RB"], cut["NV"], cut["VW"])
                 yield cut | clip_group(grid, cut, limits)
+
+    def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """MR and NV of a CPU's guess that compute no more than they must, and ORDER: where the filters stay in a
+        core's cache, a block of transformed inputs is used for all columns before the next one."""
+        width = usual["VW"]
+        tiles = (
+            (rows, vectors)
+            for rows in ROWS
+            for vectors in VECTORS
+            if min(LEAST_ROWS, self.tiles) <= rows <= self.tiles and (vectors - 1) * width < self.out_channels
+        )
+        rows, vectors = cheapest_tile(
+            (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, 1, nv, width), limits
+        )
+        order = 0 if self._weight_bytes <= CACHED_FILTER_BYTES else usual["ORDER"]
+        return {"MR": rows, "NV": vectors, "ORDER": order}
 
     def buffers(self, configuration: Configuration) -> tuple[dict[str, int], dict[str, int]]:
         """(packed, scratch) of a configuration: name -> bytes."""

@@ -5,7 +5,7 @@ LM runs down the output's rows or pixels, LN across its columns or channels; ORD
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
@@ -20,6 +20,12 @@ GPU_LEAST_GROUP = 32
 GPU_ACCUMULATORS = 128
 FEW_REGISTERS, FEW_ACCUMULATORS = 16, 14
 MANY_ACCUMULATORS = 28
+LEAST_ACCUMULATORS = 8
+"""As many FMAs are under way in a core at once; fewer leave it waiting."""
+
+WORTH_ANOTHER = 0.95
+"""A tile is another one than what won most often where the cost of that is so much less."""
+
 GPU_ITEMS_PER_UNIT = 64
 
 Grid = tuple[int, int]
@@ -146,6 +152,29 @@ def cut_tile(rows: Sequence[int], vectors: int, width: int, limits: DeviceLimits
     nothing fits."""
     fitting = [(mr, nv) for mr in rows for nv in range(1, vectors + 1) if tile_fits(mr, nv, width, limits)]
     return max(fitting, key=lambda tile: (tile[0] * tile[1], -tile[1]), default=(1, 1))
+
+
+def cheapest_tile(
+    usual: tuple[int, int],
+    tiles: Iterable[tuple[int, int]],
+    width: int,
+    grid: Callable[[int, int], Grid],
+    limits: DeviceLimits,
+) -> tuple[int, int]:
+    """Of tiles (MR, NV) of vectors of `width` floats the one for which a CPU's grid of tiles takes the fewest steps.
+
+    grid: tiles down and across for a tile. A step of a tile takes as long as its multiply-adds, or its loads where
+    those are more; tiles that reach beyond the last row or column compute and load for nothing. The usual one is kept
+    unless another is clearly cheaper.
+    """
+
+    def cost(tile: tuple[int, int]) -> int:
+        vectors = registers_needed(tile[1], width, limits)
+        return math.prod(grid(*tile)) * max(tile[0] * vectors, tile[0] + vectors, LEAST_ACCUMULATORS)
+
+    fitting = [tile for tile in tiles if tile_fits(*tile, width, limits)]
+    best = min(fitting, key=lambda tile: (cost(tile), -tile[0] * tile[1]), default=usual)
+    return best if cost(best) < WORTH_ANOTHER * cost(usual) else usual
 
 
 def last_vector_holds(elements: int, what: str) -> Constraint:

@@ -105,6 +105,24 @@ def test_a_convolution_is_computed_by_the_algorithm_that_its_shape_asks_for(
     assert family.default(problem, GPU)["ALG"] == 0
 
 
+@pytest.mark.parametrize(
+    ("side", "inputs", "outputs", "tile", "order"),
+    [
+        (160, 96, 24, (4, 3), 0),  # three vectors of columns, and filters that stay in a cache
+        (56, 64, 64, (6, 2), 0),
+        (28, 128, 128, (5, 2), 1),
+        (14, 256, 256, (4, 2), 1),  # 16 tiles; two at a time would read all filters eight times
+    ],
+)
+def test_winograds_tile_fits_the_columns_and_its_order_the_filters(
+    side: int, inputs: int, outputs: int, tile: tuple[int, int], order: int
+) -> None:
+    problem = ConvProblem(1, side, side, inputs, outputs, (3, 3), pads=(1, 1, 1, 1))
+    default = family_of("Conv").default(problem, replace(CPU, preferred_float_width=8))
+    assert default["ALG"] == 4
+    assert ((default["MR"], default["NV"]), default["ORDER"]) == (tile, order)
+
+
 @pytest.mark.parametrize("limits", [GPU, SMALL, replace(GPU, max_work_group_size=16)], ids=["gpu", "one", "sixteen"])
 @pytest.mark.parametrize(("op", "problem"), [("Conv", CONV), ("MatMul", MATMUL), ("DepthwiseConv", DEPTHWISE)])
 def test_work_groups_shrink_to_the_device_and_tiles_stay(op: str, problem: Any, limits: DeviceLimits) -> None:
