@@ -2,8 +2,7 @@
 
 A choice belongs to a model on a device. It is remembered with all configurations that the context runs, so that it can
 be made again whatever becomes of the tasks' own winners, and with every comparison, so that later ones add to it. Where
-the winners are those that were compared, nothing is compared again; where they are others but no time is left, the last
-choice stays; where there is none, the tasks' times alone decide.
+the winners are those that were compared, nothing is compared again, unless a budget had cut that short.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputune.cache import PLACES, ChainRecord, PerformanceCache, WinnerRecord
-from gputune.client.context.comparison import Candidate, Choice, compare, estimated_alone, with_default, with_winners
-from gputune.client.context.context_runner import ContextRunner, Outcomes, OutOfTime
+from gputune.client.context.comparison import Candidate, Choice, compare, with_default, with_winners
+from gputune.client.context.context_runner import ContextRunner, Outcomes
 from gputune.client.context.elimination import ratios_from
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import CacheMiss, GputuneError
@@ -29,6 +28,8 @@ from gputune.core.errors import ContextError
 from gputune.kernels.family import DeviceLimits
 
 log = logging.getLogger(__name__)
+
+TRY_AGAIN = "the same command tries again"
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,9 @@ class InChain:
         record = self._cache.chain_of(digest)
         known = None if record is None else self._known(record, outcomes)
         if record is not None and known is not None and record.measured.get("asked") == asked:
-            return self._decided(known, record.measured, "as compared before: ")
+            complete = self._frozen or not record.measured.get("hurried")
+            if complete:
+                return self._decided(known, record.measured, "as compared before: ")
         if self._frozen:
             raise CacheMiss(
                 f"the performance cache is frozen and does not hold what is fastest in {self._model.plan.name!r}; "
@@ -99,10 +102,16 @@ class InChain:
             with runner:
                 choice = compare(self._model, runner, outcomes, finalists, plain, known, earlier)
         except (GputuneError, ContextError, OSError) as error:
-            if known is not None or isinstance(error, OutOfTime):
-                return self._unmeasured(known, record, outcomes, str(error))
-            log.warning(f"whole contexts were not compared; each task runs its own winner, unfused: {error}")
+            if record is not None and known is not None:
+                log.warning(f"whole contexts were not compared, the last choice stays: {error}; {TRY_AGAIN}")
+                return self._decided(known, record.measured, "as compared before: ")
+            log.warning(
+                "whole contexts were not compared, so that no gain is known; each task runs its own winner, unfused: "
+                f"{error}; {TRY_AGAIN}"
+            )
             return Decision(self._model.plan, outcomes)
+        if choice.hurried:
+            log.warning("--tuning_budget was used up: not all whole contexts were compared; the same command goes on")
         record = self._recorded(choice, asked)
         self._cache.conclude_chain(digest, record)
         return self._decided(choice.candidate, record.measured, "")
@@ -162,17 +171,6 @@ class InChain:
         likely = self._model.likely(self._limits)
         return tuple(group for group in likely if not outcomes[task_key(group.task).digest].failed)
 
-    def _unmeasured(
-        self, known: Candidate | None, record: ChainRecord | None, outcomes: Outcomes, why: str
-    ) -> Decision:
-        """What is chosen where contexts could not be compared, or no time is left to do so."""
-        if known is not None and record is not None:
-            log.warning(f"whole contexts were not compared, the last choice stays: {why}")
-            return self._decided(known, record.measured, "as compared before: ")
-        log.warning(f"whole contexts were not compared, the times of single kernels decide: {why}")
-        guess = estimated_alone(self._model, outcomes, self._persistent, self._likely(outcomes))
-        return Decision(guess.plan, guess.outcomes, guess.persistent)
-
     def _recorded(self, choice: Choice, asked: str) -> ChainRecord:
         """The choice with all configurations that its context runs."""
         winners = {}
@@ -187,7 +185,7 @@ class InChain:
                 rendered_sha256=self._tuner.rendered_sha256(self._tasks[key], one),
             )
         places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
-        measured = {**choice.measured, "asked": asked, PLACES: places}
+        measured = {**choice.measured, "asked": asked, "hurried": choice.hurried, PLACES: places}
         return ChainRecord(winners, choice.estimate.times_ns, choice.estimate.launch_ns, measured)
 
     def _decided(self, chosen: Candidate, measured: Mapping[str, Any], source: str) -> Decision:
@@ -201,5 +199,5 @@ class InChain:
         log.info(f"end to end, {source}{', '.join(parts) or 'every task runs its winner'}")
         for key, one in others:
             log.debug(f"end to end, {source}{one.op} {key[:10]}: {dict(one.configuration)}")
-        told = {name: value for name, value in measured.items() if name not in ("races", "asked", PLACES)}
+        told = {name: value for name, value in measured.items() if name not in ("races", "asked", "hurried", PLACES)}
         return Decision(chosen.plan, chosen.outcomes, chosen.persistent, {**told, "remembered": bool(source)})

@@ -124,11 +124,13 @@ def estimated_alone(
 
 @dataclass(frozen=True)
 class Choice:
-    """What a comparison has led to. measured: what was compared, as plain JSON values."""
+    """What a comparison has led to. measured: what was compared, as plain JSON values; hurried: a budget has kept it
+    from comparing everything."""
 
     candidate: Candidate
     estimate: Estimate
     measured: Mapping[str, Any]
+    hurried: bool
 
 
 def compare(
@@ -143,14 +145,20 @@ def compare(
     """Chooses the context that ships.
 
     untuned: the context of the default configurations, in the form that it would have without tuning; known: the last
-    choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before. Raises what
-    ContextRunner does, OutOfTime where there was no time for any comparison.
+    choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before. Where the
+    budget is used up, the untuned context, the last choice and what the tasks' times alone speak for are compared in
+    spite of it, so that the gain is always a measured one. Raises what ContextRunner does, but not OutOfTime.
     """
-    estimate = _estimate(model, runner, outcomes, finalists)
-    candidates = [*([] if known is None else [known]), *_candidates(model, outcomes, estimate, untuned.persistent)]
+    try:
+        estimate = _estimate(model, runner, outcomes, finalists)
+        likeliest = _candidates(model, outcomes, estimate, untuned.persistent)
+    except OutOfTime:
+        estimate = Estimate()
+        likeliest = [estimated_alone(model, outcomes, untuned.persistent, untuned.groups)]
+    before = [] if known is None else [known]
     contexts = _Contexts(runner, untuned)
-    for one in candidates:
-        if not contexts.add(one):
+    for place, one in enumerate([*before, *likeliest]):
+        if not contexts.add(one, needed=place <= len(before)):
             break
     log.info(f"comparing {len(contexts.candidates)} whole contexts, the untuned one among them")
     comparison = compare_contexts(list(contexts.candidates), contexts.untuned, contexts.run, earlier)
@@ -166,7 +174,7 @@ def compare(
         "end_to_end": end_to_end(comparison, contexts.untuned),
         "races": [*map(dict, earlier), dict(comparison.ratios)],
     }
-    return Choice(chosen, estimate, measured)
+    return Choice(chosen, estimate, measured, hurried=runner.late)
 
 
 class _Contexts:
@@ -175,7 +183,7 @@ class _Contexts:
     def __init__(self, runner: ContextRunner, untuned: Candidate) -> None:
         self._runner = runner
         self._loaded: dict[str, RemoteExecutor] = {}
-        self._last = self._load(untuned) or self._load(replace(untuned, persistent=False))
+        self._last = self._load(untuned, needed=True) or self._load(replace(untuned, persistent=False), needed=True)
         if self._last is None:
             raise TuningError("the untuned context does not run on the target")
         self._candidates: dict[str, Candidate] = {}
@@ -192,10 +200,11 @@ class _Contexts:
         assert self._last is not None
         return {**self._candidates, **({} if self.untuned in self._candidates else {self.untuned: self._last})}
 
-    def add(self, one: Candidate) -> bool:
-        """Loads a candidate; one that cannot be loaded is left out with a warning. False where there is no time."""
+    def add(self, one: Candidate, *, needed: bool) -> bool:
+        """Loads a candidate; one that cannot be loaded is left out with a warning. False where there is no time and it
+        is not needed."""
         try:
-            if (usable := self._load(one)) is not None:
+            if (usable := self._load(one, needed=needed)) is not None:
                 self._candidates.setdefault(usable.digest, usable)
         except OutOfTime:
             return False
@@ -207,12 +216,12 @@ class _Contexts:
         self._runner.free(*(self._loaded.pop(digest) for digest in gone))
         return self._runner.inference_ns([self._loaded[digest] for digest in digests], rounds)
 
-    def _load(self, one: Candidate) -> Candidate | None:
+    def _load(self, one: Candidate, *, needed: bool) -> Candidate | None:
         """The candidate as it runs: launches one by one where nothing of it can be persistent."""
         if one.digest in self._loaded:
             return one
         try:
-            context = self._runner.load(one.plan, one.outcomes, one.persistent)
+            context = self._runner.load(one.plan, one.outcomes, one.persistent, needed=needed)
         except TargetError as error:
             log.warning(f"a context is left out of the comparison ({one.title}): {error}")
             return None

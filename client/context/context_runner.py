@@ -32,8 +32,8 @@ from gputune.runtime.profiling.records import LoggedInference
 
 ROUNDS = 12
 """Turns of each context when its tasks are timed."""
-LEAST_ROUNDS = 3
-"""A budget that is used up ends a comparison after no fewer rounds."""
+LEAST_ROUNDS = 6
+"""A budget that is used up ends a comparison after no fewer rounds: so many give an interval its 95 %."""
 TURN_NS = 40e6
 MOST_INFERENCES = 24
 """Inferences of a turn, one more goes before them: as many as TURN_NS has room for, at least two."""
@@ -92,10 +92,10 @@ class ContextRunner:
             self.free(*self._loaded)
         self._folder.cleanup()
 
-    def load(self, plan: Plan, outcomes: Outcomes, persistent: bool = False) -> RemoteExecutor:
+    def load(self, plan: Plan, outcomes: Outcomes, persistent: bool = False, *, needed: bool = False) -> RemoteExecutor:
         """A context of a plan on the target, run twice; persistent: by persistent kernels. Raises TuningError when its
-        outputs are not those of the first one, OutOfTime when there is no time left."""
-        if self._late:
+        outputs are not those of the first one; OutOfTime when there is no time left, unless it is `needed`."""
+        if self.late and not needed:
             raise OutOfTime("--tuning_budget is used up")
         built = builder.build(plan, outcomes, self._maker, self._compiled, persistent)
         self._files += 1
@@ -146,7 +146,7 @@ class ContextRunner:
         results: list[list[Any]] = [[] for _ in contexts]
         with self._progress.running("comparing contexts", rounds * len(contexts)):
             for number in range(rounds):
-                if self._late and number >= LEAST_ROUNDS:
+                if self.late and number >= LEAST_ROUNDS:
                     break
                 places = range(len(contexts))
                 for place in places if number % 2 == 0 else reversed(places):
@@ -171,7 +171,8 @@ class ContextRunner:
                 raise TuningError(f"two contexts of the same model do not agree on output {name!r}")
 
     @property
-    def _late(self) -> bool:
+    def late(self) -> bool:
+        """Whether the budget is used up."""
         return self._deadline is not None and time.monotonic() >= self._deadline
 
 

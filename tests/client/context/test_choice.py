@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gputune.client.context import context_runner
-from gputune.client.context.context_runner import ContextRunner, OutOfTime
+from gputune.client.context.context_runner import ContextRunner
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.generation import generation
 from gputune.client.target.client import TargetClient
@@ -137,44 +137,45 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
     assert third["in_chain"]["fused"] == again["in_chain"]["fused"]
 
 
-def test_a_budget_that_leaves_no_time_keeps_the_last_choice(generate: Any, tmp_path: Path) -> None:
+def test_a_budget_that_leaves_no_time_leaves_the_last_choice_in_the_comparison(generate: Any) -> None:
     _, first = generate("one")
-    assert first["in_chain"]["fused"]
-    ran, second = generate("two", "--tuning_effort", "normal", "--tuning_budget", "0.01s")
-    assert "the last choice stays" in ran.err
-    assert second["in_chain"]["fused"] == first["in_chain"]["fused"]
-    assert second["end_to_end"] == first["end_to_end"]
-    one, two = (tmp_path / name / "small.bin" for name in ("one", "two"))
-    assert operations(one) == operations(two)
+    _, second = generate("two", "--tuning_effort", "normal", "--tuning_budget", "0.01s")
+    candidates = second["in_chain"]["candidates"]
+    assert candidates[0]["title"] == "the last choice"
+    assert any(one["untuned"] for one in candidates)
+    assert first["in_chain"]["fused"] and second["in_chain"]["fused"]
 
 
-def test_a_budget_that_leaves_no_time_for_the_first_choice_goes_by_the_kernels(
+def test_a_budget_that_leaves_no_time_for_the_first_choice_still_ends_with_a_measured_gain(generate: Any) -> None:
+    ran, hurried = generate("one", "--tuning_budget", "0.01s")
+    assert "not all whole contexts were compared" in ran.err
+    assert [one["title"] for one in hurried["in_chain"]["candidates"]][:1] == ["estimated"]
+    assert hurried["end_to_end"]["gain"]["low"] > 0
+    assert ran.err.strip().splitlines()[-1].startswith("inference ")
+    assert "SeparableConv" in {task["op"] for task in hurried["tasks"] if task["weight"]}
+
+
+def test_what_a_budget_has_cut_short_is_compared_when_there_is_time(
     generate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(*arguments: Any) -> Any:
-        raise OutOfTime("--tuning_budget is used up")
-
-    monkeypatch.setattr(ContextRunner, "load", late)
-    ran, summary = generate("one")
-    assert "the times of single kernels decide" in ran.err
-    assert summary["end_to_end"] is None
-    assert "SeparableConv" in {task["op"] for task in summary["tasks"] if task["weight"]}
+    generate("one")
+    monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], contexts=3))  # more is to be compared
+    assert generate("two", "--tuning_budget", "0.01s")[1]["in_chain"]["remembered"] is False
+    assert generate("three", "--cache_mode", "frozen")[1]["in_chain"]["remembered"] is True
+    assert generate("four")[1]["in_chain"]["remembered"] is False
+    assert generate("five")[1]["in_chain"]["remembered"] is True
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_without_time_for_anything_what_is_likely_is_fused_unless_it_has_failed(
     generate: Any, monkeypatch: pytest.MonkeyPatch, works: bool
 ) -> None:
-    def late(*arguments: Any) -> Any:
-        raise OutOfTime("--tuning_budget is used up")
-
     def unmeasured(task: Any, limits: Any) -> Any:
         return replace(untuned(task, limits), trials={} if works else {"crash": 3})
 
-    monkeypatch.setattr(ContextRunner, "load", late)
     monkeypatch.setattr(Tuner, "tune", lambda tuner, tasks, *_: [unmeasured(task, tuner._limits) for task in tasks])
     monkeypatch.setattr(Tuner, "finalists", lambda *_: [])
-    _, summary = generate("one")
+    _, summary = generate("one", "--tuning_budget", "0.01s")
     fused = {task["op"] for task in summary["tasks"] if task["weight"]}
     assert ("SeparableConv" in fused) == works
 
@@ -261,8 +262,11 @@ class TestContextRunner:
                 running.load(None, {})
 
     def test_it_ends_with_the_budget(self, make: Any) -> None:
-        with make(deadline=time.monotonic() - 1) as running, pytest.raises(TuningError, match="budget is used up"):
-            running.load(None, {})
+        with make(deadline=time.monotonic() - 1) as running:
+            needed = running.load(None, {}, needed=True)
+            assert len(running.inference_ns([needed], 48)[0]) == context_runner.LEAST_ROUNDS
+            with pytest.raises(TuningError, match="budget is used up"):
+                running.load(None, {})
 
 
 def test_neighbouring_turns_are_compared() -> None:

@@ -48,11 +48,14 @@ class FakeRunner:
 
     def __init__(self, cost: Cost, beside: Callable[[Loaded], float] = lambda one: 100.0, noise: float = 0.0) -> None:
         self.cost, self.beside, self.noise = cost, beside, noise
+        self.late = False
         self.loaded: list[Loaded] = []
         self.freed: list[Loaded] = []
         self._random = random.Random(0)
 
-    def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
+    def load(
+        self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
+    ) -> Loaded:
         self.loaded.append(Loaded(plan, outcomes, persistent))
         return self.loaded[-1]
 
@@ -303,7 +306,9 @@ class TestPersistence:
 
     def test_one_that_does_not_run_costs_nothing_else(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         class Hangs(FakeRunner):
-            def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
+            def load(
+                self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
+            ) -> Loaded:
                 if persistent:
                     raise TargetError("timeout", "it waits for ever")
                 return super().load(plan, outcomes)
@@ -316,7 +321,9 @@ class TestPersistence:
         self, model: Alternatives, outcomes: dict[str, Outcome]
     ) -> None:
         class Apart(FakeRunner):
-            def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
+            def load(
+                self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
+            ) -> Loaded:
                 return super().load(plan, outcomes)
 
         choice = run(model, outcomes, Apart(flat), persistent=True)
@@ -325,16 +332,37 @@ class TestPersistence:
 
 
 class TestNoTime:
-    def test_what_could_be_loaded_is_compared(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        class Late(FakeRunner):
-            def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
-                if len(self.loaded) == 4:
-                    raise OutOfTime("--tuning_budget is used up")
-                return super().load(plan, outcomes, persistent)
+    class Late(FakeRunner):
+        """In which time is over when some contexts are loaded."""
 
-        choice = run(model, outcomes, Late(flat), persistent=True)
+        most = 0
+
+        def load(
+            self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
+        ) -> Loaded:
+            self.late = len(self.loaded) >= self.most
+            if self.late and not needed:
+                raise OutOfTime("--tuning_budget is used up")
+            return super().load(plan, outcomes, persistent)
+
+    def test_what_could_be_loaded_is_compared(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
+        runner = self.Late(flat)
+        runner.most = 4
+        choice = run(model, outcomes, runner, persistent=True)
         assert [one["title"] for one in choice.measured["candidates"]] == ["estimated", "untuned"]
         assert ops(choice.candidate.plan) == FUSED
+        assert choice.hurried
+
+    def test_what_is_likely_is_compared_in_any_case(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
+        """The last choice, and what the times of single kernels speak for, with the untuned context."""
+        known = Candidate("the last choice", model.plan, (), outcomes, True)
+        choice = run(model, outcomes, self.Late(flat), persistent=True, known=known)
+        assert [one["title"] for one in choice.measured["candidates"]] == ["the last choice", "estimated", "untuned"]
+        assert choice.measured["end_to_end"]["gain"]["low"] > 1
+        assert choice.hurried
+
+    def test_with_time_nothing_is_hurried(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
+        assert not run(model, outcomes, FakeRunner(flat), persistent=True).hurried
 
     def test_times_of_single_kernels_are_an_estimate(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         alone = {
