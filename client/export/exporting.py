@@ -30,7 +30,7 @@ def export(contents: Contents, folder: Path) -> None:
     for path in files:
         if path in own or path.parts[0] == INPUTS.name:
             raise ConfigError(
-                f"--context: {path} is the name of a file that an exported folder has; rename the context"
+                f"--context_binary: {path} is the name of a file that an exported folder has; rename the context"
             )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"--output_dir: {folder} is there and not an empty folder; name a new one")

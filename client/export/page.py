@@ -18,7 +18,7 @@ Made for: {devices}. On another driver of these devices it is built from source 
 
 ```sh
 make                                    # or: cmake -B build && cmake --build build
-build/gputune-run --context {name} --input_list input_list.txt --output_dir output
+build/gputune-run --context_binary {name} --input_list input_list.txt --output_dir output
 ```
 
 Outputs are `output/Result_N/NAME.raw`: values one after the other, little endian. `build/gputune-run --help` tells the
@@ -46,7 +46,7 @@ cmake -B build -DCMAKE_TOOLCHAIN_FILE=$NDK/build/cmake/android.toolchain.cmake \
     -DANDROID_ABI=arm64-v8a -DANDROID_PLATFORM=android-26
 cmake --build build
 adb push build/gputune-run {name} input_list.txt inputs /data/local/tmp/app/
-adb shell "cd /data/local/tmp/app && chmod 700 . && ./gputune-run --context {name} --input_list input_list.txt"
+adb shell "cd /data/local/tmp/app && chmod 700 . && ./gputune-run --context_binary {name} --input_list input_list.txt"
 ```
 
 * An app for Android 12 or newer says `<uses-native-library android:name="libOpenCL.so" android:required="false"/>` in

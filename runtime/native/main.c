@@ -14,12 +14,13 @@
 enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH = 4096 };
 
 static const char HELP[] =
-    "usage: gputune-run --context FILE [OPTION ...] [INPUT.raw ...]\n\n"
+    "usage: gputune-run --context_binary FILE [OPTION ...] [INPUT.raw ...]\n\n"
     "Runs a context binary of gputune on this machine's device and writes its outputs.\n\n"
-    "    gputune-run --context model.bin page.raw                      a file for each input, in the graph's order\n"
+    "    gputune-run --context_binary model.bin page.raw               a file for each input, in the graph's order\n"
     "    echo x:=page.raw > inputs.txt\n"
-    "    gputune-run --context model.bin --input_list inputs.txt --num_inferences 100 --output_dir results\n\n"
-    "  --context FILE       a context binary, a package, or an ONNX file with EPContext nodes\n"
+    "    gputune-run --context_binary model.bin --input_list inputs.txt --num_inferences 100 --output_dir results\n\n"
+    "  --context_binary FILE\n"
+    "                       a context binary, a package, or an ONNX file with EPContext nodes\n"
     "  --input_list FILE    an inference a line: NAME:=FILE NAME2:=FILE\n"
     "  --output_dir DIR     for Result_N/NAME.raw, N counting the lines of the input list; default: output\n"
     "  --num_inferences N   starts over in the list when it is used up; default: one a line\n"
@@ -55,8 +56,10 @@ static int failed(int code, const char *format, ...) {
     return code;
 }
 
+/* What an option names and is not there, such as a graph, is the caller's mistake, as with net-run. */
 static int refused(const gputune_error *error) {
-    return failed(BAD_DEVICE_OR_CONTEXT, "%s [%s]", error->message, gputune_code_name(error->code));
+    int code = error->code == GPUTUNE_INVALID_ARGUMENT ? BAD_OPTION : BAD_DEVICE_OR_CONTEXT;
+    return failed(code, "%s [%s]", error->message, gputune_code_name(error->code));
 }
 
 /* Memory for `count` and one more, until the program ends. */
@@ -81,12 +84,12 @@ static bool number(const char *text, double *value) {
 static int parse(run *run, int argc, char **argv) {
     const char *count = "0", *seconds = "0";
     const struct { const char *name, **text; bool *flag; } options[] = {
-        {"--context", &run->context, NULL},       {"--input_list", &run->input_list, NULL},
-        {"--output_dir", &run->output_dir, NULL}, {"--num_inferences", &count, NULL},
-        {"--duration", &seconds, NULL},           {"--perf_profile", &run->load.perf_profile, NULL},
-        {"--graph", &run->load.graph, NULL},      {"--device", &run->device, NULL},
-        {"--profile", &run->profile, NULL},       {"--strict", NULL, &run->load.strict},
-        {"--help", NULL, &run->help},             {"--one_by_one", NULL, &run->load.one_by_one}};
+        {"--context_binary", &run->context, NULL}, {"--input_list", &run->input_list, NULL},
+        {"--output_dir", &run->output_dir, NULL},  {"--num_inferences", &count, NULL},
+        {"--duration", &seconds, NULL},            {"--perf_profile", &run->load.perf_profile, NULL},
+        {"--graph", &run->load.graph, NULL},       {"--device", &run->device, NULL},
+        {"--profile", &run->profile, NULL},        {"--strict", NULL, &run->load.strict},
+        {"--help", NULL, &run->help},              {"--one_by_one", NULL, &run->load.one_by_one}};
     enum { OPTIONS = sizeof options / sizeof *options };
     int place = 1;
     for (size_t option = 0; place < argc && strncmp(argv[place], "--", 2) == 0; place++, option = 0) {
@@ -102,7 +105,7 @@ static int parse(run *run, int argc, char **argv) {
     if (!number(count, &inferences) || !number(seconds, &run->seconds))
         return failed(BAD_OPTION, "--num_inferences, --duration: '%s', '%s' are not both numbers", count, seconds);
     run->count = (size_t)inferences;
-    if (run->context == NULL && !run->help) return failed(BAD_OPTION, "--context names what to run; see --help");
+    if (run->context == NULL && !run->help) return failed(BAD_OPTION, "--context_binary names what to run; see --help");
     if (run->count && run->seconds > 0) return failed(BAD_OPTION, "--num_inferences or --duration: give one of them");
     return 0;
 }

@@ -70,7 +70,7 @@ def test_an_onnx_file_takes_the_context_along_that_it_names(gputune: Gputune, co
     ran = gputune("export", "--context_binary", tmp_path / "model_ctx.onnx", "--output_dir", tmp_path / "app")
     assert ran.code == 0, ran.err
     assert (tmp_path / "app" / "inner" / "model.bin").read_bytes() == inner.read_bytes()
-    assert "--context model_ctx.onnx" in (tmp_path / "app" / "README.md").read_text()
+    assert "--context_binary model_ctx.onnx" in (tmp_path / "app" / "README.md").read_text()
     inner.chmod(0o666)
     assert "UntrustedFile" in refused(gputune, tmp_path / "model_ctx.onnx", tmp_path / "b", 8)
 
