@@ -35,6 +35,9 @@ def exported(folder: Path) -> Path:
     return folder / "app"
 
 
+MODEL = ("--context_binary", "model.bin")
+
+
 @pytest.fixture(scope="module")
 def app(native: Native, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One that make has built."""
@@ -55,7 +58,7 @@ def result(folder: Path, number: int) -> np.ndarray:
 
 
 def test_the_example_runs(app: Path) -> None:
-    ran = run(app, "--context_binary", "model.bin", "--input_list", "input_list.txt", "--num_inferences", "5")
+    ran = run(app, *MODEL, "--input_list", "input_list.txt", "--num_inferences", "5")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("5 inferences on Fake GPU: load ")
     assert ran.stderr == ""
@@ -69,7 +72,7 @@ def test_each_line_is_an_inference(app: Path, tmp_path: Path) -> None:
         (X + number).tofile(tmp_path / f"{number}.raw")
     lines = [f"# comment\n\nx:={tmp_path}/0.raw", f"{tmp_path}/1.raw", f"  x:={tmp_path}/2.raw "]
     (tmp_path / "list.txt").write_text("\n".join(lines))
-    arguments = ["--context_binary", "model.bin", "--input_list", str(tmp_path / "list.txt"), "--output_dir", str(tmp_path)]
+    arguments = [*MODEL, "--input_list", str(tmp_path / "list.txt"), "--output_dir", str(tmp_path)]
     ran = run(app, *arguments, "--num_inferences", "7", "--graph", "other", "--strict", "--one_by_one")
     assert ran.returncode == 0, ran.stderr
     for number in range(3):
@@ -83,17 +86,17 @@ def test_each_line_is_an_inference(app: Path, tmp_path: Path) -> None:
         ([], 2, "--context_binary names what to run"),
         (["--context_binary"], 2, "lacks a value"),
         (["--contxt", "model.bin"], 2, "--contxt is no option"),
-        (["--context_binary", "model.bin"], 2, "takes 1 files, not 0"),
-        (["--context_binary", "model.bin", "--num_inferences", "many", "inputs/x.raw"], 2, "not both numbers"),
-        (["--context_binary", "model.bin", "--num_inferences", "1", "--duration", "1", "a"], 2, "give one of them"),
-        (["--context_binary", "model.bin", "README.md"], 2, "has not the 256 bytes"),
-        (["--context_binary", "model.bin", "--input_list", "no.txt"], 2, "no.txt cannot be read: No such file"),
-        (["--context_binary", "model.bin", "--input_list", "README.md"], 2, "README.md:3: give NAME:=FILE once"),
-        (["--context_binary", "model.bin", "--output_dir", "main.c", "inputs/x.raw"], 6, "cannot be made: Not a directory"),
+        ([*MODEL], 2, "takes 1 files, not 0"),
+        ([*MODEL, "--num_inferences", "many", "inputs/x.raw"], 2, "not both numbers"),
+        ([*MODEL, "--num_inferences", "1", "--duration", "1", "a"], 2, "give one of them"),
+        ([*MODEL, "README.md"], 2, "has not the 256 bytes"),
+        ([*MODEL, "--input_list", "no.txt"], 2, "no.txt cannot be read: No such file"),
+        ([*MODEL, "--input_list", "README.md"], 2, "README.md:3: give NAME:=FILE once"),
+        ([*MODEL, "--output_dir", "main.c", "inputs/x.raw"], 6, "cannot be made: Not a directory"),
         (["--context_binary", "README.md", "inputs/x.raw"], 8, "[not_a_context]"),
         (["--context_binary", "no.bin", "inputs/x.raw"], 8, "[io_error]"),
-        (["--context_binary", "model.bin", "--graph", "none", "inputs/x.raw"], 2, "[invalid_argument]"),
-        (["--context_binary", "model.bin", "--device", "Mali", "inputs/x.raw"], 8, "[device_not_found]"),
+        ([*MODEL, "--graph", "none", "inputs/x.raw"], 2, "[invalid_argument]"),
+        ([*MODEL, "--device", "Mali", "inputs/x.raw"], 8, "[device_not_found]"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(app: Path, arguments: list[str], code: int, line: str) -> None:
@@ -165,5 +168,5 @@ def test_cmake_builds_it(native: Native, tmp_path: Path) -> None:
     for command in BUILDS["cmake"]:
         built = bare(command, app)
         assert built.returncode == 0, built.stdout + built.stderr
-    assert run(app, "--context_binary", "model.bin", "inputs/x.raw").returncode == 0
+    assert run(app, *MODEL, "inputs/x.raw").returncode == 0
     assert exported_names(app, "build/libgputune.a") == {"gputune"}
