@@ -160,7 +160,7 @@ def set_aside(path: Path) -> Path:
 def _not_writable(folder: Path, error: OSError) -> str:
     return (
         f"performance cache folder {folder} cannot be written ({error.strerror}): "
-        "name another folder with performance_cache_dir"
+        "name another folder with --performance_cache_dir"
     )
 
 
@@ -257,7 +257,7 @@ def _inspect(connection: sqlite3.Connection, path: Path) -> int:
         if version > SCHEMA_VERSION:
             raise CacheError(
                 f"performance cache {path} was written by a newer gputune (schema {version}, this one reads "
-                f"{SCHEMA_VERSION}): update gputune or name another folder with performance_cache_dir"
+                f"{SCHEMA_VERSION}): update gputune or name another folder with --performance_cache_dir"
             )
         if version not in SCHEMAS or schema != _expected_schema(version):
             raise Damaged("its tables are not those of a performance cache")

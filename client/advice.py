@@ -1,11 +1,12 @@
-"""What to do about each error that a target may end a command with; docs/operating.md says more."""
+"""What to do about errors: about each with which a target may end a command (docs/operating.md says more), and about
+nodes of a model that cannot run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gputune.client.errors import TargetError
+from gputune.client.errors import GputuneError, TargetError, UnsupportedNodes
 
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
@@ -84,8 +85,12 @@ def advice_for(name: str) -> str:
     return ADVICE.get(name, UNKNOWN)
 
 
-def line_of(error: TargetError) -> str:
-    """The error with what to do, in one line that ends with its name."""
-    if error.name in _SAY_IT_THEMSELVES or error.name not in ADVICE:
+def line_of(error: GputuneError) -> str:
+    """The error with what to do, in one line, which ends with the name of a target's error."""
+    if isinstance(error, UnsupportedNodes):
+        from gputune.client.model.nearest import line_with_advice  # needs onnx, and most commands do not
+
+        return line_with_advice(error)
+    if not isinstance(error, TargetError) or error.name in _SAY_IT_THEMSELVES or error.name not in ADVICE:
         return str(error)
     return f"{error.reason}; {ADVICE[error.name]} [{error.name}]"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gputune.client.api.arguments import as_arguments, with_arguments
 from gputune.client.api.shapes import Shapes, pairs_of
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
 from gputune.client.model.model_files import combined
+from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.tuning.measuring.peaks import ASSUMED
 
 
@@ -70,11 +72,18 @@ class ModelCheck:
         return asdict(self) | {"model": str(self.model)}
 
 
-def check(model: Path | str, shapes: Shapes | None = None, *, device: str | None = None) -> ModelCheck:
+@with_arguments()
+def check(
+    model: Path | str,
+    shapes: Shapes | None = None,
+    *,
+    device: str | None = None,
+    op_packages: Sequence[Path | str] = (),
+) -> ModelCheck:
     """Which nodes of an ONNX model run, what an inference costs, and about how long tuning takes. Nothing is tuned.
 
     shapes: by name, of inputs with dynamic dimensions, one for each. device: measure the peaks on this device of the
-    machine, a name part or number of `gputune devices`.
+    machine, a name part or number of `gputune devices`. op_packages: as for `tune`.
 
     Raises ModelError for what is wrong with the model and not with single nodes; ConfigError; TargetError.
     """
@@ -82,11 +91,15 @@ def check(model: Path | str, shapes: Shapes | None = None, *, device: str | None
     if len(graphs) > 1:
         raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
     peaks, limits = (ASSUMED, any_limits()) if device is None else measured_peaks(device)
-    return _record(Path(model), describe(check_model(Path(model), graphs[0]), peaks, limits))
+    with in_use(load_packages([str(each) for each in op_packages])):
+        return _record(Path(model), describe(check_model(Path(model), graphs[0]), peaks, limits))
 
 
 def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
-    nodes = tuple(UnsupportedNode(one["node"], one["op"], one["why"], one["nearest"]) for one in content["unsupported"])
+    nodes = tuple(
+        UnsupportedNode(one["node"], one["op"], one["why"], as_arguments(one["nearest"]))
+        for one in content["unsupported"]
+    )
     if not content["runs_wholly"]:
         return ModelCheck(model, False, content["nodes"], nodes)
     return ModelCheck(

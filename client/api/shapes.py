@@ -15,7 +15,7 @@ def pairs_of(shapes: Shapes | None) -> list[tuple[str, Shape]]:
 
 
 def _each(name: str, value: Sequence[int] | Sequence[Sequence[int]]) -> Iterator[Shape]:
-    several = [each for each in value if not isinstance(each, int)]
+    several = [each for each in value if not isinstance(each, int)] if _is_list(value) else []
     if several and len(several) == len(value):
         for shape in several:
             yield _shape(name, shape)
@@ -24,7 +24,14 @@ def _each(name: str, value: Sequence[int] | Sequence[Sequence[int]]) -> Iterator
 
 
 def _shape(name: str, value: Sequence[object]) -> Shape:
-    sizes = tuple(size for size in value if isinstance(size, int) and size >= 1)
+    sizes = tuple(size for size in value if isinstance(size, int) and size >= 1) if _is_list(value) else ()
     if not sizes or len(sizes) != len(value):
-        raise ConfigError(f"shapes: that of input {name!r} is {value!r}, expected dimensions of at least 1")
+        raise ConfigError(
+            f"shapes: that of input {name!r} is {value!r}, expected dimensions of at least 1, such as (1, 3, 224, 224)"
+        )
     return sizes
+
+
+def _is_list(value: object) -> bool:
+    """Whether a value is of the kind that it should be: programs need not be checked for types."""
+    return isinstance(value, Sequence) and not isinstance(value, str)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gputune.client.api.arguments import as_arguments, with_arguments
 from gputune.client.api.shapes import Shapes, pairs_of
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
@@ -19,6 +20,7 @@ from gputune.client.generation.config import Config, choose_effort, read_config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import model_files
 from gputune.client.progress import SILENT, Progress
+from gputune.client.suggestions import instead
 from gputune.client.target.transport.credentials import read_credentials
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions, parse_budget
@@ -104,6 +106,7 @@ class TuningProgress:
     seconds: float
 
 
+@with_arguments()
 def tune(
     model: AnyPath | Sequence[AnyPath],
     *,
@@ -117,6 +120,7 @@ def tune(
     cache: AnyPath | None = None,
     config_file: AnyPath | None = None,
     verify: bool = False,
+    op_packages: Sequence[AnyPath] = (),
     on_progress: Callable[[TuningProgress], None] | None = None,
 ) -> Tuned:
     """Tunes an ONNX model on a target, writes its context binary and says what was gained.
@@ -127,22 +131,26 @@ def tune(
     whose token is in token_file; by default one that runs on this machine, else one of its own, whose device is
     `device`. effort: none, quick, normal (the default) or full. budget: what tuning may take at most, in seconds or as
     "10m". cache: the folder of performance caches, by default the user's. config_file: as --config_file, for all other
-    wishes; arguments come before it. verify: compare the context with onnxruntime. on_progress: is told of every step,
+    wishes; arguments come before it. verify: compare the context with onnxruntime. op_packages: folders or entry points
+    of packages with operators and kernels of your own. on_progress: is told of every step,
     by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
 
     Messages are records of the logger "gputune". Raises GputuneError subclasses, each one line that says what to do:
-    ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError; CacheError.
+    ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError; gputune.cache.CacheError.
     """
     begun_s = time.monotonic()
     paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]
     if not paths:
         raise ConfigError("model: no file is given")
     config = read_config(None if config_file is None else Path(config_file))
-    if effort not in (None, *EFFORTS):
-        raise ConfigError(f"effort: {effort!r} is none; there are {', '.join(EFFORTS)}")
+    if effort is not None and effort not in EFFORTS:
+        raise ConfigError(f"effort: there is no {effort!r}; {instead(effort, EFFORTS)}")
     chosen = choose_effort(config, effort)
-    if chosen.name == "none" and (budget is not None or cache is not None):
-        raise ConfigError("budget and cache are about tuning, which is off; drop them, or choose another effort")
+    given = [name for name, value in (("budget", budget), ("cache", cache)) if value is not None]
+    if chosen.name == "none" and given:
+        raise ConfigError(
+            f"{' and '.join(given)}: tuning is off, and this is about tuning; drop it, or choose another effort"
+        )
     request = GenerationRequest(
         models=model_files(paths, pairs_of(shapes)),
         binary_file=Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output),
@@ -154,6 +162,7 @@ def tune(
         credentials=read_credentials({}, None if token_file is None else Path(token_file)),
         tuning=_with_budget(config.tuning, budget),
         verify=verify,
+        op_packages=[str(each) for each in op_packages],
     )
     with _warnings() as warned:
         summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress))
@@ -225,7 +234,7 @@ def _record(path: Path, summary: Mapping[str, Any], warned: tuple[str, ...], sec
         tasks=tuple(
             TunedTask(**{each.name: task[each.name] for each in fields(TunedTask)}) for task in summary["tasks"]
         ),
-        warnings=tuple(dict.fromkeys(warned)),
+        warnings=tuple(dict.fromkeys(map(as_arguments, warned))),
         cache_hits=summary["totals"]["cache_hits"],
         seconds=seconds,
     )

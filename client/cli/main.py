@@ -16,7 +16,7 @@ from gputune.client.advice import line_of
 from gputune.client.cli.options.originals import with_version
 from gputune.client.cli.say import say
 from gputune.client.cli.usage_errors import line_of_usage
-from gputune.client.errors import GputuneError, OutputError, TargetError, UnsupportedNodes
+from gputune.client.errors import GputuneError, OutputError
 
 COMMANDS = {
     "context-binary-generator": (
@@ -27,7 +27,7 @@ COMMANDS = {
     "net-run": ("net_run", "Run a context binary on this machine's device or on a target."),
     "throughput-net-run": ("throughput_net_run", "Run several contexts beside each other for a time, and measure it."),
     "compare": ("compare", "Compare a tuned model with an untuned one and with other engines."),
-    "context-binary-utility": ("context_binary_utility", "Write what a context binary holds as JSON."),
+    "context-binary-utility": ("context_binary_utility", "Show what a context binary holds."),
     "package": ("package", "Put contexts of one model for several devices into one file."),
     "export": ("export", "Write a folder with a context and a program in C that runs it."),
     "target-server": ("target_server", "Serve this machine's device to hosts."),
@@ -103,14 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = _failed(line_of_usage(error), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         code = _said("interrupted", INTERRUPTED)
-    except TargetError as error:
-        code = _failed(line_of(error), error.exit_code)
-    except UnsupportedNodes as error:
-        from gputune.client.model.nearest import line_with_advice  # needs onnx, and most commands do not
-
-        code = _failed(line_with_advice(error), error.exit_code)
     except GputuneError as error:
-        code = _failed(str(error), error.exit_code)
+        code = _failed(line_of(error), error.exit_code)
     except CacheError as error:
         code = _failed(str(error), 7)
     except Exception as error:  # a defect: whatever it is, it is told in one line

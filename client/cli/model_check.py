@@ -101,7 +101,7 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {one['op']} node {one['node']!r}: {one['why']}"
             yield f"    instead: {one['nearest']}"
         return
-    yield f"{content['model']}: runs wholly; {content['nodes']} nodes in {content['operations']} operations"
+    yield f"{content['model']}: all of it runs; {content['nodes']} nodes in {content['operations']} operations"
     tasks, peaks = content["tasks"], content["peaks"]
     yield (
         f"{len(tasks)} tasks, {content['flops'] / 1e9:.3f} GFLOP, {content['bytes'] / 1e6:.1f} MB moved, "

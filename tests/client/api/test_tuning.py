@@ -1,8 +1,10 @@
 """gputune.tune and gputune.check: the command line's answers as records, on the null device."""
 
+import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import onnx
 import pytest
 
 import gputune
+from gputune.cache import CacheError
+from gputune.client.api.arguments import ARGUMENTS, as_arguments
 from gputune.client.api.shapes import pairs_of
-from gputune.client.errors import ConfigError
+from gputune.client.cli.context_binary_generator import command as generator
+from gputune.client.errors import ConfigError, GputuneError
 from tests.client import models
 
 SHAPES = {"x": [(1, 3, 9, 7), (2, 3, 9, 7)]}
@@ -60,17 +65,62 @@ def test_what_on_progress_raises_ends_the_tuning(model: Path, null_target: tuple
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"effort": "ful"}, "effort: 'ful' is none; there are none, quick"),
+        ({"effort": "ful"}, "^effort: there is no 'ful'; did you mean 'full'"),
         ({"budget": "soon"}, "budget: 'soon' is not a time"),
         ({"budget": -1.0}, "no time to tune in"),
-        ({"effort": "none", "budget": 5}, "tuning, which is off"),
+        ({"effort": "none", "budget": 5}, "^budget and cache: tuning is off"),
         ({"shapes": {"x": (1, 0)}}, "shapes: that of input 'x'"),
         ({"shapes": {"x": [(1, 3), 4]}}, "shapes: that of input 'x'"),
+        ({"shapes": {"x": "1,3"}}, "shapes: that of input 'x' is '1,3'"),
+        ({"shapes": {"x": 4}}, "shapes: that of input 'x' is 4"),
     ],
 )
 def test_wrong_wishes_are_refused_before_anything_is_done(model: Path, more: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         gputune.tune(model, output=model.parent / "m.bin", cache=model.parent / "cache", **more)
+
+
+def test_errors_are_in_the_words_of_python(model: Path, tmp_path: Path) -> None:
+    """The functions' arguments, not the command line's options, in what is said of a model, a target and a folder."""
+    sizes = {"x": (1, 3, 9, 7)}
+    said: list[str] = []
+
+    def fails(function: Callable[..., object], *arguments: object, **more: object) -> None:
+        with pytest.raises((GputuneError, CacheError)) as raised:
+            function(*arguments, **more)
+        said.append(str(raised.value))
+
+    fails(gputune.check, model)
+    assert said[-1].endswith("give them, e.g. shapes={'x': (1, 3, 9, 7)}")
+    fails(gputune.check, model, {"x": (1, 3, 9)})
+    assert "shapes={'x': (1, 3, 9)} has 3 dimensions" in said[-1]
+    fails(gputune.tune, model, shapes=sizes, target="board")
+    assert said[-1].startswith("target: 'board' is not HOST:PORT")
+    fails(gputune.tune, model, shapes=sizes, target="board:1", device="null")
+    assert "drop device or target" in said[-1]
+    fails(gputune.tune, model, shapes=sizes, token_file=tmp_path / "none")
+    assert said[-1].startswith("token_file: ")
+    fails(gputune.tune, model, shapes=sizes, cache=model / "folder")
+    assert said[-1].endswith("name another folder with cache")
+    fails(gputune.tune, [model, model], shapes=sizes)
+    assert said[-1].startswith("model: ")
+    fails(gputune.tune, model, shapes=sizes, device="null", effort="none", output=tmp_path / "m.bin", verify=True)
+    assert said[-1].startswith("verify: ")
+    odd = models.save(models.build("(float[4] x) => (float[4] y)", "y = Det(x)"), tmp_path)
+    fails(gputune.tune, odd)
+    assert "; instead: " in said[-1]
+    assert not [line for line in said if "--" in line]
+
+
+def test_every_option_in_errors_is_one_of_the_generator_and_of_tune() -> None:
+    options = {name for each in generator.params for name in each.opts}
+    assert set(ARGUMENTS) <= options
+    assert set(ARGUMENTS.values()) <= set(inspect.signature(gputune.tune).parameters)
+
+
+def test_several_shapes_are_one_argument() -> None:
+    line = "give them, e.g. --input_dimensions a b=1,4 --input_dimensions c=2; or --cold"
+    assert as_arguments(line) == "give them, e.g. shapes={'a b': (1, 4), 'c': (2,)}; or --cold"
 
 
 def test_shapes_of_one_and_of_several_graphs() -> None:

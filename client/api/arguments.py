@@ -1,0 +1,62 @@
+"""Errors in the words of Python: what the command line calls an option is an argument here.
+
+Errors are written once, in the words of the command line, and translated where they leave `gputune.tune` and
+`gputune.check`. Options that these functions do not have keep their names; they are keys of the config file, or belong
+to other commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+from gputune.cache import CacheError
+from gputune.client.advice import line_of
+from gputune.client.errors import GputuneError
+
+ARGUMENTS: Mapping[str, str] = MappingProxyType(
+    {
+        "--model": "model",
+        "--input_dimensions": "shapes",
+        "--binary_file": "output",
+        "--output_dir": "output",
+        "--target": "target",
+        "--device": "device",
+        "--token_file": "token_file",
+        "--tuning_effort": "effort",
+        "--tuning_budget": "budget",
+        "--performance_cache_dir": "cache",
+        "--config_file": "config_file",
+        "--verify": "verify",
+        "--op_packages": "op_packages",
+    }
+)
+"""By option of the context binary generator, the argument of `gputune.tune`."""
+
+_SHAPE = re.compile(r"--input_dimensions (.+?)=(\d+(?:,\d+)*)(?=$|[ :;])")
+_OPTION = re.compile(r"--[a-z_]+")
+
+
+def as_arguments(line: str) -> str:
+    """A message with arguments in the place of options, and shapes as a program writes them."""
+
+    def shape(found: re.Match[str]) -> str:
+        return f"shapes={{{found[1]!r}: {tuple(map(int, found[2].split(',')))}}}"
+
+    line = _SHAPE.sub(shape, line).replace("} shapes={", ", ")
+    return _OPTION.sub(lambda found: ARGUMENTS.get(found[0], found[0]), line)
+
+
+@contextmanager
+def with_arguments() -> Iterator[None]:
+    """Has errors say what to do, as the command line does, but in the words of Python."""
+    try:
+        yield
+    except GputuneError as error:
+        error.args = (as_arguments(line_of(error)),)
+        raise
+    except CacheError as error:
+        error.args = (as_arguments(str(error)),)
+        raise
