@@ -185,7 +185,7 @@ def test_views_are_parameters_and_products_of_sizes() -> None:
 
 def process_over(points: Floats) -> GaussianProcess:
     views = [View.of(column) for column in points.T]
-    return GaussianProcess(points, views, np.random.default_rng(0))
+    return GaussianProcess(points, views)
 
 
 def test_the_process_knows_what_it_was_told_and_is_unsure_far_away() -> None:
@@ -195,14 +195,27 @@ def test_the_process_knows_what_it_was_told_and_is_unsure_far_away() -> None:
     known = np.arange(0, 17, 2)
     for _ in range(5):
         process.fit(known, 3 + np.sin(4 * points[known, 0]))
-    for posterior in process.at(np.array([8, 9, 17])):
-        assert posterior.mean[:2] == pytest.approx(3 + np.sin([2.0, 2.25]), abs=0.1)
-        before = posterior.deviation
-        assert before[0] < before[2]
-        posterior.believe(2)
-        after = posterior.deviation
-        assert after[2] < 0.5 * before[2]
-        assert after[0] == pytest.approx(before[0], rel=0.3)
+    posterior = process.at(np.array([8, 9, 17]))
+    assert posterior.mean[:2] == pytest.approx(3 + np.sin([2.0, 2.25]), abs=0.1)
+    before = posterior.deviation
+    assert before[0] < before[2]
+    posterior.believe(2)
+    after = posterior.deviation
+    assert after[2] < 0.5 * before[2]
+    assert after[0] == pytest.approx(before[0], rel=0.3)
+
+
+def test_the_fit_climbs_along_the_slope_of_the_likelihood() -> None:
+    chance = np.random.default_rng(0)
+    points = chance.random((12, 2))
+    process = process_over(points)
+    process.fit(np.arange(12), np.sin(5 * points[:, 0]) + points[:, 1])
+    settings = process._expected
+    likelihood, slope = process._likelihood(settings)
+    steps = 1e-5 * np.eye(len(settings))
+    risen = [process._likelihood(settings + step)[0] - process._likelihood(settings - step)[0] for step in steps]
+    assert slope == pytest.approx(np.array(risen) / 2e-5, abs=1e-5)
+    assert process._likelihood(process._settings)[0] > likelihood
 
 
 def test_what_a_sum_of_effects_says_of_one_parameter_holds_everywhere() -> None:
@@ -227,7 +240,7 @@ def test_the_model_works_on_no_more_than_a_batch_has_time_for(monkeypatch: pytes
         sizes.append(len(rows))
         fit(process, rows, values)
 
-    def seen_at(process: GaussianProcess, rows: Rows) -> list[Posterior]:
+    def seen_at(process: GaussianProcess, rows: Rows) -> Posterior:
         sizes.append(len(rows))
         return at(process, rows)
 

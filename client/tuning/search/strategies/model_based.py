@@ -56,7 +56,7 @@ class ModelBased:
         self._best, self._fruitless, self._far = math.inf, 0, 0
         self._places = (self.candidates.codes + 0.5) / np.array(self.candidates.levels, float)
         """The middle of each value's part of its range, so that none lies at the border."""
-        self._process = GaussianProcess(self.candidates.points, views_of(self.candidates), self._random)
+        self._process = GaussianProcess(self.candidates.points, views_of(self.candidates))
 
     def ask(self, count: int) -> list[dict[str, int]]:
         if started := self.spread(count):
@@ -102,16 +102,14 @@ class ModelBased:
             known, losses = known[kept], losses[kept]
         self._process.fit(known, losses)
         rows = self._looked_at(rows)
-        posteriors = self._process.at(rows)
+        posterior = self._process.at(rows)
         chosen: list[int] = []
-        for _ in range(min(count, len(rows))):
-            gain = np.zeros(len(rows))
-            for posterior in posteriors:
-                gain += _expected_improvement(0.0, posterior.mean, posterior.deviation)
+        while len(chosen) < min(count, len(rows)):
+            if chosen:
+                posterior.believe(chosen[-1])
+            gain = _expected_improvement(0.0, posterior.mean, posterior.deviation)
             gain[chosen] = -1
             chosen.append(int(np.argmax(gain)))
-            for posterior in posteriors:
-                posterior.believe(chosen[-1])
         return candidates.take(rows[chosen].tolist())
 
     def _elsewhere(self, count: int) -> list[dict[str, int]]:
