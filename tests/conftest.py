@@ -1,6 +1,7 @@
 """What all tests share: a deliberate environment, and the rule for tests that need an OpenCL device."""
 
 import functools
+import gc
 import os
 import sys
 from pathlib import Path
@@ -55,6 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.opencl)
             item.add_marker(pytest.mark.xdist_group("opencl"))
     items.sort(key=lambda item: item.get_closest_marker("opencl") is not None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collecting has made, which stays to the end, out of every later run of the garbage collector."""
+    gc.collect()
+    gc.freeze()
 
 
 @functools.cache

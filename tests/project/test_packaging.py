@@ -8,8 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("cache", "client", "core", "kernels", "runtime", "server")
+from .sources import ROOMS, ROOT, python_files, source_of
+
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -46,14 +46,8 @@ def test_every_other_file_in_the_rooms_is_package_data() -> None:
 
 
 def test_the_dependencies_are_exactly_what_the_code_imports() -> None:
-    outside = set()
-    for room in ROOMS:
-        for path in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Import):
-                    outside |= {alias.name.partition(".")[0] for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    outside.add(node.module.partition(".")[0])
+    names = [name for path in python_files(*ROOMS) for _, name in source_of(path).imports]
+    outside = {name.partition(".")[0] for name in names if not name.startswith(".")}
     project = PROJECT["project"]
     extras = project["optional-dependencies"]
     lines = [*project["dependencies"], *extras["verify"], *extras["compare"], *extras["farm"]]

@@ -1,7 +1,6 @@
 """The structure of the code: which folder may import which, how much is in one place, and by which file each outside
 library comes in. ARCHITECTURE.md gives the reasons."""
 
-import ast
 import functools
 import os
 import re
@@ -12,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("cache", "client", "core", "kernels", "runtime", "server")
+from .sources import ROOMS, ROOT, Source, python_files, source, source_of
 
 MAY_IMPORT: Mapping[str, set[str]] = {
     "core": set(),
@@ -200,18 +198,8 @@ MOST_LINES = 500
 MOST_LINES_OF_A_FUNCTION = 72
 MOST_POSITIONAL = 8
 
-FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py") if "__pycache__" not in path.parts)
-EVERYWHERE = sorted(
-    path
-    for folder in (*ROOMS, "tests", "scripts", "examples")
-    for path in (ROOT / folder).rglob("*.py")
-    if "__pycache__" not in path.parts
-)
-
-
-@functools.cache
-def parsed(text: str) -> ast.Module:
-    return ast.parse(text)
+FILES = python_files(*ROOMS)
+EVERYWHERE = python_files(*ROOMS, "tests", "scripts", "examples")
 
 
 def short(path: Path) -> str:
@@ -230,17 +218,14 @@ def room_of(module: str) -> str:
     return inner if inner in ("server.protocol", "server.options") else inner.partition(".")[0]
 
 
-def imported(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and absolute dotted name of everything a file imports, wherever in the file it does so."""
+def imported(path: Path, of: Source) -> Iterator[tuple[int, str]]:
+    """Line and absolute dotted name of everything a file imports."""
     package = ["gputune", *path.relative_to(ROOT).parent.parts]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            start = package[: len(package) - node.level + 1] if node.level else []
-            module = ".".join([*start, *([node.module] if node.module else [])])
-            # `from gputune.server import protocol` imports a room by its last word.
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+    for line, name in of.imports:
+        inner = name.lstrip(".")
+        if level := len(name) - len(inner):
+            name = ".".join([*package[: len(package) - level + 1], inner])
+        yield line, name
 
 
 def through(path: Path, doors: set[str]) -> bool:
@@ -282,13 +267,13 @@ def may_import(folder: str, other: str) -> bool:
     return any(within(other, allowed) for allowed in BELOW.get(folder, set()))
 
 
-def broken_rules(path: Path, source: str) -> list[str]:
+def broken_rules(path: Path, of: Source) -> list[str]:
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     room, folder = room_of(module), ".".join(path.relative_to(ROOT).parent.parts)
     if folder == "core.api":
         return []
     found = []
-    for line, name in imported(path, parsed(source)):
+    for line, name in imported(path, of):
         top, _, below = name.partition(".")
         where = f"{short(path)}:{line}"
         if top == "gputune":
@@ -309,11 +294,11 @@ def broken_rules(path: Path, source: str) -> list[str]:
 
 
 def test_imports_follow_the_table() -> None:
-    assert [line for path in FILES for line in broken_rules(path, path.read_text(encoding="utf-8"))] == []
+    assert [line for path in FILES for line in broken_rules(path, source_of(path))] == []
 
 
 @pytest.mark.parametrize(
-    ("file", "source"),
+    ("file", "text"),
     [
         ("kernels/space.py", "import gputune.cache.store"),
         ("cache/key.py", "import numpy"),
@@ -337,12 +322,12 @@ def test_imports_follow_the_table() -> None:
         ("cache/lookup.py", "import sqlite3"),
     ],
 )
-def test_a_forbidden_import_is_found(file: str, source: str) -> None:
-    assert len(broken_rules(ROOT / file, source)) == 1
+def test_a_forbidden_import_is_found(file: str, text: str) -> None:
+    assert len(broken_rules(ROOT / file, source(text))) == 1
 
 
 @pytest.mark.parametrize(
-    ("file", "source"),
+    ("file", "text"),
     [
         ("client/cli/main.py", "import click, rich"),
         ("client/folders.py", "import platformdirs"),
@@ -358,15 +343,15 @@ def test_a_forbidden_import_is_found(file: str, source: str) -> None:
         ),
     ],
 )
-def test_an_allowed_import_is_not_reported(file: str, source: str) -> None:
-    assert broken_rules(ROOT / file, source) == []
+def test_an_allowed_import_is_not_reported(file: str, text: str) -> None:
+    assert broken_rules(ROOT / file, source(text)) == []
 
 
 def dependencies() -> dict[str, set[str]]:
     """What each module imports of ours, for types only included."""
     found: dict[str, set[str]] = {}
     for module, path in modules().items():
-        names = imported(path, parsed(path.read_text(encoding="utf-8")))
+        names = imported(path, source_of(path))
         ours = {module_of(name.removeprefix("gputune.")) for _, name in names if name.startswith("gputune.")}
         found[module] = {other for other in ours if other is not None} - {module}
     return found
@@ -427,15 +412,12 @@ def test_a_folder_holds_a_dozen_files() -> None:
 def test_files_and_functions_are_short() -> None:
     files, functions, positional = [], [], []
     for path in EVERYWHERE:
-        text = path.read_text(encoding="utf-8")
-        if text.count("\n") > MOST_LINES:
+        of = source_of(path)
+        if of.lines > MOST_LINES:
             files.append(short(path))
-        for node in ast.walk(parsed(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if (node.end_lineno or 0) - node.lineno + 1 > MOST_LINES_OF_A_FUNCTION:
-                    functions.append(f"{short(path)}: {node.name}")
-            elif isinstance(node, ast.Call) and path in FILES and len(node.args) > MOST_POSITIONAL:
-                positional.append(f"{short(path)}:{node.lineno}")
+        functions += [f"{short(path)}: {name}" for name, lines in of.functions if lines > MOST_LINES_OF_A_FUNCTION]
+        if path in FILES:
+            positional += [f"{short(path)}:{line}" for line, given in of.calls if given > MOST_POSITIONAL]
     assert (files, functions, positional) == ([], [], [])
 
 
