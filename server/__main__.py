@@ -1,7 +1,7 @@
 """The target server's command line: `python -m gputune.server`, the same as `gputune target-server`.
 
-Exit codes: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 no port or no local socket; 2 wrong usage; 8 no
-device.
+Exit codes, those of all commands: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 what the system
+refuses; 2 wrong usage; 4 no port or no local socket, such as one that another program has; 8 no device.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from gputune.server.workers.process import DeviceUnavailable
 TOKEN_VARIABLE = "GPUTUNE_TOKEN"
 NO_DEVICE = 8
 """The exit code where no device works, as of all commands."""
+CANNOT_LISTEN = 4
+"""That of a target, or a farm's scheduler, which is not there."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,14 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"--perf_config_yaml: {options.perf_config_yaml} cannot be read: {error.strerror}", USAGE_ERROR)
     except CannotListen as error:
-        return _fail(str(error), 1)
+        return _fail(str(error), CANNOT_LISTEN)
     try:
         choice = find(wanted_device(options.device))
         print("\n".join(map(printable, choice.explanation)), flush=True)
         asyncio.run(_serve(listener, choice, authentication, options.exit_with_parent, perf_profile))
     except (DeviceNotFound, DeviceUnavailable) as error:
         return _fail(str(error), NO_DEVICE)
-    except (CannotListen, OSError) as error:
+    except CannotListen as error:
+        return _fail(str(error), CANNOT_LISTEN)
+    except OSError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:  # before the loop has taken over the signals
         pass

@@ -122,7 +122,9 @@ def _generated(model: ModelFile, binary_file: Path, effort: str, device: str | N
         effort=EFFORTS[effort],
         performance_cache_dir=default_performance_cache_dir(),
         device=device,
+        temporary=True,
     )
+    log.info(f"making {'an untuned' if effort == 'none' else 'a tuned'} context to compare")
     generate(request, os.environ, progress)
     return binary_file
 

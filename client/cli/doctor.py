@@ -29,7 +29,7 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
     starts nothing there.
 
     Exits with 0 when nothing would stop a generation, with 8 for a problem of this machine, with 4 for one of the
-    target.
+    target, with 2 where what names the target is no address.
     """
 
     def connect(address: str) -> TargetClient:

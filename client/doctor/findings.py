@@ -15,12 +15,13 @@ FAR: tuple[Area, ...] = ("target", "adb")  # what lies beyond this machine
 @dataclass(frozen=True)
 class Finding:
     """One line about one thing. ok: as it should be; note: worth knowing, stops nothing; problem: stops a
-    generation. `advice` says what to do, and a problem has one."""
+    generation. `advice` says what to do, and a problem has one; `code` is its exit code, None for that of its area."""
 
     area: Area
     status: Literal["ok", "note", "problem"]
     line: str
     advice: str = ""
+    code: int | None = None
 
     def __post_init__(self) -> None:
         if self.status == "problem" and not self.advice:
@@ -34,7 +35,9 @@ def softened(findings: Iterable[Finding]) -> list[Finding]:
 
 def exit_code(findings: Iterable[Finding]) -> int:
     """0 without a problem; else the code of what is the first to be put right: this machine before a target."""
-    areas = [finding.area for finding in findings if finding.status == "problem"]
-    if any(area not in FAR for area in areas):
-        return DeviceOrContextError.exit_code
-    return TargetError.exit_code if areas else 0
+    problems = sorted((each for each in findings if each.status == "problem"), key=lambda each: each.area in FAR)
+    if not problems:
+        return 0
+    first = problems[0]
+    own = TargetError.exit_code if first.area in FAR else DeviceOrContextError.exit_code
+    return own if first.code is None else first.code

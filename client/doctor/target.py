@@ -22,7 +22,7 @@ def check_target(address: str, origin: str, connect: Callable[[], TargetClient])
     try:
         host, port = parse_address(address, origin)
     except TargetError as error:
-        return [_problem(error.reason, error.name)]
+        return [_problem(error)]
     found = [Finding("target", "ok", f"{address} is the target (from {origin})")]
     step = None if is_local(host) else _resolve(host) or _open(host, port)
     if step is not None:
@@ -33,7 +33,7 @@ def check_target(address: str, origin: str, connect: Callable[[], TargetClient])
         with connect() as client:
             return [*found, *_answers(client)]
     except TargetError as error:
-        return [*found, _problem(error.reason, error.name)]
+        return [*found, _problem(error)]
     except ConfigError as error:
         return [*found, Finding("target", "problem", f"{error}", "put it right; a running server's token is needed")]
 
@@ -77,5 +77,5 @@ def _open(host: str, port: int) -> Finding | None:
     return None
 
 
-def _problem(line: str, name: str) -> Finding:
-    return Finding("target", "problem", f"{line} [{name}]", advice_for(name))
+def _problem(error: TargetError) -> Finding:
+    return Finding("target", "problem", str(error), advice_for(error.name), error.exit_code)

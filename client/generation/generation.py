@@ -403,7 +403,8 @@ class Generation:
                 size = self._write_to(built, path)
             except ContextError as error:
                 raise OutputError(f"{path} cannot be written: {error}") from error
-        log.info(f"wrote {path} ({size} bytes)")
+        if not self._request.temporary:
+            log.info(f"wrote {path} ({size} bytes)")
         if (beside := self._request.ep_context) is not None:
             log.info(f"wrote {beside.path} ({beside.write(path)} bytes)")
 

@@ -29,6 +29,7 @@ class GenerationRequest:
     outputs: tensors that are outputs beside the model's own. memory_types: what an application is going to give for
     inputs and outputs. profiling: where the time of the generation is recorded, None for not at all; with it a
     schematic is written beside the context. perf_profile: for which clocks and power the targets ask meanwhile.
+    temporary: the context is gone before the command ends, so that nothing is said of its file.
     """
 
     models: Sequence[ModelFile]
@@ -52,6 +53,7 @@ class GenerationRequest:
     verify: bool = False
     input_list: Path | None = None
     log_level: str = "info"
+    temporary: bool = False
 
     @property
     def model_paths(self) -> list[Path]:

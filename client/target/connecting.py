@@ -183,7 +183,7 @@ def choose_target(
             return Target("127.0.0.1", default_port, tuple(lines), credentials, notice=notice)
     _only_for_running(credentials, passed_over)
     server = EmbeddedServer.start(wanted, log_level)
-    lines = [f"embedded target server {address_text(server.host, server.port)}", passed_over, *server.explanation]
+    lines = [passed_over, f"embedded target server {address_text(server.host, server.port)}", *server.explanation]
     if environment.get(TOKEN_VARIABLE, "").strip():
         lines.append(f"{TOKEN_VARIABLE} does not apply: the embedded server has a token of its own")
     return _own(server, lines, notice)

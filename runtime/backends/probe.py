@@ -1,5 +1,6 @@
-"""python -m gputune.runtime.backends.probe [driver.icd]: lists and tests the devices of the one driver this process
-sees. With --memory and a report as JSON in its place: how the device of the report takes memory without a copy.
+"""python -m gputune.runtime.backends.probe [driver.icd [--list]]: lists the devices of the one driver this process sees
+and, without --list, tests them. With --memory and a report as JSON in its place: how the device of the report takes
+memory without a copy.
 
 Writes a line per device when it is listed ("not tested") and again when its smoke test is done, so that the
 reader knows which device a crash belongs to.
@@ -14,7 +15,7 @@ import numpy as np
 
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.devices.discovery import MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
+from gputune.runtime.devices.discovery import LIST_OPTION, MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
 
 SMOKE_SOURCE = """
 __kernel void smoke(__global const float *value, __global float *result, const int size) {
@@ -44,6 +45,8 @@ def main(arguments: list[str]) -> int:
     ]
     for report in reports:
         _say(report)
+    if LIST_OPTION in arguments:
+        return 0
     for report, device in zip(reports, opencl.visible_devices(), strict=True):
         try:
             reason = smoke_test(opencl.OpenCLBackend(device, driver))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import time
 from ipaddress import ip_address
@@ -121,4 +122,7 @@ class Listener:
 
 
 def _cannot_listen(where: str, error: Exception) -> CannotListen:
-    return CannotListen(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}")
+    taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+    advice = "; --port chooses another, and `gputune target-status` says whether a target server has this one"
+    why = getattr(error, "strerror", None) or error
+    return CannotListen(f"cannot listen on {where}: {why}{advice if taken else ''}")

@@ -264,8 +264,17 @@ def test_a_target_that_answers_is_told_with_what_it_says(port: int) -> None:
 @pytest.mark.parametrize("name", ["token_required", "authentication_failed", "version_mismatch", "not_a_target_server"])
 def test_a_refusal_is_told_with_what_to_do(port: int, name: str) -> None:
     findings = check_target(f"127.0.0.1:{port}", "--target", refusing(name))
-    assert findings[-1] == Finding("target", "problem", f"the server refuses [{name}]", ADVICE[name])
+    assert findings[-1] == Finding("target", "problem", f"the server refuses [{name}]", ADVICE[name], 4)
     assert exit_code(findings) == 4
+
+
+def test_what_is_no_address_is_the_callers_mistake() -> None:
+    """As of all commands that take one."""
+    findings = check_target("nonsense", "--target", refusing("never asked"))
+    assert [finding.status for finding in findings] == ["problem"]
+    assert exit_code(findings) == 2
+    here = Finding("drivers", "problem", "no driver", "install one")
+    assert exit_code([*findings, here]) == 8, "what is wrong with this machine is put right first"
 
 
 def test_the_steps_before_the_handshake_are_told_apart(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,6 +402,6 @@ def test_the_command_prints_findings_and_no_token(
     as_json = gputune("doctor", "--json")
     content = json.loads(as_json.out)
     assert (as_json.code, content["exit_code"]) == (8, 8)
-    assert {"area", "status", "line", "advice"} == set(content["findings"][0])
+    assert {"area", "status", "line", "advice", "code"} == set(content["findings"][0])
     assert SECRET not in ran.out + ran.err + as_json.out + as_json.err
     assert os.environ["GPUTUNE_TOKEN"] == SECRET

@@ -122,8 +122,8 @@ def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
         assert isinstance(target.server, EmbeddedServer)
         server = target.server._process.pid
         assert target.explanation == (
-            f"embedded target server 127.0.0.1:{target.port}",
             f"no target server on 127.0.0.1:{port}",
+            f"embedded target server 127.0.0.1:{target.port}",
             "using the null device as asked: outputs are not computed",
         )
         with target.connect() as client:
@@ -144,14 +144,14 @@ def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
 def test_something_else_on_the_default_port_is_passed_over_and_said(answer: bytes, says: str) -> None:
     with something_else(answer) as port, choose_target(None, {}, default_port=port) as target:
         assert target.server is not None
-        assert target.explanation[1].startswith("passed over: ")
-        assert says in target.explanation[1] and f"127.0.0.1:{port}" in target.explanation[1]
+        assert target.explanation[0].startswith("passed over: ")
+        assert says in target.explanation[0] and f"127.0.0.1:{port}" in target.explanation[0]
 
 
 def test_a_device_means_a_server_of_our_own(shared_server: Any) -> None:
     with choose_target(None, {}, "null", default_port=shared_server.port) as target:
         assert target.server is not None
-        assert "--device" in target.explanation[1]
+        assert "--device" in target.explanation[0]
     for option, environment, origin in (("a:1", {}, "--target"), (None, {VARIABLE: "a:1"}, VARIABLE)):
         with pytest.raises(TargetError, match=f"drop --device or {origin}") as caught:
             choose_target(option, environment, "null")
@@ -161,7 +161,7 @@ def test_a_device_means_a_server_of_our_own(shared_server: Any) -> None:
 def test_the_device_variable_means_a_server_of_our_own_too(shared_server: Any) -> None:
     with choose_target(None, {"GPUTUNE_DEVICE": "null"}, default_port=shared_server.port) as target:
         assert target.server is not None
-        assert "because GPUTUNE_DEVICE asks for a device" in target.explanation[1]
+        assert "because GPUTUNE_DEVICE asks for a device" in target.explanation[0]
     for option, environment in (("a:1", {}), (None, {VARIABLE: "a:1"})):
         given = choose_target(option, {**environment, "GPUTUNE_DEVICE": "null"})
         assert (given.host, given.server) == ("a", None)
@@ -181,8 +181,8 @@ def test_a_server_with_a_token_on_the_default_port_is_used_by_who_knows_it(launc
         client.ping()
     with choose_target(None, {}, default_port=server.port) as target:
         assert isinstance(target.server, EmbeddedServer)
-        assert target.explanation[1].startswith("passed over: ")
-        assert "--token_file or GPUTUNE_TOKEN" in target.explanation[1]
+        assert target.explanation[0].startswith("passed over: ")
+        assert "--token_file or GPUTUNE_TOKEN" in target.explanation[0]
 
 
 def test_credentials_are_for_servers_that_run_already(shared_server: Any) -> None:

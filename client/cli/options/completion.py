@@ -8,15 +8,17 @@ from click.shell_completion import CompletionItem
 
 from gputune.cache import cache_files
 from gputune.client.folders import default_performance_cache_dir
-from gputune.runtime.devices.discovery import NULL_REPORTS, REPLAY_PREFIX, discover
+from gputune.runtime.devices.discovery import NULL_REPORTS, REPLAY_PREFIX, listed
 from gputune.runtime.power.profiles.presets import PRESETS
 
 Command = Callable[..., Any]
 
 
 def devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The numbers of this machine's devices with their names, those that need no driver, and recordings."""
-    found = [CompletionItem(str(report.index), help=report.title) for report in discover()]
+    """The numbers of this machine's devices with their names, those that need no driver, and recordings. Whether a device
+    works is not tried: a person waits for this."""
+    numbered = [] if incomplete and not incomplete.isdecimal() else listed()
+    found = [CompletionItem(str(report.index), help=report.title) for report in numbered]
     found += [CompletionItem(name, help="needs no driver") for name in (*NULL_REPORTS, REPLAY_PREFIX)]
     return [item for item in found if item.value.startswith(incomplete)]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gputune.client.errors import TargetError
-from gputune.client.target.adb.device import AdbDevice
+
+if TYPE_CHECKING:  # its library takes longer to import than most commands need for their options
+    from gputune.client.target.adb.device import AdbDevice
 
 TERMUX = "termux"
 """In place of a Python: a person starts the server in the app Termux."""

@@ -43,6 +43,13 @@ def test_names_are_completed(line: str, offered: list[str], tmp_path: Path) -> N
     assert completed(line, OCL_ICD_VENDORS=str(tmp_path)) == offered
 
 
+def test_options_are_read_without_the_library_of_adb() -> None:
+    """It takes a tenth of a second to import, of which a person who completes an option has none to lose."""
+    program = "import gputune.client.cli.net_run, sys; print('adbutils' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_tiers_are_completed_from_the_folder_that_is_named(tmp_path: Path) -> None:
     for name in ("adreno-740", "adreno-830", "mali"):
         (tmp_path / f"{name}.sqlite").touch()

@@ -12,7 +12,7 @@ import pytest
 from gputune.core.errors import DeviceNotFound
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices import discovery, drivers
-from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport, choose, discover, wanted_device
+from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport, choose, discover, listed, wanted_device
 
 assert NULL_REPORT.identity is not None
 IDENTITY = NULL_REPORT.identity
@@ -137,6 +137,14 @@ def line(one: DeviceReport) -> str:
 
 UNTESTED = dataclasses.replace(CPU, usable=False, reason="not tested")
 SECOND = dataclasses.replace(UNTESTED, position=1)
+
+
+def test_a_list_of_devices_asks_no_driver_to_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tested = f"{line(UNTESTED)}; for last; do :; done; [ $last = --list ] || kill -KILL $$"
+    (crashed,) = probe_says(monkeypatch, tmp_path, tested)
+    assert "SIGKILL" in crashed.reason
+    (untested,) = listed()
+    assert (untested.index, untested.identity, untested.reason) == (0, CPU.identity, "not tested")
 
 
 def test_a_driver_that_crashes_names_the_device_it_crashed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
