@@ -5,7 +5,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from operator import itemgetter
 
 Configuration = Mapping[str, int]
@@ -73,10 +73,12 @@ class TuningSpace:
     def configurations(self) -> Iterator[dict[str, int]]:
         """Every valid configuration once, the last parameter varying fastest; broken prefixes are not expanded."""
         order = [parameter.name for parameter in self.parameters]
-        # a generation checks rules millions of times: `keeps` would take most of that
+        # a generation checks rules millions of times, and most see few values: `keeps` would take most of its time
         decided_at: list[list[tuple[Callable[..., bool], _Values]]] = [[] for _ in order]
         for rule in self.constraints:
-            decided_at[max(order.index(name) for name in rule.names)].append((rule.holds, _chooser(rule.names)))
+            depth = max(order.index(name) for name in rule.names)
+            holds = cache(rule.holds) if len(rule.names) <= depth else rule.holds  # else no values come twice
+            decided_at[depth].append((holds, _chooser(rule.names)))
         chosen: dict[str, int] = {}
 
         def extend(depth: int) -> Iterator[dict[str, int]]:

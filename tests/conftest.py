@@ -4,6 +4,7 @@ import functools
 import gc
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("opencl") is not None)
 
 
-def pytest_collection_finish() -> None:
-    """Keep what collecting has made, which stays to the end, out of every later run of the garbage collector."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what collecting makes, which stays to the end, out of the runs of the garbage collector."""
+    gc.disable()
+    result = yield
     gc.collect()
     gc.freeze()
+    gc.enable()
+    return result
 
 
 @functools.cache

@@ -7,8 +7,7 @@ from typing import Any
 from gputune.cache import WinnerRecord
 from gputune.client.model.plan import Task
 from gputune.client.tuning.measuring.drift import Drift
-from gputune.client.tuning.search.task_search import TaskSearch, default_of, task_key
-from gputune.kernels.catalogue import family_of
+from gputune.client.tuning.search.task_search import TaskSearch, default_of, space_of, task_key
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration
 
@@ -48,7 +47,7 @@ class Outcome:
 
 def untuned(task: Task, limits: DeviceLimits) -> Outcome:
     """The default configuration, unmeasured: what tuning effort none gives."""
-    family, key = family_of(task.op), task_key(task)
+    key = task_key(task)
     return Outcome(
         key=key.digest,
         op=task.op,
@@ -56,7 +55,7 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
         weight=task.weight,
         hit=False,
         resumed=0,
-        space_size=family.space(task.problem, limits).size,
+        space_size=space_of(task, limits).size,
         trials={},
         measured=0,
         drift=None,

@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.cache.lookup import Change
@@ -16,7 +18,7 @@ from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import OK
 from gputune.kernels.catalogue import family_of, identity_of
-from gputune.kernels.family import DeviceLimits, Work, problem_to_dict
+from gputune.kernels.family import DeviceLimits, KernelFamily, Work, problem_to_dict
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 from gputune.runtime.measuring.successive_halving import ENOUGH
 from gputune.runtime.measuring.timing import MEASURING_VERSION
@@ -51,6 +53,17 @@ def task_key(task: Task) -> TaskKey:
     """What the task computes, as the performance cache knows it."""
     problem = problem_to_dict(task.problem)
     return TaskKey(op=identity_of(task.op), problem=problem, dtype=task.problem.dtype, layout=problem.get("layout", ""))
+
+
+def space_of(task: Task, limits: DeviceLimits) -> TuningSpace:
+    """The configurations that are legal for the task on the device: one object for equal tasks, since it may take
+    seconds to count what it holds."""
+    return _space(family_of(task.op), task.problem, limits)
+
+
+@lru_cache(maxsize=1024)
+def _space(family: KernelFamily, problem: Any, limits: DeviceLimits) -> TuningSpace:
+    return family.space(problem, limits)
 
 
 def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
@@ -107,7 +120,7 @@ class TaskSearch:
     ) -> None:
         self.task = task
         self.family = family_of(task.op)
-        self.space = self.family.space(task.problem, limits)
+        self.space = space_of(task, limits)
         self.default = default_of(task, limits)
         self.key = task_key(task)
         self.validity = Validity(

@@ -1,5 +1,7 @@
 """Strategies and stop conditions: what they propose, and when they end."""
 
+from dataclasses import replace
+
 import pytest
 
 from gputune.cache import TrialRecord
@@ -9,7 +11,7 @@ from gputune.client.tuning.search.stop_conditions import NoImprovement, Trials
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.exhaustive import Exhaustive
 from gputune.client.tuning.search.strategies.random import RandomSearch
-from gputune.client.tuning.search.task_search import TaskSearch, device_limits
+from gputune.client.tuning.search.task_search import TaskSearch, device_limits, space_of
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -38,6 +40,17 @@ def test_what_was_told_is_not_proposed(strategy: Strategy) -> None:
     told = [{"A": 1, "B": 1}, {"A": 4, "B": 2}]
     strategy.tell([Evaluation(c, 1.0) for c in told])
     assert not set(drain(strategy)) & {configuration_key(c) for c in told}
+
+
+def test_equal_tasks_share_a_space_and_others_have_their_own() -> None:
+    assert NULL_REPORT.identity is not None
+    limits = device_limits(NULL_REPORT.identity)
+    space = space_of(Task("MatMul", MatMulProblem(3, 5, 7), 1), limits)
+    assert space_of(Task("MatMul", MatMulProblem(3, 5, 7), 2), limits) is space
+    assert space.size == len(list(space.configurations())) > 1
+    larger = space_of(Task("MatMul", MatMulProblem(30, 50, 70), 1), limits)
+    smaller = space_of(Task("MatMul", MatMulProblem(3, 5, 7), 1), replace(limits, max_work_group_size=1))
+    assert larger.size > space.size > smaller.size
 
 
 def test_the_seed_decides_the_random_order() -> None:
