@@ -4,24 +4,30 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.client.commands import Gputune
 
+Completed = Callable[[str], list[str]]
+"""Gives the values that are offered for the last word of a line, as bash asks for them."""
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 
-def completed(line: str, **environment: str) -> list[str]:
-    """The values that are offered for the last word of a line, as bash asks for them."""
-    words = line.split(" ")
-    asked = {"_GPUTUNE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    command = [sys.executable, "-m", "gputune.client.cli.main"]
-    done = subprocess.run(
-        command, env={**os.environ, **asked, **environment}, capture_output=True, text=True, check=True
-    )
-    return [entry.partition(",")[2] for entry in done.stdout.splitlines()]
+@pytest.fixture
+def completed(gputune: Gputune, monkeypatch: pytest.MonkeyPatch) -> Completed:
+    def ask(line: str) -> list[str]:
+        asked = {"_GPUTUNE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+        with monkeypatch.context() as patched:
+            for name, value in asked.items():
+                patched.setenv(name, value)
+            ran = gputune()
+        assert ran.code == 0, ran.err
+        return [entry.partition(",")[2] for entry in ran.out.splitlines()]
+
+    return ask
 
 
 @pytest.mark.parametrize(
@@ -39,8 +45,11 @@ def completed(line: str, **environment: str) -> list[str]:
         ("gputune completion f", ["fish"]),
     ],
 )
-def test_names_are_completed(line: str, offered: list[str], tmp_path: Path) -> None:
-    assert completed(line, OCL_ICD_VENDORS=str(tmp_path)) == offered
+def test_names_are_completed(
+    completed: Completed, line: str, offered: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    assert completed(line) == offered
 
 
 def test_options_are_read_without_the_library_of_adb() -> None:
@@ -50,7 +59,7 @@ def test_options_are_read_without_the_library_of_adb() -> None:
     assert done.stdout == "False\n"
 
 
-def test_tiers_are_completed_from_the_folder_that_is_named(tmp_path: Path) -> None:
+def test_tiers_are_completed_from_the_folder_that_is_named(completed: Completed, tmp_path: Path) -> None:
     for name in ("adreno-740", "adreno-830", "mali"):
         (tmp_path / f"{name}.sqlite").touch()
     folder = f"--performance_cache_dir {tmp_path}"

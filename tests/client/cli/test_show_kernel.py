@@ -19,10 +19,10 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def show(gputune: Gputune, model: Path, tmp_path: Path) -> Any:
-    def run(*words: object) -> Any:
+def show(gputune: Gputune, model: Path, tmp_path: Path, null_target: tuple[object, ...]) -> Any:
+    def run(*words: object, target: tuple[object, ...] = null_target) -> Any:
         folder = ("--performance_cache_dir", tmp_path / "cache")
-        return gputune("show-kernel", *words, "--model", model, "--device", "null", *folder)
+        return gputune("show-kernel", *words, "--model", model, *target, *folder)
 
     return run
 
@@ -34,7 +34,7 @@ def only(ran: Any) -> Any:
 
 
 def test_the_default_is_shown_where_nothing_was_tuned(show: Any) -> None:
-    kernel = only(show("Conv", "--json"))
+    kernel = only(show("Conv", "--json", target=("--device", "null")))
     assert kernel["origin"] == "the default: the performance cache has no winner for this device and driver"
     purposes = [launch["purpose"] for launch in kernel["launches"]]
     assert purposes[-1] == "main" and set(purposes[:-1]) == {"prepare"}
@@ -61,18 +61,20 @@ def test_people_get_opencl_with_the_launch_in_comments(show: Any) -> None:
     assert all(" ".join(launch["source"].split()) in shown for launch in kernel["launches"])
 
 
-def test_the_winner_of_the_cache_is_shown(gputune: Gputune, show: Any, model: Path, tmp_path: Path) -> None:
+def test_the_winner_of_the_cache_is_shown(
+    gputune: Gputune, show: Any, model: Path, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
     before = only(show("Conv", "--json"))
     title = f"Conv {before['task'][:10]}"
     ran = gputune(
-        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path, "--device",
-        "null", "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick",
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path, *null_target,
+        "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     tuned = only(show(title, "--json"))
     explained = gputune(
-        "performance-cache", "explain", "--model", model, "--device", "null", "--performance_cache_dir",
-        tmp_path / "cache", "--tuning_effort", "quick", "--task", before["task"][:8], "--json",
+        "performance-cache", "explain", "--model", model, *null_target, "--performance_cache_dir", tmp_path / "cache",
+        "--tuning_effort", "quick", "--task", before["task"][:8], "--json",
     )  # fmt: skip
     (known,) = json.loads(explained.out)["tasks"]
     assert tuned["configuration"] == known["configuration"] and tuned["origin"].startswith("tuned: ")
