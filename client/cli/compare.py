@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 import click
 from rich.table import Table
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import log_level as log_level_option
 from gputune.client.cli.options.common import parse_input_dimensions
 from gputune.client.cli.options.common import summary_json as summary_json_option
@@ -19,6 +18,7 @@ from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
 from gputune.client.compare.comparing import LEAST_ROUNDS, Comparison, Measured, compare
 from gputune.client.context.verifying.distance import ALLOWED
+from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.files import files
 from gputune.client.cli.say import print_json, say, say_wrapped
+from gputune.client.device_errors import device_errors
 from gputune.client.generation.explaining import gain_line
 from gputune.client.outputs import write_json
 from gputune.client.report.uses import uses_of

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.say import print_json, say
+from gputune.client.device_errors import device_errors
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.devices.discovery import DeviceReport, choose, discover, importers_of, wanted_device
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.say import say
+from gputune.client.device_errors import device_errors
 from gputune.client.export.contents import read_contents
 from gputune.client.export.exporting import export
 from gputune.client.outputs import check_output

@@ -14,13 +14,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
 from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import comma_separated, files, files_or_none
 from gputune.client.cli.options.inferences import InferenceOptions, inference_options
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.options.run_wishes import RunLimits, run_wishes
+from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting

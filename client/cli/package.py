@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.say import print_json, say
+from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, writing
 from gputune.client.run.packages import combine, lines_of, listing

@@ -7,11 +7,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import device_option, perf_profiles
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
+from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.discovery import choose, discover, wanted_device

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.completion import device_option
+from gputune.client.device_errors import device_errors
 from gputune.client.durations import parse_duration
 from gputune.client.errors import WrongResults
 from gputune.client.outputs import check_output, write_json

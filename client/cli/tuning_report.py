@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from gputune.cache import CacheError, cache_files
-from gputune.client.cli.device_errors import device_errors
 from gputune.client.cli.options.caches import FOLDER_DEFAULT, inner_folder
 from gputune.client.cli.options.completion import tiers
 from gputune.client.cli.say import print_json, say
+from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.outputs import check_output

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
-from gputune.core.errors import ContextError, DeviceError, DeviceNotFound
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
@@ -15,24 +15,20 @@ from gputune.runtime.execution.verdict import open_chosen, verdict_on
 
 def graph_names_of(path: Path) -> list[str]:
     """The names of a context's graphs, or of the nodes of an ONNX file. Raises DeviceOrContextError."""
-    try:
+    with device_errors(path):
         if is_ep_context(path):
             return [node.name for node in ep_contexts(path)]
         if is_package(path):  # whose contexts have the same graphs
             with open_package(path) as package, package.open(0) as file:
                 return [graph.name for graph in file.header.graphs]
         return [graph.name for graph in read_header(path).graphs]
-    except OSError as error:
-        raise DeviceOrContextError(f"{path} cannot be read: {error.strerror}") from None
-    except (ContextError, ValueError) as error:
-        raise DeviceOrContextError(f"{error} ({type(error).__name__})") from None
 
 
 def validated(path: Path, device: str | None, strict: bool) -> str:
     """What was found valid, in words: header, the checksum of every section, and how all graphs fit the device that
     would run them; of a package those of the context that fits it best. strict: whether a context for another device is
     an error. Raises DeviceOrContextError."""
-    try:
+    with device_errors(path):
         check_trusted(path)
         if is_package(path):
             with open_package(path) as package:
@@ -47,10 +43,6 @@ def validated(path: Path, device: str | None, strict: bool) -> str:
             with file:
                 found.append(_validated(file, open_device_for(file, device), strict))
         return "; ".join(found)
-    except OSError as error:
-        raise DeviceOrContextError(f"{error.filename or path} cannot be read: {error.strerror}") from None
-    except (ContextError, DeviceError, DeviceNotFound, ValueError) as error:
-        raise DeviceOrContextError(f"{error} ({type(error).__name__})") from None
 
 
 def _validated(file: ContextFile, backend: Backend, strict: bool) -> str:

@@ -30,6 +30,7 @@ LONGEST_TEXT = 4096
 """Bytes of a name, a path or a note."""
 QUOTED = 80
 """Characters of a name that an error quotes."""
+_STANDARD_DOMAINS = ("", "ai.onnx")
 
 # Field numbers of onnx.proto, and its numbers for types of attributes
 _GRAPH = 7
@@ -297,9 +298,10 @@ def _node(fields: _Fields, node: memoryview) -> _Node:
     name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
     domain = head.text(_NODE_DOMAIN, "a node's domain")
     if (domain, operator) != (DOMAIN, OPERATOR):
+        found = operator if domain in _STANDARD_DOMAINS else f"{domain}.{operator}"
         raise MalformedEpContext(
-            f"node {name[:QUOTED]!r} is {operator[:QUOTED]!r} of {domain[:QUOTED]!r}, expected only {OPERATOR} of "
-            f"{DOMAIN!r}; context-binary-generator makes a context of a model"
+            f"this is a model and no context: its node {name[:QUOTED]!r} is {found[: 2 * QUOTED]!r}, not {OPERATOR} of "
+            f"{DOMAIN!r}; `gputune context-binary-generator` or gputune.tune makes a context of it"
         )
     attributes: dict[str, int | memoryview] = {}
     for attribute in fields.repeated(node, _ATTRIBUTE):

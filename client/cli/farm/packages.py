@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gputune.client.cli.device_errors import device_errors
+from gputune.client.device_errors import device_errors
 from gputune.client.run.packages import combine
 from gputune.core.errors import ContextError
 from gputune.runtime.context.package import is_package, open_package

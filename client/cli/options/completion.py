@@ -15,8 +15,8 @@ Command = Callable[..., Any]
 
 
 def devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The numbers of this machine's devices with their names, those that need no driver, and recordings. Whether a
-    device works is not tried: a person waits for this."""
+    """The numbers of this machine's devices with their names, untested, since a person waits for them; those that need
+    no driver, and recordings."""
     numbered = [] if incomplete and not incomplete.isdecimal() else listed()
     found = [CompletionItem(str(report.index), help=report.title) for report in numbered]
     found += [CompletionItem(name, help="needs no driver") for name in (*NULL_REPORTS, REPLAY_PREFIX)]

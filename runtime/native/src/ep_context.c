@@ -116,7 +116,7 @@ static void read_attributes(onnx *onnx, slice message, attributes *into) {
     single(onnx, message, 3, NUMBERS, WIRE_KINDS, head);
     for (size_t i = 0; i < 3; i++) checked_text(onnx->reader, head[i].content, "a node's name, operator or domain");
     if (!is_text(head[1].content, "EPContext") || !is_text(head[2].content, "com.microsoft"))
-        MALFORMED(onnx->reader, "a node is no EPContext; context-binary-generator makes a context of a model");
+        MALFORMED(onnx->reader, "a model, and no context: context-binary-generator makes one of it");
     for (into->count = 0; next_field(onnx, &message, &field);) {
         if (field.number == NODE_ATTRIBUTE && field.kind == VARINT) MALFORMED(onnx->reader, "damaged: an attribute");
         else if (field.number == NODE_ATTRIBUTE) read_attribute(onnx, field.content, into);

@@ -138,7 +138,7 @@ def test_a_binary_is_validated_without_running_it(net_run: Any, context: Path, t
     whole = context.read_bytes()
     context.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     ran = net_run("--validate_binary")
-    assert ran.code == 8 and "(ChecksumMismatch)" in ran.last_line
+    assert ran.code == 8 and "[checksum_mismatch]" in ran.last_line
     assert "leave --target and --adb away" in net_run("--validate_binary", "--target", "host:1").last_line
 
 

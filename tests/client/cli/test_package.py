@@ -115,7 +115,7 @@ def test_net_run_takes_a_package_and_says_which_context(gputune: Gputune, made: 
         (("--list", "m.gtpkg", "--add", "a.bin"), ConfigError.exit_code, "go with no --output, --add"),
         (("m.gtpkg", "--json", "--remove", "a"), ConfigError.exit_code, "belong to --list"),
         (("m.gtpkg", "--remove", "z"), ConfigError.exit_code, "there is no context 'z' in m.gtpkg; there are 'a', 'b'"),
-        (("--list", "a.bin"), DeviceOrContextError.exit_code, "a.bin: no package of contexts (MalformedPackage)"),
+        (("--list", "a.bin"), DeviceOrContextError.exit_code, "a.bin: no package of contexts [malformed_package]"),
         (("no.bin", "--output", "n.gtpkg"), DeviceOrContextError.exit_code, "no.bin cannot be read: No such file"),
         (("a.bin", "other.bin", "--output", "n.gtpkg"), DeviceOrContextError.exit_code, "its graphs are ['else']"),
     ],

@@ -112,9 +112,9 @@ def test_a_node_refers_to_the_nearest_main_node_before_it(context: Context, cont
     [
         ([], "no EPContext node"),
         ([OTHER], "no EPContext node with main_context = 1"),
-        ([node({}, "Conv", "")], "node 'node' is 'Conv' of ''"),
-        ([node(MAIN, domain="")], "expected only EPContext of 'com.microsoft'"),
-        ([MAIN, node({}, "Relu", "")], "node 'node' is 'Relu' of ''"),
+        ([node({}, "Conv", "")], "node 'node' is 'Conv', not EPContext"),
+        ([node(MAIN, domain="")], "not EPContext of 'com.microsoft'"),
+        ([MAIN, node({}, "Relu", "")], "node 'node' is 'Relu', not EPContext"),
         ([MAIN | {"source": "QNNExecutionProvider"}], "its source is 'QNNExecutionProvider'"),
         ([MAIN, OTHER | {"source": "QNN"}], "its source is 'QNN'"),
         ([{"ep_cache_context": "context.bin"}], "its source is ''"),

@@ -1,0 +1,25 @@
+"""What goes wrong with contexts and devices, as errors that a command ends with."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gputune.client.errors import ConfigError, DeviceOrContextError, TargetError
+from gputune.core.errors import ContextError, DeviceError, DeviceNotFound, UnknownGraph
+
+
+@contextmanager
+def device_errors(context_binary: Path | None = None) -> Iterator[None]:
+    """Turns the runtime's errors into one line with the context's path, and the error's name where it has one."""
+    try:
+        yield
+    except OSError as error:
+        raise DeviceOrContextError(f"{error.filename or context_binary} cannot be read: {error.strerror}") from None
+    except UnknownGraph as error:
+        raise ConfigError(str(error)) from None
+    except ContextError as error:
+        raise DeviceOrContextError(f"{error} [{error.name}]") from None
+    except DeviceNotFound as error:
+        raise TargetError("no_device", str(error)) from None
+    except (DeviceError, ValueError) as error:
+        raise DeviceOrContextError(str(error)) from None
