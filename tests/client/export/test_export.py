@@ -72,7 +72,7 @@ def test_an_onnx_file_takes_the_context_along_that_it_names(gputune: Gputune, co
     assert (tmp_path / "app" / "inner" / "model.bin").read_bytes() == inner.read_bytes()
     assert "--context_binary model_ctx.onnx" in (tmp_path / "app" / "README.md").read_text()
     inner.chmod(0o666)
-    assert "UntrustedFile" in refused(gputune, tmp_path / "model_ctx.onnx", tmp_path / "b", 8)
+    assert "[untrusted_file]" in refused(gputune, tmp_path / "model_ctx.onnx", tmp_path / "b", 8)
 
 
 def refused(gputune: Gputune, context: Path, app: Path, code: int) -> str:
@@ -89,7 +89,7 @@ def test_what_the_c_runtime_does_not_run_is_refused(gputune: Gputune, context: P
     older_path = tmp_path / "older.bin"
     older_path.write_bytes(of_version_2(context.read_bytes()))
     assert "has format version 2" in refused(gputune, older_path, app, 8)
-    assert "UntrustedFile" in refused(gputune, writable(context), app, 8)
+    assert "[untrusted_file]" in refused(gputune, writable(context), app, 8)
     assert "cannot be read" in refused(gputune, tmp_path / "no.bin", app, 8)
 
 
