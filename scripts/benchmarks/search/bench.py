@@ -45,11 +45,13 @@ CONSTANTS = (
     "spaces of made_up.py and landscapes.py in scripts/benchmarks/search. Recorded GPU spaces of convolution and\n"
     "dedispersion (FAIR Benchmark Hub) were looked at before and after; that the strategies fell short there after 50\n"
     "evaluations is why landscapes of more shapes were made up. Shares as what is learned, divisors as views,\n"
-    "FAR_AWAY, the first samples and FRUITLESS were chosen among a few ways each on made-up spaces and on the\n"
-    "convolutions of four of those GPUs. Successive halving: its rounds up to 16 are those of its design;\n"
-    "its least number of samples for a verdict (7), its last round (24) and the split into picking and judging\n"
-    "samples were settled while looking at those recorded GPU spaces. What it keeps in a small field (8, and 20 % for\n"
-    "one sample) is for the noise of a busy machine with PoCL."
+    "FAR_AWAY and the first samples were chosen among a few ways each on made-up spaces and on the convolutions of\n"
+    "four of those GPUs, where AMBITION and TARGETS were chosen among a dozen pairs; that the target moves at all came\n"
+    "from looking at one search on one of them. Lengths, noise and SPREAD are those that predict made-up spaces best.\n"
+    "Successive halving: its rounds up to 16 are those of its design; its least number of samples for a verdict (7),\n"
+    "its last round (24) and the split into picking and judging samples were settled while looking at those recorded\n"
+    "GPU spaces. What it keeps in a small field (8, and 20 % for one sample) is for the noise of a busy machine with\n"
+    "PoCL."
 )
 
 HALVING = (

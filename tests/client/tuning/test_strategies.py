@@ -151,13 +151,21 @@ def test_auto_goes_down_from_a_good_portfolio() -> None:
         assert min(e.cost_ns for e in run(Auto(LARGE, seed, portfolio), 20, 1, far) if e.cost_ns is not None) == 100.0
 
 
-def test_the_model_looks_elsewhere_where_nothing_better_was_found_for_long() -> None:
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_model_looks_elsewhere_where_nothing_better_was_found_for_long(batch: int) -> None:
+    """After twenty of a plateau the next is far from all of it; beside the first one that is better comes the next."""
     told = [{"A": a, "B": b, "C": 2} for a in range(2) for b in range(10)]
     model = ModelBased(LARGE, 1)
-    model.tell([Evaluation(c, 101.0 - (c["B"] == 5)) for c in told])
-    asked = [model.ask(1)[0] for _ in range(2)]
-    apart = [min(sum(abs(one[name] - c[name]) for name in "ABC") for c in told) for one in asked]
-    assert apart[0] >= 4 > apart[1]
+    model.tell([Evaluation(c, 101.0) for c in told])
+    assert least_apart(model.ask(batch)[0], told) >= 4
+    better = {"A": 1, "B": 5, "C": 3}
+    model.tell([Evaluation(better, 90.0)])
+    assert least_apart(model.ask(batch)[0], [*told, better]) == 1
+
+
+def least_apart(one: Configuration, others: Sequence[Configuration]) -> int:
+    """Steps of single parameters to the nearest of the others."""
+    return min(sum(abs(one[name] - other[name]) for name in one) for other in others)
 
 
 def test_candidates_number_values_by_rank_and_know_their_neighbours() -> None:

@@ -4,9 +4,11 @@ It learns that share and not the cost: where costs differ a hundredfold, a model
 ones are, and the few good ones lie close together.
 
 Expected improvement as in Jones, Schonlau, Welch: Efficient Global Optimization of Expensive Black-Box Functions
-(1998); several at a time by believing what is expected of those already chosen, as in Ginsbourger, Le Riche, Carraro:
-Kriging Is Well-Suited to Parallelize Optimization (2010). Starts from few configurations that lie far apart and not at
-the border, where tiles and groups are too small or too large to be good.
+(1998), on a target that becomes more ambitious the longer nothing better turns up: modest ones are expected to be met
+beside the best, ambitious ones where little is known, as in Jones: A Taxonomy of Global Optimization Methods Based on
+Response Surfaces (2001). Several at a time by believing what is expected of those already chosen, as in Ginsbourger, Le
+Riche, Carraro: Kriging Is Well-Suited to Parallelize Optimization (2010). Starts from few configurations that lie far
+apart and not at the border, where tiles and groups are too small or too large to be good.
 """
 
 import math
@@ -23,7 +25,7 @@ from gputune.kernels.space import TuningSpace
 FIRST = 4
 """So many evaluations come before the model is asked; any few will do, so that they are soon over."""
 
-FAILED_LIKE = 0.75
+FAILED_LIKE = 0.8
 """A failure counts like the cost that so large a share of the known ones stays below: not worth a visit, but no cliff
 that hides the good configurations beside it."""
 
@@ -33,11 +35,15 @@ SPREAD_AMONG = 64
 MOST_CANDIDATES = 10_000
 """Of larger spaces the model looks at so many at a time, drawn at random, so that asking stays below 0.3 s."""
 
-FRUITLESS, GAIN = 4, 0.03
-"""After so many results in a row none of which was better than the best by this share, and then after twice, four times
-as many, the next is far from all that is known: on a plateau a model finds small gains beside the best for ever, and a
-better one elsewhere is never seen. The longer that brings nothing, the more rarely it is tried (binary exponential
-back-off)."""
+GAIN = 0.05
+"""A result is better than the best when it takes at least so much less, as a share of what known ones lose to the best:
+the root of their mean squared losses."""
+
+AMBITION, TARGETS = 0.15, 8
+"""For each result in a row that was not better the target goes below the best by this share of the same; after so many
+it begins again at the best itself, so that a batch has modest ones and ambitious ones. On a plateau a model expects
+small gains beside the best for ever, and a better one elsewhere is never seen; what shall gain a lot has to be looked
+for where the model is unsure."""
 
 BEST_EXPECTED, DRAWN = 400, 200
 """Of more than both together the model judges closely those of which it expects most, and others drawn at random."""
@@ -53,7 +59,7 @@ class ModelBased:
     def __init__(self, space: TuningSpace, seed: int) -> None:
         self.candidates = Candidates(space)
         self._random = np.random.default_rng(seed)
-        self._best, self._fruitless, self._far = math.inf, 0, 0
+        self._best, self._fruitless = math.inf, 0
         self._places = (self.candidates.codes + 0.5) / np.array(self.candidates.levels, float)
         """The middle of each value's part of its range, so that none lies at the border."""
         self._process = GaussianProcess(self.candidates.points, views_of(self.candidates))
@@ -61,15 +67,14 @@ class ModelBased:
     def ask(self, count: int) -> list[dict[str, int]]:
         if started := self.spread(count):
             return started
-        found = self._elsewhere(count)
-        return found + self.promising(count - len(found), np.flatnonzero(self.candidates.open))
+        return self.promising(count, np.flatnonzero(self.candidates.open))
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
         for row in self.candidates.tell(evaluations):
             self._fruitless += 1
             cost = float(self.candidates.costs[row])
-            if cost < self._best - GAIN:
-                self._fruitless, self._far = 0, 0
+            if cost < self._best - GAIN * self._lost():
+                self._fruitless = 0
             self._best = min(self._best, cost)
 
     def spread(self, count: int) -> list[dict[str, int]]:
@@ -107,19 +112,11 @@ class ModelBased:
         while len(chosen) < min(count, len(rows)):
             if chosen:
                 posterior.believe(chosen[-1])
-            gain = _expected_improvement(0.0, posterior.mean, posterior.deviation)
+            target = -AMBITION * self._lost() * ((self._fruitless + len(chosen)) % TARGETS)
+            gain = _expected_improvement(target, posterior.mean, posterior.deviation)
             gain[chosen] = -1
             chosen.append(int(np.argmax(gain)))
         return candidates.take(rows[chosen].tolist())
-
-    def _elsewhere(self, count: int) -> list[dict[str, int]]:
-        """Of `count` configurations those that are due because nothing better was found for long."""
-        wanted = (self._fruitless // FRUITLESS).bit_length()
-        due, self._far = wanted - self._far, wanted
-        found: list[dict[str, int]] = []
-        while len(found) < min(due, -(-count // FRUITLESS)) and self.candidates.open.any():
-            found += self.candidates.take([self._farthest()])
-        return found
 
     def _looked_at(self, rows: Rows) -> Rows:
         """Those of the rows that are judged closely."""
@@ -128,6 +125,11 @@ class ModelBased:
         expected = self._process.expected_at(rows)
         drawn = self._random.choice(rows, DRAWN, replace=False)
         return np.union1d(rows[np.argsort(expected, kind="stable")[:BEST_EXPECTED]], drawn)
+
+    def _lost(self) -> float:
+        """How much of the best speed known configurations lose: the root mean square of those that worked, or 0."""
+        costs = self.candidates.costs[np.isfinite(self.candidates.costs)]
+        return float(np.sqrt(np.mean((1 - np.exp(costs.min() - costs)) ** 2))) if len(costs) else 0.0
 
     def _losses(self, known: Rows) -> Floats:
         """The share of the best speed that known rows lack, 0 to 1, with something in place of those that failed."""
