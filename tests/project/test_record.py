@@ -229,7 +229,8 @@ def test_a_generation_without_hardware_finds_the_recorded_best(whole: Path, tmp_
 
 @pytest.mark.parametrize("kernel", ["conv", "depthwise"])
 def test_tuning_from_a_recorded_device_comes_near_its_best(tmp_path: Path, kernel: str) -> None:
-    """The search on real times: those of a CPU, given to what today's templates render to, which may have changed."""
+    """The search on real times: those of a CPU, given to what today's templates render to, which may have changed. The
+    best is what measuring everything finds; of so few recorded samples the least median may be luck."""
     (path,) = RECORDINGS.glob(f"{kernel}*{recording.SUFFIX}")
     recorded = recording.read(path)
     op = recorded.header.op
@@ -241,15 +242,16 @@ def test_tuning_from_a_recorded_device_comes_near_its_best(tmp_path: Path, kerne
     with choose_target(None, {}, f"replay:{today}") as target, target.connect() as client:
         assert client.server["backend"] == "replay"
         outcomes = []
-        for number in range(2):
+        for number, effort in enumerate(("full", "normal", "normal")):
             with PerformanceCache.open(tmp_path / f"{number}.sqlite") as cache:
-                outcomes += Tuner([client], cache, EFFORTS["normal"]).tune([task])
-    outcome, again = outcomes
+                outcomes += Tuner([client], cache, EFFORTS[effort]).tune([task])
+    whole, outcome, again = outcomes
+    assert sum(whole.trials.values()) == len(recorded.rows)
     assert outcome == again and not again.hit, "a replay is the same each time"
     assert sum(outcome.trials.values()) < len(recorded.rows) / 2
     found = spaces.load(today)
-    cost = found.costs_ns[configuration_key(outcome.configuration)]
-    assert cost is not None and cost <= 1.03 * found.best_ns
+    best, cost = (found.costs_ns[configuration_key(one.configuration)] for one in (whole, outcome))
+    assert best is not None and cost is not None and cost <= 1.03 * best
     assert sum(other < cost for other in found.costs_ns.values() if other is not None) <= 0.01 * len(recorded.rows)
     assert outcome.tuned_ns == pytest.approx(cost, rel=0.03)
 

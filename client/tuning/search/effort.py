@@ -95,7 +95,7 @@ EFFORTS = {
     )
 }
 
-FEW = 24
+FEW = 64
 """A space is never too small to measure so many of its configurations, where they may pay."""
 
 MOST = 4

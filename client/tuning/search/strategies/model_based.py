@@ -112,7 +112,7 @@ class ModelBased:
         while len(chosen) < min(count, len(rows)):
             if chosen:
                 posterior.believe(chosen[-1])
-            target = -AMBITION * self._lost() * ((self._fruitless + len(chosen)) % TARGETS)
+            target = -AMBITION * self._lost() * ((self._fruitless + len(chosen) // 2) % TARGETS)
             gain = _expected_improvement(target, posterior.mean, posterior.deviation)
             gain[chosen] = -1
             chosen.append(int(np.argmax(gain)))
