@@ -82,7 +82,7 @@ def test_a_stale_socket_is_replaced_and_nothing_else(server: Server, folder: Pat
     def refused(path: Path) -> str:
         command = [sys.executable, "-m", "gputune.server", "--device", "null", "--unix", str(path)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        assert ended.returncode == 1
+        assert ended.returncode == 4
         assert ended.stderr.count("\n") == 1
         return ended.stderr
 
