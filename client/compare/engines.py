@@ -109,9 +109,9 @@ def session_outputs(session: Any, inputs: Mapping[str, Any]) -> Arrays:
 
 
 class OpenVinoRequest:
-    """An inference request of OpenVINO on given inputs."""
+    """An inference request of OpenVINO on given inputs. profiling: it keeps what its nodes take."""
 
-    def __init__(self, model: str, inputs: Mapping[str, Any], threads: int) -> None:
+    def __init__(self, model: str, inputs: Mapping[str, Any], threads: int, profiling: bool = False) -> None:
         import openvino
 
         self._inputs = dict(inputs)
@@ -121,6 +121,7 @@ class OpenVinoRequest:
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": True,
+            "PERF_COUNT": profiling,
         }
         core = openvino.Core()
         read = core.read_model(model)
@@ -132,6 +133,10 @@ class OpenVinoRequest:
     def run(self) -> None:
         """One inference."""
         self._request.infer(self._inputs, share_inputs=True)
+
+    def node_times_ns(self) -> list[tuple[str, float]]:
+        """Type and mean time of each node, in whole microseconds, over all runs so far; of a request with profiling."""
+        return [(node.node_type, node.real_time.total_seconds() * 1e9) for node in self._request.profiling_info]
 
     def outputs(self) -> Arrays:
         """Those of one inference, by name."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
-from benchmarks.peers.comparing import Table, chosen, compare, deviation_cell, geomean, shown
+from benchmarks.peers.comparing import Table, beside_best, chosen, compare, deviation_cell, geomean, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -19,7 +19,6 @@ from benchmarks.peers.comparison import (
     Case,
     Measured,
     Settings,
-    is_settled,
 )
 from benchmarks.peers.entrants import entries_of, flops_of
 from models import classic_models, material, tune_models
@@ -113,18 +112,9 @@ def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tu
 def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[str]:
     """One line for each mark."""
     lines = []
-    for group, (mark, least) in MARKS.items():
-        own = [
-            (case, one.speed(TUNED, one.best)) for case, one in zip(cases, measured, strict=True) if case.group == group
-        ]
-        speeds = [(case, speed) for case, speed in own if speed is not None and is_settled(speed)]
-        if own:
-            below = [f"{case.name} ({speed.value:.2f})" for case, speed in speeds if speed.value < least]
-            mean = geomean([(speed, 1) for _, speed in speeds])
-            lines += [
-                f"{group}: {mean:.2f} x the best engine, mark: {mark}; below {least}: {', '.join(below) or 'none'}; "
-                f"not measured: {len(own) - len(speeds)} of {len(own)}"
-            ]
+    for group, marks in MARKS.items():
+        own = [(case, one) for case, one in zip(cases, measured, strict=True) if case.group == group]
+        lines += [f"{group}: {beside_best(own, *marks)}"] if own else []
     found = [(case, one.speed(DEFAULTS, PEER)) for case, one in zip(cases, measured, strict=True)]
     slow = [f"{case.name} ({speed.value:.2f})" for case, speed in found if speed is not None and speed.value < 1]
     means = {other: geomean([(one.speed(TUNED, other), 1) for one in measured]) for other in (PEER, DEFAULTS, NAIVE)}

@@ -6,6 +6,7 @@ import math
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from benchmarks.peers.comparison import (
     Settings,
     digest_of,
     measure_all,
+    named,
 )
 from benchmarks.peers.turns import Contender, Entry
 from benchmarks.tuning.tools import NotTimed, Ratio
@@ -94,6 +96,21 @@ def test_a_node_that_converts_a_layout_does_not_count() -> None:
     first = [node("ReorderInput", 50), node("Conv", 7), node("Relu", 2), node("ReorderOutput", 60), run]
     other = {"name": "session_initialization", "dur": 5}
     assert rivals.node_times([other, *first, node("Conv", 4), run, other]) == [9000, 4000]
+
+
+def test_a_rivals_nodes_have_a_share_of_its_time_without_conversions() -> None:
+    nodes = [("Reorder", 10.0), ("Convolution", 45.0), ("Clamp", 0.0), ("Reorder", 20.0), ("Result", 0.0)]
+    assert rivals.node_share(nodes, 90.0) == 0.5
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="needs OpenVINO")
+def test_a_rivals_nodes_are_timed_block_by_block(product: Entry) -> None:
+    files = {name: str(product.arguments[name]) for name in ("model", "inputs")}
+    rival = Contender(Entry(OPENVINO, "openvino", files | {"threads": 1, "nodes": True}))
+    try:
+        assert len(rival.block(10, most=6)) == 6
+    finally:
+        rival.close()
 
 
 def test_the_peers_nodes_are_timed_run_by_run(product: Entry) -> None:
@@ -322,8 +339,11 @@ def test_kernels_are_compared_without_a_device(
     given = ["--quick", "--only", "GEMM", "--work", str(tmp_path), "--json", str(numbers)]
     kernels.run(options_of(*given))
     (case,) = json.loads(numbers.read_text())["cases"]
-    assert set(case["rounds"]) == {TUNED, DEFAULTS, PEER, PEER_ALONE, NAIVE, kernels.BLAS}
-    assert case["deviations"].keys() == {PEER_ALONE, kernels.BLAS}
+    others = {PEER_ALONE, kernels.BLAS}
+    if find_spec("openvino") is not None:
+        others |= {OPENVINO, named(OPENVINO, 1)}
+    assert set(case["rounds"]) == {TUNED, DEFAULTS, PEER, NAIVE} | others
+    assert case["deviations"].keys() == others
     assert "[1/1]" in capsys.readouterr().out
     monkeypatch.setattr(Measured, "settled", True)
     kernels.run(options_of(*given, "--resume"))

@@ -18,7 +18,7 @@ from typing import Any
 
 import tool
 from benchmarks.peers.chart import draw
-from benchmarks.peers.comparison import Case, Measured, Settings, is_settled, measure_all, versions
+from benchmarks.peers.comparison import TUNED, Case, Measured, Settings, is_settled, measure_all, versions
 from benchmarks.tuning.tools import NotTimed, Ratio
 from gputune.client.errors import GputuneError
 from gputune.runtime.devices.discovery import NULL, find, wanted_device
@@ -194,6 +194,19 @@ def geomean(speeds: Sequence[tuple[Ratio | None, int]]) -> float:
     known: list[tuple[float, int]] = [(speed.value, weight) for speed, weight in speeds if speed is not None]
     total = sum(weight for _, weight in known)
     return math.exp(sum(weight * math.log(value) for value, weight in known) / total) if total else 0.0
+
+
+def beside_best(measured: Sequence[tuple[Case, Measured]], mark: float, least: float) -> str:
+    """How many times as fast as the best engine cases are together, by their weights, which of them are below the
+    least that is promised, and how many are not known well enough to take part."""
+    speeds = [(case, one.speed(TUNED, one.best)) for case, one in measured]
+    known = [(case, speed) for case, speed in speeds if speed is not None and is_settled(speed)]
+    below = [f"{case.name} ({speed.value:.2f})" for case, speed in known if speed.value < least]
+    mean = geomean([(speed, case.weight) for case, speed in known])
+    return (
+        f"{mean:.2f} x the best engine, mark: {mark}; below {least}: {', '.join(below) or 'none'}; "
+        f"not measured: {len(speeds) - len(known)} of {len(speeds)}"
+    )
 
 
 def deviation_cell(measured: Measured, contender: str) -> Any:

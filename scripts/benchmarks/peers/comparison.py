@@ -31,6 +31,8 @@ PEER_MODULES = {OPENVINO: "openvino", MNN: "MNN"}
 """What is installed for them."""
 ENGINES = (PEER, *PEER_MODULES)
 """With a thread for each core; the best of them, case by case, is the one to be faster than."""
+WITHOUT_NODE_TIMES = frozenset([MNN])
+"""Engines that do not tell Python what their nodes take."""
 PEER_ALONE = f"{PEER}, 1 thread"
 SETTLED = 0.03
 """Half an interval, as a share of its ratio, with which that is measured."""

@@ -18,6 +18,7 @@ from benchmarks.peers.comparison import (
     PEER_MODULES,
     TINYGRAD,
     TUNED,
+    WITHOUT_NODE_TIMES,
     Settings,
     named,
 )
@@ -36,7 +37,8 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels
     """Every contender that can run a model: its tuned context, that of its defaults, onnxruntime, naive kernels, and
     OpenVINO, MNN and tinygrad where they are installed. Makes the contexts first.
 
-    kernels: contexts without copies and conversions of layout, onnxruntime by its nodes' times; else whole inferences.
+    kernels: contexts without copies and conversions of layout, engines by their nodes' times, without those that have
+    none; else whole inferences.
     Raises GputuneError, CacheError.
     """
     inputs = inputs_of(plan, work / "inputs" / f"{model.path.stem}.npz")
@@ -49,18 +51,16 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels
         )
         for name, effort in ((TUNED, settings.effort), (DEFAULTS, "none"))
     ]
-    theirs = []
-    for threads in dict.fromkeys((len(os.sched_getaffinity(0)), 1)):
-        theirs.append(Entry(named(PEER, threads), "onnxruntime", files | {"threads": threads, "nodes": kernels}))
-        theirs += (
-            []
-            if kernels
-            else [
-                Entry(named(name, threads), module.lower(), files | {"threads": threads})
-                for name, module in PEER_MODULES.items()
-                if find_spec(module) is not None
-            ]
-        )
+    rivals = {PEER: "onnxruntime"} | {
+        name: module.lower()
+        for name, module in PEER_MODULES.items()
+        if find_spec(module) is not None and not (kernels and name in WITHOUT_NODE_TIMES)
+    }
+    theirs = [
+        Entry(named(name, threads), kind, files | {"threads": threads} | ({"nodes": True} if kernels else {}))
+        for threads in dict.fromkeys((len(os.sched_getaffinity(0)), 1))
+        for name, kind in rivals.items()
+    ]
     if find_spec("tinygrad") is not None:
         theirs.append(Entry(TINYGRAD, "tinygrad", files | {"kernels": kernels}, {"DEV": "CL", "POCL_AFFINITY": "1"}))
     return [*ours, *theirs, Entry(NAIVE, "naive", {"launches": naive.launches_of(plan)} | device)]
