@@ -47,9 +47,12 @@ def run_json(*arguments: object) -> Any:
 
 
 def test_list(folder: Path) -> None:
-    text = run("list", "--performance_cache_dir", folder)
-    assert TIER.name in text
-    assert "pthread-skylake-avx512-AMD EPYC, 2 compute units" in text
+    first, _, tier, device, counts = run("list", "--performance_cache_dir", folder).splitlines()
+    assert first == f"{folder}: 1 file"
+    assert tier == TIER.name
+    assert device == "  pthread-skylake-avx512-AMD EPYC, 2 compute units"
+    assert counts.startswith("  2 tasks, 3 trials, ")
+    assert max(map(len, (tier, device, counts))) <= 80
     (entry,) = run_json("list", "--performance_cache_dir", folder)["files"]
     assert (entry["tier"], entry["tasks"], entry["trials"]) == (TIER.name, 2, 3)
     assert (entry["families"], entry["vendors"]) == (["cpu-avx512"], ["amd"])
@@ -59,7 +62,7 @@ def test_list(folder: Path) -> None:
 
 def test_list_names_damaged_files_and_leaves_them(folder: Path) -> None:
     (folder / "a.sqlite").write_bytes(b"damaged")
-    assert "a.sqlite is damaged" in run("list", "--performance_cache_dir", folder)
+    assert "a.sqlite is damaged" in " ".join(run("list", "--performance_cache_dir", folder).split())
     first, second = run_json("list", "--performance_cache_dir", folder)["files"]
     assert "is damaged" in first["problem"]
     assert second["tasks"] == 2
@@ -88,9 +91,19 @@ def test_list_of_a_file(tmp_path: Path) -> None:
         run("list", "--performance_cache_dir", tmp_path / "file")
 
 
-@pytest.mark.parametrize("by", ["tier", "name", "path"])
+def test_the_beginning_of_a_tier_is_enough_where_no_other_begins_so(folder: Path) -> None:
+    (folder / f"{TIER.name[:7]}-other.sqlite").touch()
+    with pytest.raises(CacheError, match=f"several .* begin with {TIER.name[:7]}: {TIER.name[:7]}-other, {TIER.name}"):
+        run("show", TIER.name[:7], "--performance_cache_dir", folder)
+    for name in ("", TIER.name[1:]):
+        with pytest.raises(CacheError, match=r"no performance cache .* \(there: "):
+            run("show", name, "--performance_cache_dir", folder)
+
+
+@pytest.mark.parametrize("by", ["tier", "beginning", "name", "path"])
 def test_show_tasks(folder: Path, by: str) -> None:
-    which = {"tier": TIER.name, "name": TIER.file_name, "path": folder / TIER.file_name}[by]
+    ways = {"tier": TIER.name, "beginning": TIER.name[:9], "name": TIER.file_name, "path": folder / TIER.file_name}
+    which = ways[by]
     text = run("show", which, "--performance_cache_dir", folder)
     path, _, place, _, row, *_ = text.splitlines()
     assert path == f"{folder / TIER.file_name}: 2 tasks"

@@ -1,12 +1,11 @@
 """gputune performance-cache list and show. Files are opened for reading only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from gputune.cache import CacheError, PerformanceCache, TaskSummary, TrialRecord, cache_files
 from gputune.client.cli.cache.shared import size_words, time_words, warned, words
@@ -14,7 +13,6 @@ from gputune.client.cli.options.caches import find_file, folder_option
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import files_or_tiers
 from gputune.client.cli.say import print_json, say, say_wrapped
-from gputune.client.cli.tables import add_row, print_table
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.report.problems import title
 from gputune.core.statuses import OK
@@ -32,23 +30,7 @@ def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
     elif not files:
         say(f"no performance cache in {folder}: tuning a model makes one")
     else:
-        table = Table("tier", "device", "tasks", "trials", "size", "last change", title=str(folder))
-        for entry in files:
-            if "problem" in entry:
-                add_row(table, (entry["tier"], entry["problem"], "", "", size_words(entry["size_bytes"]), ""))
-                continue
-            add_row(
-                table,
-                (
-                    entry["tier"],
-                    ", ".join(entry["devices"]),
-                    str(entry["tasks"]),
-                    str(entry["trials"]),
-                    size_words(entry["size_bytes"]),
-                    _date(entry["last_change"]),
-                ),
-            )
-        print_table(table)
+        _list_files(folder, files)
 
 
 @click.command("show")
@@ -118,6 +100,21 @@ def _file_entry(path: Path) -> dict[str, Any]:
         "malformed_rows": cache.malformed_rows,
         "last_change": changed and changed.isoformat(timespec="seconds"),
     }
+
+
+def _list_files(folder: Path, files: Sequence[Mapping[str, Any]]) -> None:
+    """The files of a folder: the tier in full, as other commands take it, and what there is of it, in 80 columns."""
+    say(f"{folder}: {len(files)} {'file' if len(files) == 1 else 'files'}")
+    for entry in files:
+        say("")
+        say(entry["tier"])
+        size = size_words(entry["size_bytes"])
+        if "problem" in entry:
+            say_wrapped(f"{size}; {entry['problem']}", "  ")
+            continue
+        say_wrapped("; ".join(entry["devices"]), "  ")
+        counts = ", ".join(f"{entry[name]} {name}" for name in ("tasks", "trials"))
+        say_wrapped(f"{counts}, {size}, last change {_date(entry['last_change'])}", "  ")
 
 
 def _task_entry(summary: TaskSummary) -> dict[str, Any]:

@@ -36,9 +36,16 @@ device_tier_option = click.option(
 
 
 def find_file(file_or_tier: str, folder: Path) -> Path:
-    """The performance cache that is named by its path, or by its tier in a folder. Raises CacheError."""
+    """The performance cache that is named by its path, or by its tier in a folder, of which the beginning is enough
+    where no other begins so. Raises CacheError."""
     for path in (Path(file_or_tier), folder / file_or_tier, folder / f"{file_or_tier}{SUFFIX}"):
         if path.is_file():
             return path
-    tiers = ", ".join(path.stem for path in cache_files(folder)) or "none"
+    files = cache_files(folder)
+    begin_so = [path for path in files if file_or_tier and path.stem.startswith(file_or_tier)]
+    if len(begin_so) == 1:
+        return begin_so[0]
+    tiers = ", ".join(path.stem for path in begin_so or files) or "none"
+    if begin_so:
+        raise CacheError(f"several performance caches in {folder} begin with {file_or_tier}: {tiers}")
     raise CacheError(f"no performance cache {file_or_tier}: not a file, nor a tier in {folder} (there: {tiers})")
