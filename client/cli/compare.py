@@ -13,6 +13,7 @@ from gputune.client.cli.options.common import log_level as log_level_option
 from gputune.client.cli.options.common import parse_input_dimensions
 from gputune.client.cli.options.common import summary_json as summary_json_option
 from gputune.client.cli.options.completion import device_option
+from gputune.client.cli.options.files import CONTEXT_BINARY
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
@@ -36,7 +37,7 @@ _PATH = click.Path(path_type=Path)
 @click.command("compare")
 @click.option("--model", type=_PATH, required=True, metavar="FILE", help="The ONNX model.")
 @click.option(
-    "--retrieve_context",
+    *CONTEXT_BINARY,
     type=_PATH,
     metavar="F",
     help="The tuned context binary of the model. Without it the model is tuned first, with what is known already.",
@@ -66,7 +67,7 @@ _PATH = click.Path(path_type=Path)
 @log_level_option
 def command(
     model: Path,
-    retrieve_context: Path | None,
+    context_binary: Path | None,
     tuning_effort: str | None,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     device: str | None,
@@ -87,21 +88,21 @@ def command(
     shapes = combined(input_dimensions)
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: compare looks at one shape at a time; give one for each input")
-    if retrieve_context is not None and tuning_effort is not None:
+    if context_binary is not None and tuning_effort is not None:
         raise ConfigError("--tuning_effort is for a model that is tuned first; drop it, or drop --retrieve_context")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise ConfigError(f"--chart {chart}: charts are SVG; give a name that ends in .svg")
     for path in (summary_json, chart):
         if path is not None:
             check_output(path)
-    if retrieve_context is not None:
-        with device_errors(retrieve_context):
-            retrieve_context.open("rb").close()
+    if context_binary is not None:
+        with device_errors(context_binary):
+            context_binary.open("rb").close()
     file = ModelFile(model, shapes)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
         untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)
         effort = tuning_effort or "normal"
-        tuned = retrieve_context or _generated(file, Path(folder) / "tuned.bin", effort, device, progress)
+        tuned = context_binary or _generated(file, Path(folder) / "tuned.bin", effort, device, progress)
         comparison = compare(model, tuned, untuned, device, rounds, progress)
         _warn(comparison)
     _print(comparison)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.files import files
+from gputune.client.cli.options.files import CONTEXT_BINARY, files
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.device_errors import device_errors
 from gputune.client.generation.explaining import gain_line
@@ -30,7 +30,7 @@ TOLD = 8
 
 @click.command("context-binary-utility")
 @click.option(
-    "--context_binary",
+    *CONTEXT_BINARY,
     callback=files,
     metavar="FILE[,...]",
     required=True,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from gputune.client.cli.options.files import CONTEXT_BINARY
 from gputune.client.cli.say import say
 from gputune.client.device_errors import device_errors
 from gputune.client.export.contents import read_contents
@@ -15,7 +16,7 @@ _PATH = click.Path(path_type=Path)
 
 @click.command("export")
 @click.option(
-    "--context_binary",
+    *CONTEXT_BINARY,
     type=_PATH,
     required=True,
     metavar="F",

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from gputune.client.cli.options.files import CONTEXT_BINARY
 from gputune.client.cli.say import print_json
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
@@ -13,9 +14,7 @@ from gputune.client.report.writer import write_memory_page
 
 
 @click.command("memory-report")
-@click.option(
-    "--context_binary", type=click.Path(path_type=Path), required=True, metavar="F", help="The context binary."
-)
+@click.option(*CONTEXT_BINARY, type=click.Path(path_type=Path), required=True, metavar="F", help="The context binary.")
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="F", help="Where to write the page, such as memory.html."
 )

@@ -16,7 +16,7 @@ from click.core import ParameterSource
 
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
 from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import comma_separated, files, files_or_none
+from gputune.client.cli.options.files import CONTEXT_BINARY, comma_separated, files, files_or_none
 from gputune.client.cli.options.inferences import InferenceOptions, inference_options
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.options.run_wishes import RunLimits, run_wishes
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 @click.command("net-run")
 @click.option(
-    "--retrieve_context",
+    *CONTEXT_BINARY,
     callback=files,
     metavar="FILE[,...]",
     required=True,
@@ -126,7 +126,7 @@ log = logging.getLogger(__name__)
 @log_level
 @summary_json
 def command(
-    retrieve_context: list[Path],
+    context_binary: list[Path],
     input_list: list[Path | None] | None,
     share_spill_fill: bool | None,
     output_dir: Path,
@@ -166,7 +166,7 @@ def command(
         if file is not None:
             check_output(file)
     asked = _Asked(
-        paths=retrieve_context,
+        paths=context_binary,
         input_lists=input_list,
         output_dir=output_dir,
         inferences=inferences,
@@ -182,7 +182,7 @@ def command(
     )
     asked.check()
     with reporting(sys.stderr, log_level) as progress, ExitStack() as stack:
-        several = len(retrieve_context) > 1
+        several = len(context_binary) > 1
         jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack)}, None)
         if any(not job.executor.computes for job in jobs.values()):
             log.warning("the null device computes nothing: outputs are zeros, not results")

@@ -8,6 +8,7 @@ import click
 from gputune.cache import CacheError, cache_files
 from gputune.client.cli.options.caches import FOLDER_DEFAULT, inner_folder
 from gputune.client.cli.options.completion import tiers
+from gputune.client.cli.options.files import CONTEXT_BINARY
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
@@ -35,7 +36,7 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
     help=f"The folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}",
 )
 @click.option(
-    "--context_binary",
+    *CONTEXT_BINARY,
     type=click.Path(path_type=Path),
     metavar="F",
     help="A context binary: its launches weigh the tasks, and its device says which file of a folder is meant.",

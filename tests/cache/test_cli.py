@@ -100,16 +100,27 @@ def test_the_beginning_of_a_tier_is_enough_where_no_other_begins_so(folder: Path
             run("show", name, "--performance_cache_dir", folder)
 
 
-@pytest.mark.parametrize("by", ["tier", "beginning", "name", "path"])
+@pytest.mark.parametrize("command", ["show", "stats", "verify"])
+def test_a_name_may_be_left_out_where_there_is_one_file(folder: Path, tmp_path: Path, command: str) -> None:
+    assert run(command, "--performance_cache_dir", folder).startswith(f"{folder / TIER.file_name}: ")
+    (folder / "other.sqlite").touch()
+    with pytest.raises(CacheError, match=r"several performance caches in .*; name one: .*other"):
+        run(command, "--performance_cache_dir", folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CacheError, match=r"no performance cache in .*empty: tuning a model makes one"):
+        run(command, "--performance_cache_dir", tmp_path / "empty")
+
+
+@pytest.mark.parametrize("by", ["tier", "beginning", "name", "path", "nothing"])
 def test_show_tasks(folder: Path, by: str) -> None:
     ways = {"tier": TIER.name, "beginning": TIER.name[:9], "name": TIER.file_name, "path": folder / TIER.file_name}
-    which = ways[by]
-    text = run("show", which, "--performance_cache_dir", folder)
+    which = [ways[by]] if by in ways else []
+    text = run("show", *which, "--performance_cache_dir", folder)
     path, _, place, _, row, *_ = text.splitlines()
     assert path == f"{folder / TIER.file_name}: 2 tasks"
     assert place == f"on {VALIDITY.device_name}, driver 3.1"
     assert row.split()[:8] == [TASK.digest[:12], "4", "us", "1", "us", "4.00x", "2", "1"]
-    conv, clip = run_json("show", which, "--performance_cache_dir", folder)["tasks"]
+    conv, clip = run_json("show", *which, "--performance_cache_dir", folder)["tasks"]
     assert (conv["key"], conv["op"], conv["problem"]) == (TASK.digest, "Conv", TASK.problem)
     assert (conv["default_ns"], conv["tuned_ns"], conv["effort"]) == (4000.0, 1000.5, "quick")
     assert conv["configuration"] == {"MWG": 8}

@@ -9,9 +9,8 @@ import click
 
 from gputune.cache import CacheError, PerformanceCache, TaskSummary, TrialRecord, cache_files
 from gputune.client.cli.cache.shared import size_words, time_words, warned, words
-from gputune.client.cli.options.caches import find_file, folder_option
+from gputune.client.cli.options.caches import find_file, folder_option, only_file_argument
 from gputune.client.cli.options.common import json_option
-from gputune.client.cli.options.completion import files_or_tiers
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.report.problems import title
@@ -34,14 +33,14 @@ def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
 
 
 @click.command("show")
-@click.argument("file_or_tier", shell_complete=files_or_tiers)
+@only_file_argument
 @click.option("--task", "prefix", metavar="DIGEST", help="All trials of one task, by the start of its digest.")
 @folder_option
 @json_option
-def show(file_or_tier: str, prefix: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
+def show(file_or_tier: str | None, prefix: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Show the tasks of a cache file, or all trials of one task.
 
-    A task is called as `gputune model-check` calls it.
+    Without a name it is the only file of the folder. A task is called as `gputune model-check` calls it.
     """
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, warn=warned) as cache:

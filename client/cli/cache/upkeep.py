@@ -13,7 +13,7 @@ from gputune.cache import PerformanceCache, TaskSummary
 from gputune.cache.file import COMPANIONS
 from gputune.cache.upkeep import Difference, beyond_size, differences, not_changed_for, of_drivers
 from gputune.client.cli.cache.shared import size_words, time_words, warned, words
-from gputune.client.cli.options.caches import find_file, folder_option
+from gputune.client.cli.options.caches import find_file, folder_option, only_file_argument
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import files_or_tiers
 from gputune.client.cli.say import print_json, say, say_wrapped
@@ -27,10 +27,10 @@ NOT_WHOLE = 1
 
 
 @click.command("stats")
-@click.argument("file_or_tier", shell_complete=files_or_tiers)
+@only_file_argument
 @folder_option
 @json_option
-def stats(file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) -> None:
+def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Count what is in a file: tasks, trials by status, winners, drivers, bytes per trial, where it came from."""
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
@@ -67,11 +67,11 @@ def stats(file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) 
 
 
 @click.command("verify")
-@click.argument("file_or_tier", shell_complete=files_or_tiers)
+@only_file_argument
 @folder_option
 @json_option
 @click.pass_context
-def verify(context: click.Context, file_or_tier: str, performance_cache_dir: Path | None, as_json: bool) -> None:
+def verify(context: click.Context, file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Read a file in full: pages, rows, digests, binaries. Exit code 1 where something is wrong."""
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path) as cache:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gputune.cache import CacheError, cache_files
-from gputune.client.cli.options.completion import tiers
+from gputune.client.cli.options.completion import files_or_tiers, tiers
 from gputune.client.folders import default_performance_cache_dir
 from gputune.core.tier import SUFFIX
 
@@ -27,6 +27,8 @@ folder_option = click.option(
     callback=inner_folder,
     help=f"The folder of the performance caches.  {FOLDER_DEFAULT}",
 )
+only_file_argument = click.argument("file_or_tier", required=False, shell_complete=files_or_tiers)
+"""The file that a command reads; it may be left out where a folder has only one."""
 device_tier_option = click.option(
     "--device_tier",
     metavar="NAME",
@@ -35,9 +37,11 @@ device_tier_option = click.option(
 )
 
 
-def find_file(file_or_tier: str, folder: Path) -> Path:
+def find_file(file_or_tier: str | None, folder: Path) -> Path:
     """The performance cache that is named by its path, or by its tier in a folder, of which the beginning is enough
-    where no other begins so. Raises CacheError."""
+    where no other begins so; without a name the only one of the folder. Raises CacheError."""
+    if file_or_tier is None:
+        return _only_file(folder)
     for path in (Path(file_or_tier), folder / file_or_tier, folder / f"{file_or_tier}{SUFFIX}"):
         if path.is_file():
             return path
@@ -49,3 +53,12 @@ def find_file(file_or_tier: str, folder: Path) -> Path:
     if begin_so:
         raise CacheError(f"several performance caches in {folder} begin with {file_or_tier}: {tiers}")
     raise CacheError(f"no performance cache {file_or_tier}: not a file, nor a tier in {folder} (there: {tiers})")
+
+
+def _only_file(folder: Path) -> Path:
+    files = cache_files(folder)
+    if len(files) == 1:
+        return files[0]
+    if not files:
+        raise CacheError(f"no performance cache in {folder}: tuning a model makes one")
+    raise CacheError(f"several performance caches in {folder}; name one: {', '.join(path.stem for path in files)}")

@@ -1,10 +1,14 @@
-"""Options that take several files in one text."""
+"""Options that take files: how that of a context binary is called, and several files in one text."""
 
 from pathlib import Path
 
 import click
 
 from gputune.client.lists import comma_separated as comma_separated
+
+CONTEXT_BINARY = ("--context_binary", "--retrieve_context", "context_binary")
+"""The names of the option for a context. The original tools have one in one tool and the other in another; here each
+command takes both."""
 
 
 def files(context: click.Context, parameter: click.Parameter, value: str) -> list[Path]:

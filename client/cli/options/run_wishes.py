@@ -44,7 +44,7 @@ def run_wishes(command: Callable[..., Any]) -> Callable[..., Any]:
         *arguments: Any, config_file: Path | None, validate_binary: bool, timeout: int | None, **options: Any
     ) -> Any:
         config = read_run_config(config_file)
-        paths: Sequence[Path] = options["retrieve_context"]
+        paths: Sequence[Path] = options["context_binary"]
         mode = "cache_compatibility_mode"
         source = click.get_current_context().get_parameter_source(mode)
         if config.cache_compatibility_mode is not None and source is ParameterSource.DEFAULT:

@@ -123,7 +123,7 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
         ("net-run --graph", "option '--graph' requires an argument"),
         ("net-run --retrieve_context c --warmup many", "--warmup: 'many' is not a valid integer range"),
         ("net-run --retrieve_context c --profiling_level all", "--profiling_level: 'all' is not one of "),
-        ("performance-cache show", "gputune performance-cache show: FILE_OR_TIER is missing; see "),
+        ("performance-cache prune", "gputune performance-cache prune: FILE_OR_TIER is missing; see "),
         ("model-check a b", "gputune model-check: got unexpected extra argument (b); see `gputune model-check --help`"),
         ("power check --root /no/such", "--root: directory '/no/such' does not exist"),
         ("tuning-report --output r.html --peak_gflops 0", "--peak_gflops: 0 is no device's peak"),
