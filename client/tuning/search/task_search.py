@@ -298,8 +298,7 @@ class TaskSearch:
     @property
     def best(self) -> Configuration | None:
         """The configuration in front; None while nothing has worked."""
-        working = [(cost, record) for record in self.known.values() if (cost := cost_of(record)) is not None]
-        return min(working, key=lambda one: one[0])[1].configuration if working else None
+        return next((record.configuration for record in self._ranked()), None)
 
     def record(self, configuration: Configuration) -> TrialRecord:
         """The last trial of a configuration that is known."""
@@ -345,11 +344,16 @@ class TaskSearch:
 
     def finalists(self, count: int, before: Configuration | None = None) -> list[dict[str, int]]:
         """The default, the best of the rest, so many, and what has won before, as far as they worked."""
-        ranked = sorted((r for r in self.known.values() if cost_of(r) is not None), key=lambda r: cost_of(r) or 0.0)
-        best = [dict(record.configuration) for record in ranked]
+        best = [dict(record.configuration) for record in self._ranked()]
         others = [configuration for configuration in best if configuration != self.default]
         last = [one for one in others[count:] if before is not None and one == dict(before)]
         return ([self.default] if self.default in best else []) + others[:count] + last
+
+    def _ranked(self) -> list[TrialRecord]:
+        """What works, the least cost first. Of equal ones, as those with the same machine code are, the order is that
+        of their texts, not of measuring, which a process that takes over may do in another one."""
+        working = [(cost, key) for key, record in self.known.items() if (cost := cost_of(record)) is not None]
+        return [self.known[key] for _, key in sorted(working)]
 
     def side_by_side(self, configurations: Sequence[Configuration]) -> bool:
         """Whether the last trials of these are of one batch, so that they were compared with each other."""

@@ -78,14 +78,28 @@ def test_conditions_compose() -> None:
     assert (Trials(2) & NoImprovement(10)).progress(costs) == pytest.approx(0.1)
 
 
-def test_what_is_measured_again_keeps_its_place() -> None:
-    """At the end it would count as something new that brought no gain, or as a gain."""
+def search_of_a_matmul() -> TaskSearch:
     report = NULL_REPORT.identity
     assert report is not None
     task = Task("MatMul", MatMulProblem(64, 32, 48, bias=True), 1)
-    search = TaskSearch(task, report, device_limits(report), EFFORTS["quick"], {})
+    return TaskSearch(task, report, device_limits(report), EFFORTS["quick"], {})
+
+
+def test_what_is_measured_again_keeps_its_place() -> None:
+    """At the end it would count as something new that brought no gain, or as a gain."""
+    search = search_of_a_matmul()
     batch = search.next_batch()
     for times in ([100.0] * 8, [90.0]):
         search.tell([TrialRecord(c, "ok", (time,)) for c, time in zip(batch, times, strict=False)])
     assert list(search.known) == [configuration_key(configuration) for configuration in batch]
     assert search.cost(batch[0]) == 90.0
+
+
+def test_of_equal_ones_the_same_wins_whatever_was_measured_first() -> None:
+    """A farm whose scheduler was killed measures in another order."""
+    searches = [search_of_a_matmul() for _ in range(2)]
+    batch = searches[0].next_batch()
+    for search, order in zip(searches, (batch, batch[::-1]), strict=True):
+        search.tell([TrialRecord(c, "ok", (200.0 if c == search.default else 100.0,)) for c in order])
+    assert searches[0].best == searches[1].best
+    assert searches[0].finalists(2) == searches[1].finalists(2)
