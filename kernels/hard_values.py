@@ -7,6 +7,8 @@ device has more digits than float32 inside, and whether it keeps subnormal numbe
 lets it.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +34,10 @@ VALUES: Sequence[tuple[str, float]] = (
 SPARSE = 256
 """Elements of an input, and of what is computed, to each hard value. So most outputs are ordinary numbers, and what
 processors take longer for, such as subnormal numbers, does not show in a time."""
+
+
+MOST_TRIED = 1296
+"""Ways to choose a chain's operands: all those of four."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +73,37 @@ def hard_values(survival: Survival, problem: Any, elements: int) -> Array:
 
 
 def defined(chain: Chain, values: Array) -> Array:
-    """For each value whether a chain has one result for it, with any operand that is an ordinary number."""
-    right = np.ones(values.shape, bool)
-    for factor, size in ((factor, size) for factor in (1.0, -1.0) for size in (0.5, 1.0, 1.5)):
-        factors = chain.factors()[1:] if chain.has_domain else (factor,) * chain.operands
-        operands = [np.full(values.shape, size * each, np.float32) for each in factors]
-        exact, *others = (_computed(chain, values, operands, digits, keep) for digits, keep in WAYS)
-        with np.errstate(invalid="ignore"):
-            near = [np.isclose(exact, other, 1e-6, 1e-7, equal_nan=True) for other in others]
-        right &= np.logical_and.reduce(near)
+    """For each value whether a chain has one result for it, with any operands that are ordinary numbers."""
+    operands = _ordinary(chain)[:, :, np.newaxis]
+    exact, *others = (_computed(chain, values, operands, digits, keep) for digits, keep in WAYS)
+    with np.errstate(invalid="ignore"):
+        near = [np.isclose(exact, other, 1e-6, 1e-7, equal_nan=True) for other in others]
+    right: Array = np.logical_and.reduce(near).all(axis=0)
     return right
+
+
+def _ordinary(chain: Chain) -> Array:
+    """Operands of the sizes that normal numbers have, or that the chain's domain allows, each with each where these are
+    not too many: one may make a product overflow that the next one makes small again. [operand, try]"""
+    if chain.has_domain:
+        choices = [tuple(factor * size for size in (0.5, 1.0, 1.5)) for factor in chain.factors()[1:]]
+    else:
+        choices = [tuple(sign * size for size in (0.01, 1.0, 5.0) for sign in (1, -1))] * chain.operands
+    if math.prod(map(len, choices)) <= MOST_TRIED:
+        tries = list(itertools.product(*choices))
+    else:
+        generator = np.random.default_rng(0)
+        tries = list(zip(*(generator.choice(sizes, MOST_TRIED) for sizes in choices), strict=True))
+    return np.array(tries, np.float32).reshape(len(tries), chain.operands).T
 
 
 WAYS = ((np.float64, True), (np.float32, True), (np.float32, False))
 """Digits of the numbers inside a chain, and whether subnormal ones are kept."""
 
 
-def _computed(chain: Chain, values: Array, operands: Sequence[Array], digits: Any, keep: bool) -> Array:
-    result = values.astype(digits)
+def _computed(chain: Chain, values: Array, operands: Array, digits: Any, keep: bool) -> Array:
+    """What the chain makes of each value with each try's operands. [try, value]"""
+    result = np.broadcast_to(values.astype(digits), (operands.shape[1], values.size))
     smallest = np.finfo(np.float32).smallest_normal
     with np.errstate(all="ignore"):
         for step in chain.steps:

@@ -67,7 +67,10 @@ def test_what_an_op_survives_is_among_its_inputs(op: str, problem: Any, kinds: s
         ((Step("ceil"),), {1e-40}),
         ((Step("sign"),), {1e-40, -1e-45}),
         ((Step("add", (1.0,)), Step("sigmoid")), set()),
-        ((Step("mul", operand=0), Step("mul", (1e-3,))), {3.4e38}),
+        ((Step("mul", operand=0),), set()),
+        ((Step("mul", operand=0), Step("mul", (1e-3,))), {3.4e38, -2e38}),
+        ((Step("mul", operand=0), Step("add", operand=1), Step("mul", operand=2)), {3.4e38, -2e38}),
+        (tuple(Step("mul", operand=k) for k in range(9)), {3.4e38, -2e38}),
     ],
 )
 def test_a_chain_survives_what_has_one_result(steps: tuple[Step, ...], lost: set[float]) -> None:
