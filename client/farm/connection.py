@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from gputune.client.errors import TargetError
-from gputune.client.farm.engine import Call, DeviceGone, Engine
+from gputune.client.farm.engine import Call, DeviceAbsent, DeviceGone, Engine
 from gputune.client.farm.frames import ANSWERS, from_bytes, to_bytes
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
@@ -24,7 +24,6 @@ from gputune.server.protocol.messages import (
     Limits,
     Ping,
     Pong,
-    Profiled,
     ProfileKernel,
     Progress,
     Welcome,
@@ -53,11 +52,12 @@ class FarmConnection:
         name: str,
         job: str,
         turn: threading.Lock,
-        lost: Callable[[], bool] = lambda: False,
-        measured: Callable[[ProfileKernel, Profiled], None] = lambda request, reply: None,
+        lost: Callable[[Any], bool] = lambda request: False,
+        answered: Callable[[Any, Any], None] = lambda request, reply: None,
     ) -> None:
         """name: of the device. turn: held while a batch is on its way to it. lost: hears that the device was lost
-        during a request, and says whether that has happened too often. measured: hears of each batch."""
+        during a request, and says whether that has happened too often. answered: hears of each request and its
+        reply."""
         self.name = name
         self.address = f"farm device {name}"
         self.limits: Limits = WELCOME_LIMITS
@@ -67,7 +67,7 @@ class FarmConnection:
         self._job = job
         self._turn = turn
         self._lost = lost
-        self._measured = measured
+        self._answered = answered
         self._session = secrets.token_hex(8)
         self._last = 0
         self.is_open = True
@@ -101,9 +101,8 @@ class FarmConnection:
             raise
         if isinstance(reply, Error) and reply.name in _OVER:
             self.is_open = False
-            raise self.refusal(reply)
-        if isinstance(request, ProfileKernel) and isinstance(reply, Profiled):
-            self._measured(request, reply)
+            raise self.refusal(reply, _under_way(request) if reply.name == "connection_lost" else "")
+        self._answered(request, reply)
         return reply
 
     @contextmanager
@@ -134,10 +133,10 @@ class FarmConnection:
         """As `ping`."""
         self.ping()
 
-    def refusal(self, reply: Any) -> TargetError:
-        """The error for a reply which is not the one that was asked for."""
+    def refusal(self, reply: Any, more: str = "") -> TargetError:
+        """The error for a reply which is not the one that was asked for; `more` follows what an Error says."""
         if isinstance(reply, Error):
-            return TargetError(reply.name, f"{self.address}: {reply.message}", reply.details)
+            return TargetError(reply.name, f"{self.address}: {reply.message}{more}", reply.details)
         return TargetError("unexpected_message", f"{self.address} sent {type(reply).__name__}")
 
     def hang_up(self) -> None:
@@ -165,8 +164,10 @@ class FarmConnection:
             answer = self._engine.call(self.name, Call(order, self._job, self._session, frame), heard)
         except DeviceGone as error:
             self.is_open = False
-            too_often = order == "ask" and self._lost()
-            raise TargetError("lost_again" if too_often else "stopping", str(error)) from None
+            if isinstance(error, DeviceAbsent):
+                raise TargetError("stopping", str(error)) from None
+            too_often = order == "ask" and self._lost(request)
+            raise TargetError("lost_again" if too_often else "stopping", f"{error}{_under_way(request)}") from None
         return self._understood(answer, number, REPLIES.get(type(request), Welcome))
 
     def _understood(self, answer: bytes, number: int, expected: type) -> Any:
@@ -192,3 +193,8 @@ class FarmConnection:
                 on_progress(progress)
 
         return hear
+
+
+def _under_way(request: Any) -> str:
+    """Which part of the work was lost with a request."""
+    return f" with a batch of {len(request.variants)} variants" if isinstance(request, ProfileKernel) else ""

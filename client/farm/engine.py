@@ -37,6 +37,10 @@ class DeviceGone(Exception):
     """The device has left the farm, or whatever held it has died; what it was asked is lost."""
 
 
+class DeviceAbsent(DeviceGone):
+    """The device was not there any more, and was asked nothing."""
+
+
 @dataclass(frozen=True)
 class Call:
     """What goes to the host of a device: an order, for which job and session, with the frame of a request."""
@@ -130,7 +134,8 @@ class Engine(Protocol):
 
     def call(self, device: str, call: Call, heard: Callable[[bytes], None] | None = None) -> bytes:
         """The frame with which the device's host answers. `heard` gets frames that it sends before that, in the thread
-        that calls. Raises DeviceGone when the device is lost meanwhile or is not there."""
+        that calls, also when the device is lost after that. Raises DeviceGone when that happens, DeviceAbsent when it
+        is not there and nothing was sent."""
 
     def close(self) -> None:
         """Ends what this side holds of the farm. May be called twice."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from gputune.client.farm.engine import Announced, Call, DeviceGone, Mailbox
+from gputune.client.farm.engine import Announced, Call, DeviceAbsent, DeviceGone, Mailbox
 from gputune.core.opened import Closing
 
 MOST_THREADS = 256
@@ -66,7 +66,7 @@ class LocalEngine(Closing):
         box = Mailbox()
         with self._lock:
             if (host := self._hosts.get(device)) is None:
-                raise DeviceGone(f"device {device} is not in the farm")
+                raise DeviceAbsent(f"device {device} is not in the farm")
             boxes = self._waiting.setdefault(device, set())
             boxes.add(box)
         answer: Future[bytes] = self._threads.submit(host.answer, call, box.put)

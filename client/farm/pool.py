@@ -6,15 +6,15 @@ devices come, sessions that share one part, and else new ones are opened.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 from gputune.client.errors import TargetError
 from gputune.client.farm.connection import FarmConnection
@@ -172,15 +172,20 @@ class Pool(Closing):
 
 @dataclass(eq=False)
 class _Slot:
-    """A session and where it is now. losses: devices that were lost with its request."""
+    """A session and where it is now. losses: devices that were lost one after the other with a request, by its kind: a
+    batch is preceded by what it needs on each of them."""
 
     connection: FarmConnection | None = None
-    losses: int = 0
+    losses: Counter[type] = field(default_factory=Counter)
 
-    def lost(self) -> bool:
+    def lost(self, request: Any) -> bool:
         """Another device was lost; whether too many were."""
-        self.losses = (self.losses + 1) % LOSSES
-        return self.losses == 0
+        self.losses[type(request)] = losses = (self.losses[type(request)] + 1) % LOSSES
+        return losses == 0
+
+    def answered(self, request: Any) -> None:
+        """A request was answered: those devices were not lost by its doing."""
+        self.losses[type(request)] = 0
 
     @property
     def device(self) -> str:
@@ -295,10 +300,14 @@ class Group(Closing):
                 self._pool.changed.wait(0.25)
 
     def _opened(self, slot: _Slot, name: str) -> FarmConnection | None:
+        def answered(request: Any, reply: Any) -> None:
+            slot.answered(request)
+            if isinstance(request, ProfileKernel) and isinstance(reply, Profiled):
+                self._pool.measured(self.tier, name, request, reply)
+
         try:
             turn = self._pool.turn(name)
-            measured = functools.partial(self._pool.measured, self.tier, name)
-            return FarmConnection(self._pool.engine, name, self._pool.job, turn, slot.lost, measured)
+            return FarmConnection(self._pool.engine, name, self._pool.job, turn, slot.lost, answered)
         except TargetError as error:
             if error.name == "version_mismatch":
                 self._pool.exclude(name, error.reason)

@@ -1,6 +1,7 @@
 """Sessions on the devices of a farm: shared work, lost devices, late ones, and whose they are."""
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,18 +12,19 @@ from gputune.client.errors import TargetError
 from gputune.client.farm import pool as pool_module
 from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.engine import Announced, Call
-from gputune.client.farm.frames import ANSWERS, from_bytes, to_bytes
+from gputune.client.farm.frames import ANSWERS, REQUESTS, from_bytes, to_bytes
 from gputune.client.farm.hosts import device_host
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.hosts.health import IN_A_ROW
 from gputune.client.farm.local_engine import LocalEngine
-from gputune.client.farm.pool import Pool
+from gputune.client.farm.pool import LOSSES, Pool
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import ModelFile
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.server.protocol.messages import Profiled
+from gputune.core.launches import Trial
+from gputune.server.protocol.messages import Profiled, Progress
 from tests.client import models
 from tests.client.farm.conftest import MakeHost
 from tests.client.farm.requests import copying
@@ -184,6 +186,70 @@ def test_a_device_that_is_lost_with_each_of_five_attempts_is_told(engine: LocalE
         (client,) = pool.group(TIER).connect_all()
         with pytest.raises(TargetError, match="lost_again"):
             measured(client)
+
+
+@one
+def test_devices_that_are_lost_with_different_batches_are_the_doing_of_none(
+    engine: LocalEngine, make_host: MakeHost
+) -> None:
+    class Tripping(Stuck):
+        """Is lost with every second batch."""
+
+        batches = 0
+
+        def answer(self, call: Call, tell: object) -> bytes:
+            if call.order == "ask" and b"ProfileKernel" in call.frame:
+                Tripping.batches += 1
+                if Tripping.batches % 2:
+                    engine.remove(self.announced.name)
+                    engine.add(Tripping(self._host))
+                    return b""
+            return self._host.answer(call, lambda frame: None)
+
+    engine.add(Tripping(make_host("a")))
+    with Pool(engine, "job") as pool:
+        (client,) = pool.group(TIER).connect_all()
+        assert {measured(client) for _ in range(2 * LOSSES)} == {"ok"}
+    assert Tripping.batches == 4 * LOSSES
+
+
+@one
+def test_a_failure_is_told_before_its_batch_ends_and_not_measured_again_when_the_device_is_lost(
+    engine: LocalEngine, make_host: MakeHost
+) -> None:
+    asked: list[list[int]] = []
+
+    class Telling(Stuck):
+        """Tells that variant 1 has failed, and is lost."""
+
+        def answer(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
+            if call.order != "ask" or b"ProfileKernel" not in call.frame:
+                return self._host.answer(call, tell)
+            number, request = from_bytes(call.frame, REQUESTS)
+            asked.append([variant.number for variant in request.variants])
+            if len(asked) > 1:
+                return self._host.answer(call, tell)
+            tell(to_bytes(Progress("building", 1, 3, "", 1, Trial("compile", "no such type")), number))
+            assert heard.wait(PATIENCE_SECONDS), "a failure is told when its batch has ended"
+            engine.remove("a")
+            engine.add(Telling(make_host("b")))
+            return b""
+
+    engine.add(Telling(make_host("a")))
+    heard, told = threading.Event(), list[int | None]()
+
+    def hear(progress: Progress) -> None:
+        if progress.trial is not None and progress.trial.status != "ok":
+            told.append(progress.variant)
+            heard.set()
+
+    with Pool(engine, "job") as pool:
+        (client,) = pool.group(TIER).connect_all()
+        values = client.upload(np.arange(16, dtype=np.float32))
+        request = copying(values, values)
+        variants = tuple(replace(request.variants[0], number=number) for number in range(3))
+        trials = client.measure_kernel(replace(request, variants=variants), hear).trials
+    assert ([trial.status for trial in trials], told, asked) == (["ok", "compile", "ok"], [1], [[0, 1, 2], [0, 2]])
 
 
 def test_a_session_that_idled_when_its_server_was_lost_is_not_said_to_have_ended_it(make_host: MakeHost) -> None:
