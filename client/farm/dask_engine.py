@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gputune.client.farm.certificates import EXTRA, Certificates
-from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError, Mailbox, Versions
+from gputune.client.farm.engine import Announced, Call, DeviceAbsent, DeviceGone, FarmError, Mailbox, Versions
 from gputune.client.farm.frames import error_frame
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.core.opened import Closing
@@ -330,14 +330,16 @@ class DaskEngine(Closing):
         with self._lock:
             address, client = self._addresses.get(device), self._client
         if address is None:
-            raise DeviceGone(f"device {device} is not in the farm")
+            raise DeviceAbsent(f"device {device} is not in the farm")
         box = Mailbox()
         running = _begun(client, _asked(client, address, {"device": device, **vars(call)}, box.put))
         running.add_done_callback(lambda done: box.end())
         try:
             while not box.read(heard, LOOK_SECONDS):
                 if self._stop.is_set() or self._client is not client or self._addresses.get(device) != address:
-                    raise DeviceGone(f"device {device} has left the farm")
+                    box.lose()  # what came before that is read to its end
+            if not running.done():
+                raise DeviceGone(f"device {device} has left the farm")
         finally:
             running.cancel()  # which is nothing where it has ended
         try:

@@ -5,19 +5,23 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gputune.client.errors import TargetError
 from gputune.client.farm.certificates import Certificates, create
+from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.dask_engine import DaskEngine, Place
 from gputune.client.farm.engine import Call, DeviceGone, FarmError
 from gputune.client.farm.pool import Pool
-from gputune.server.protocol.messages import Progress
+from gputune.server.protocol.messages import Progress, UploadBuffer
 from tests.client.farm.requests import copying
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS, becomes
@@ -92,6 +96,29 @@ def test_an_error_of_the_caller_is_no_loss_but_silence_is(start: Start, tmp_path
             engine.call("a", Call("renew", "job"))
         worker.send_signal(signal.SIGCONT)
         assert becomes(engine.devices)
+
+
+def test_what_a_worker_has_told_before_it_is_lost_is_heard(start: Start, tmp_path: Path) -> None:
+    where = f"127.0.0.1:{unused_port()}"
+    start("scheduler", "--port", where.rpartition(":")[2])
+    worker = start("worker", "--device", "waiting", "--name", "a", "--scheduler", where)
+    heard: list[int | None] = []
+    with DaskEngine(Place.parse(where, Certificates(tmp_path))) as engine:
+
+        def hear(progress: Progress) -> None:
+            heard.append(progress.variant)
+            if len(heard) == 1:  # slow, as one who writes it down: meanwhile the others come, and the worker goes
+                time.sleep(1)
+                worker.send_signal(signal.SIGKILL)
+                assert becomes(lambda: not engine.devices())
+
+        connection = FarmConnection(engine, "a", "job", threading.Lock())
+        handle = connection.ask(UploadBuffer(np.arange(16, dtype=np.float32).data)).buffer
+        request = copying(handle, handle)
+        variants = tuple(replace(request.variants[0], number=number) for number in range(8))
+        with pytest.raises(TargetError, match=r"device a .*with a batch of 8 variants.*stopping"):
+            connection.ask(replace(request, variants=variants, warm_up_ns=20_000_000_000), hear)
+    assert heard == list(range(8))
 
 
 def test_only_members_join_a_farm_with_certificates(start: Start, tmp_path: Path) -> None:
