@@ -7,7 +7,9 @@ For each role a model is tuned on waiting devices while processes of that role a
 each time after something new was measured, and started again as a person would: a client with --resume. A job that is
 done before follows another one, from an empty performance cache. After each kill every trial that was in the cache must
 still be there; no variant may have been blamed; beyond what an undisturbed job measures twice, at its end, no more
-configurations may be in the cache twice than there were kills; and the jobs must be done. Devices that replay a
+configurations may be in the cache twice than there were kills; and the jobs must be done. The variants of a batch are
+timed in turns and end together, so that a loss costs those that were under way, too: they are counted for workers,
+target servers and schedulers, of which the client tells. Devices that replay a
 recording tell times that do not depend on the machine: with effort full, each task must get the configuration that it
 gets undisturbed.
 
@@ -22,6 +24,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sqlite3
 import sys
 import time
@@ -41,6 +44,8 @@ PAUSE_SECONDS = (0.0, 1.5)
 NEWS_SECONDS = 60.0
 """So long something new is waited for after a kill; the job has stopped when nothing comes."""
 
+BATCH_LOST = re.compile(r" with a batch of (\d+) variants; connecting again")
+
 Trials = dict[int, tuple[str, str]]
 """By number: the task and configuration of a trial, and its status."""
 Winners = dict[str, tuple[str, float]]
@@ -50,13 +55,14 @@ Winners = dict[str, tuple[str, float]]
 @dataclass
 class Chaos:
     """What a role's kills did. lost: finished trials that were gone; again: configurations that are in the cache twice,
-    but for those of an undisturbed job; state: of the last job."""
+    but for those of an undisturbed job; under_way: unfinished variants of lost batches; state: of the last job."""
 
     kills: int = 0
     jobs: int = 0
     trials: int = 0
     lost: int = 0
     again: int = 0
+    under_way: int = 0
     blamed: int = 0
     others: int = 0
     slower: float = 0.0
@@ -124,6 +130,7 @@ def chaos(role: str, options: argparse.Namespace, usual: Winners) -> Chaos:
             found.others += sum(own[task][0] != usual[task][0] for task in usual)
             times_ns = [sum(median_ns for _, median_ns in one.values()) for one in (own, usual)]
             found.slower = max(found.slower, round(times_ns[0] / times_ns[1], 4))
+        found.under_way = sum(map(int, BATCH_LOST.findall(farm.log(CLIENT))))
     found.seconds = round(time.monotonic() - began, 1)
     return found
 
