@@ -2,8 +2,8 @@
 
 Action elimination after Even-Dar, Mannor, Mansour: Action Elimination and Stopping Conditions for the Multi-Armed
 Bandit (2006): every context that is left gets the same number of rounds, and after some of them those leave whose time
-is above the fastest one's by their interval. Where several are left in the end, nothing is known against any of them,
-and the caller's order of preference decides.
+is above the fastest one's or the reference's by their interval. Where several are left in the end, nothing is known
+against any of them, and the caller's order of preference decides.
 
 Pure: times come from a function, so that tests need no device.
 """
@@ -70,7 +70,12 @@ def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier
         ended, taken = taken + rounds < wanted, wanted
         comparisons = [*past, _ratios(times, reference)]
         leader = min(alive, key=lambda digest: _median_ratio(comparisons, digest))
-        alive = [digest for digest in alive if digest == leader or _interval(comparisons, digest, leader).low <= 1]
+        bounds = (leader, reference)  # what is not slower than a noisy leader for certain may be so than the reference
+        alive = [
+            digest
+            for digest in alive
+            if digest == leader or all(_interval(comparisons, digest, bound).low <= 1 for bound in bounds)
+        ]
         if ended or _settled(comparisons, alive, leader, reference):
             break
     chosen = alive[0]

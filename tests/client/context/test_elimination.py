@@ -64,6 +64,20 @@ def test_it_never_keeps_what_is_slower_than_untuned_for_certain() -> None:
         assert compare_contexts(["a", "b", "untuned"], "untuned", device).chosen == "untuned"
 
 
+def test_what_a_noisy_leader_leaves_open_must_not_be_slower_than_untuned_for_certain() -> None:
+    """The leader's times jump, so that nothing is certain by them; beside the untuned context "a" is slower always."""
+    noisy = itertools.cycle([80.0, 80.0, 150.0, 80.0, 150.0])
+
+    def run(digests: Sequence[str], rounds: int) -> list[list[float]]:
+        leader = [next(noisy) for _ in range(rounds)]
+        times = {"a": [110.0] * rounds, "leader": leader, "untuned": [100.0] * rounds}
+        return [times[one] for one in digests]
+
+    found = compare_contexts(["a", "leader", "untuned"], "untuned", run)
+    assert "a" not in found.open
+    assert found.chosen == "leader"
+
+
 def test_without_noise_nothing_is_run_longer_than_needed() -> None:
     device = Device({"a": 100.0, "b": 100.0, "untuned": 120.0})
     assert compare_contexts(["a", "b"], "untuned", device).chosen == "a"
