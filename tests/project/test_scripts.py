@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,9 @@ import bench
 import demo
 import tool
 from benchmarks.peers import comparing
+from gputune.runtime.context.format import write_context
+from gputune.runtime.context.records import Context, GraphRecord, TensorRecord
+from gputune.runtime.devices.discovery import NULL_REPORT
 from models import material
 from tests import conftest as rules
 
@@ -136,12 +140,29 @@ def test_the_demo_fails_for_requests_and_for_another_context_but_not_for_time(
     check = demo.Checks()
     totals = {"profile_requests": profile, "compile_requests": compiled}
     runs = []
-    for name, seconds, content in (("first", 1.0, b"one"), ("second", 2.0, b"one" if equal else b"two")):
-        (tmp_path / name).mkdir()
+    for name, seconds, tier in (("first", 1.0, "one"), ("second", 2.0, "one" if equal else "two")):
         runs.append(tool.Run({"tasks": [], "totals": totals}, seconds, tmp_path / name))
-        runs[-1].context.write_bytes(content)
+        write_small_context(runs[-1].context, tier=tier)
     demo.check_warm(check, *runs)
     assert len(check.failed) == (profile + compiled > 0) + (not equal)
+
+
+def write_small_context(path: Path, **fields: Any) -> None:
+    """A context without any program."""
+    assert NULL_REPORT.identity is not None
+    graph = GraphRecord("main", (TensorRecord("x", (2, 4)),), (TensorRecord("x", (2, 4)),), (), (256,))
+    small = Context((graph,), (), (), NULL_REPORT.identity.to_dict(), "null", {}, {"gputune": "0.1.0"}, computes=False)
+    path.parent.mkdir(exist_ok=True)
+    write_context(path, replace(small, **fields))
+
+
+@pytest.mark.parametrize("name", ["global_memory_bytes", "compute_units"])
+def test_the_demo_forgives_a_driver_that_says_another_size_of_memory(name: str, tmp_path: Path) -> None:
+    identity = NULL_REPORT.identity
+    assert identity is not None
+    write_small_context(tmp_path / "one.bin")
+    write_small_context(tmp_path / "two.bin", device=identity.to_dict() | {name: 3 << 20})
+    assert demo.same_but_for_memory(tmp_path / "one.bin", tmp_path / "two.bin") == (name == "global_memory_bytes")
 
 
 def test_the_demo_shows_what_each_step_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
