@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
+from gputune.client.suggestions import instead
 from gputune.runtime.context.records import TensorRecord
 
 Array = npt.NDArray[Any]
@@ -67,10 +68,12 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str,
         name, separator, file = word.partition(":=")
         if not separator:
             if len(known) != 1:
-                raise ConfigError(f"{place}: {word!r} names no input; write NAME:={word} with one of {known}")
+                raise ConfigError(
+                    f"{place}: {word!r} names no input; write NAME:={word} with one of {', '.join(map(repr, known))}"
+                )
             name, file = known[0], word
         if name not in known:
-            raise ConfigError(f"{place}: there is no input {name!r}; the graph has {known}")
+            raise ConfigError(f"{place}: there is no input {name!r}; {instead(name, known, 'the inputs are')}")
         if name in files:
             hint = "" if separator else "; a path with spaces stands in double quotes"
             raise ConfigError(f"{place}: input {name!r} is given twice{hint}")

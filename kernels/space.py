@@ -61,11 +61,13 @@ class TuningSpace:
         """Everything that is wrong with a configuration, one sentence each; empty when it is valid."""
         known = {parameter.name: parameter for parameter in self.parameters}
         wrong = [f"unknown parameter {name}" for name in sorted(set(configuration) - set(known))]
-        for name, parameter in known.items():
-            if name not in configuration:
-                wrong.append(f"parameter {name} is missing")
-            elif configuration[name] not in parameter.values:
-                wrong.append(f"{name}={configuration[name]} is not one of {parameter.values}")
+        if missing := [name for name in known if name not in configuration]:
+            wrong.append(f"no value for {', '.join(missing)}")
+        wrong += [
+            f"{name}={configuration[name]} is not one of {parameter.values}"
+            for name, parameter in known.items()
+            if name in configuration and configuration[name] not in parameter.values
+        ]
         if wrong:
             return wrong
         return [rule.reason for rule in self.constraints if not rule.keeps(configuration)]

@@ -12,6 +12,7 @@ from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.cli.options.originals import backend_option
 from gputune.client.cli.options.power import perf_profile_options
+from gputune.client.cli.say import INTERRUPTED
 from gputune.client.errors import ConfigError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generator import generate
@@ -131,7 +132,7 @@ def command(
             generate(request, os.environ, progress)
         except KeyboardInterrupt:
             log.warning("interrupted; what was measured is kept: the same command resumes")
-            raise
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def _profiling(level: str | None, optrace: bool, output_dir: Path) -> Profiling | None:

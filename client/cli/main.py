@@ -14,7 +14,7 @@ import click
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
 from gputune.client.cli.options.originals import with_version
-from gputune.client.cli.say import say
+from gputune.client.cli.say import INTERRUPTED, say
 from gputune.client.cli.usage_errors import line_of_usage
 from gputune.client.errors import GputuneError, OutputError
 
@@ -43,7 +43,6 @@ COMMANDS = {
     "devices": ("devices", "List OpenCL devices and whether they work."),
     "completion": ("completion", "Print what makes a shell complete commands, options and their values."),
 }
-INTERRUPTED = 130
 FAILED = 1
 """The exit code of what has no code of its own."""
 

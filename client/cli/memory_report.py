@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from gputune.client.cli.options.files import CONTEXT_BINARY
-from gputune.client.cli.say import print_json
+from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output
@@ -36,5 +36,6 @@ def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
         report = read_memory(context_binary)
     if output is not None:
         write_memory_page(report, output)
+        say(f"wrote {output}", err=as_json)
     if as_json:
         print_json(report.to_dict())

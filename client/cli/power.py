@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from gputune.client.cli.groups import Group
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import device_option, perf_profiles
 from gputune.client.cli.say import print_json, say
@@ -45,7 +46,7 @@ def _device_option(command: _Command) -> _Command:
     )(command)
 
 
-@click.group("power")
+@click.group("power", cls=Group)
 def command() -> None:
     """See which clocks and power states of this machine can be steered, and what perf profiles would write."""
 

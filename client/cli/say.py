@@ -8,6 +8,9 @@ import click
 from gputune.core.json_text import json_text
 from gputune.core.logs import printable
 
+INTERRUPTED = 130
+"""Exit code of what Ctrl-C has stopped."""
+
 WIDTH = 80
 """Columns of a terminal that is as narrow as terminals are."""
 

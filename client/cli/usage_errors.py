@@ -1,9 +1,15 @@
 """Errors about how a command was called, in the words and the form of all others: click words them in several lines."""
 
+import re
+
 import click
 
 from gputune.client.cli.options.originals import refusal
 from gputune.client.suggestions import near
+
+_NO_NUMBER = re.compile(r"is not a valid (integer|float)( range)?$")
+_OUTSIDE = re.compile(r"(\S+) is not in the range (?:(\S+?)<=)?x(>=|<=|>|<)(\S+)$")
+_SIDES = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
 
 def line_of_usage(error: click.ClickException) -> str:
@@ -19,10 +25,22 @@ def line_of_usage(error: click.ClickException) -> str:
     message = " ".join(error.message.split()).removesuffix(".")
     if isinstance(error, click.BadParameter):
         where = error.param_hint or (_name(error.param) if error.param else "")
-        return f"{where}: {_lowered(message)}" if where else message
+        said = _plain(message, error.param)
+        return f"{where}: {_lowered(said)}" if where else said
     if isinstance(error, click.UsageError):
         return _lowered(message) if error.ctx is None else f"{_place(error.ctx)}{_lowered(message)}{_help(error)}"
     return error.format_message()
+
+
+def _plain(message: str, parameter: click.Parameter | None) -> str:
+    """What is wrong with a value, without click's words for types, and with the legal value that is near."""
+    if found := _OUTSIDE.search(message):
+        value, least, sign, bound = found.groups()
+        return f"{value} is not {f'from {least} to' if least else _SIDES[sign]} {bound}"
+    if parameter is not None and isinstance(parameter.type, click.Choice) and message.startswith("'"):
+        similar = near(message.split("'")[1], map(str, parameter.type.choices))
+        return f"{message}; did you mean {similar!r}?" if similar else message
+    return _NO_NUMBER.sub(lambda kind: f"is no {'whole ' * (kind[1] == 'integer')}number", message)
 
 
 def _unknown(what: str, name: str, context: click.Context | None) -> str:

@@ -128,7 +128,10 @@ def test_export_is_strict_json_and_import_finds_the_tier(tmp_path: Path) -> None
 
     json.loads(file.read_text(), parse_constant=refuse)
     result = run("import", file, "--performance_cache_dir", folder)
-    assert "3 trials added, 0 known already, 1 winners and 1 choices in chains added, 0 conflicts" in result.output
+    assert (
+        "3 trials added, 0 known already, 1 winners and 1 choices between whole contexts added, 0 conflicts"
+        in result.output
+    )
     (made,) = folder.glob("*.sqlite")
     assert made.stem == "pthread-skylake-avx512-amd-epyc-cu2"
     assert contents(made) == contents(tmp_path / "a.sqlite")

@@ -69,7 +69,7 @@ def test_pruning_needs_a_reason_and_a_size_that_is_one(file: Path) -> None:
 
 
 def test_stats_count_and_verify_reads_everything(file: Path) -> None:
-    assert "2 tasks, 1 winners, 0 choices in chains" in run("stats", file).output
+    assert "2 tasks, 1 winners, 0 choices between whole contexts" in run("stats", file).output
     assert run("verify", file).exit_code == 0
     with PerformanceCache.open(file) as cache:
         cache._connection.execute("UPDATE trial SET samples_ns = 'x' WHERE id = 1")

@@ -77,7 +77,8 @@ def test_violations_name_everything_that_is_wrong() -> None:
         (Parameter("A", (1, 2), ""), Parameter("B", (1, 2), "")),
         (Constraint(("A", "B"), lambda a, b: a != b, "A and B must differ"),),
     )
-    assert space.violations({"A": 1, "C": 1}) == ["unknown parameter C", "parameter B is missing"]
+    assert space.violations({"A": 1, "C": 1}) == ["unknown parameter C", "no value for B"]
+    assert space.violations({}) == ["no value for A, B"]
     assert space.violations({"A": 3, "B": 1}) == ["A=3 is not one of (1, 2)"]
     assert space.violations({"A": 2, "B": 2}) == ["A and B must differ"]
     assert space.violations({"A": 1, "B": 2}) == []

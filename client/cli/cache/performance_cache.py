@@ -3,9 +3,10 @@
 import click
 
 from gputune.client.cli.cache import explain, look, travel, upkeep
+from gputune.client.cli.groups import Group
 
 
-@click.group("performance-cache")
+@click.group("performance-cache", cls=Group)
 def command() -> None:
     """Look into performance caches, move what they hold, and tidy up."""
 

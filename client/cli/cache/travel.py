@@ -146,7 +146,7 @@ def _report(results: Mapping[Path, Merged], as_json: bool) -> None:
     for path, merged in results.items():
         say(
             f"{path}: {merged.trials} trials added, {merged.known} known already, {merged.winners} winners and "
-            f"{merged.chains} choices in chains added, {len(merged.conflicts)} conflicts"
+            f"{merged.chains} choices between whole contexts added, {len(merged.conflicts)} conflicts"
         )
         for conflict in merged.conflicts[:SHOWN_CONFLICTS]:
             kept, dropped = conflict.kept, conflict.dropped

@@ -58,7 +58,7 @@ def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json:
         return
     per_trial = f", {size / count:.0f} bytes for each trial" if count else ""
     say(f"{path}: {size_words(size)}{per_trial}")
-    say(f"{found['tasks']} tasks, {found['winners']} winners, {chains} choices in chains")
+    say(f"{found['tasks']} tasks, {found['winners']} winners, {chains} choices between whole contexts")
     say(f"trials: {', '.join(f'{number} {status}' for status, number in trials.items()) or 'none'}")
     for driver, number in found["drivers"].items():
         say(f"driver {driver}: {number} tasks")

@@ -19,6 +19,7 @@ from gputune.client.model.importer.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.operators import may_run, operator_of
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
 from gputune.client.model.importer.weights import constant
+from gputune.client.suggestions import near
 from gputune.runtime.context.records import LARGEST_RANK
 
 
@@ -98,7 +99,10 @@ def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
 
 def _load(path: Path) -> onnx.ModelProto:
     if not path.is_file():
-        raise ModelError(f"model {path} {'is not a file' if path.exists() else 'does not exist'}")
+        if path.exists():
+            raise ModelError(f"model {path} is not a file")
+        similar = near(path.name, [one.name for one in path.parent.glob("*.onnx")])
+        raise ModelError(f"model {path} does not exist" + (f"; did you mean {similar!r}?" if similar else ""))
     try:
         model = onnx.load(path, format="protobuf", load_external_data=False)
     except OSError as error:

@@ -121,7 +121,9 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
         ("net-run --grph x", "gputune net-run: there is no option --grph; did you mean --graph?"),
         ("net-run", "gputune net-run: --retrieve_context is missing; see `gputune net-run --help`"),
         ("net-run --graph", "option '--graph' requires an argument"),
-        ("net-run --retrieve_context c --warmup many", "--warmup: 'many' is not a valid integer range"),
+        ("net-run --retrieve_context c --warmup many", "--warmup: 'many' is no whole number"),
+        ("compare --model m --rounds 0", "--rounds: 0 is not at least 6"),
+        ("model-check m --peak_gflops 0", "--peak_gflops: 0.0 is not more than 0"),
         ("net-run --retrieve_context c --profiling_level all", "--profiling_level: 'all' is not one of "),
         ("performance-cache prune", "gputune performance-cache prune: FILE_OR_TIER is missing; see "),
         ("model-check a b", "gputune model-check: got unexpected extra argument (b); see `gputune model-check --help`"),
@@ -135,6 +137,22 @@ def test_a_wrong_call_is_one_line_in_the_style_of_all_errors(gputune: Gputune, c
     ran = gputune(*call.split())
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran.err
     assert ran.err.startswith(f"error: {said}")
+
+
+def test_a_value_that_is_near_a_legal_one_is_told(gputune: Gputune) -> None:
+    ran = gputune("context-binary-generator", "--model", "m.onnx", "--tuning_effort", "quik")
+    assert ran.err.endswith("'full'; did you mean 'quick'?\n")
+
+
+def test_a_model_whose_name_is_near_that_of_one_is_told(gputune: Gputune, model: Path) -> None:
+    wrong = model.with_suffix(".onx")
+    ran = gputune("model-check", wrong)
+    assert (ran.code, ran.last_line) == (3, f"error: model {wrong} does not exist; did you mean {model.name!r}?")
+
+
+@pytest.mark.parametrize("group", ["performance-cache", "power"])
+def test_groups_tell_all_of_what_their_commands_do(gputune: Gputune, group: str) -> None:
+    assert "..." not in gputune(group, "--help").out.partition("Commands:")[2]
 
 
 def test_a_group_alone_shows_its_commands(gputune: Gputune) -> None:

@@ -90,4 +90,4 @@ def test_bash_completes_by_the_script(gputune: Gputune) -> None:
 
 def test_a_shell_that_is_not_known_is_one_line(gputune: Gputune) -> None:
     ran = gputune("completion", "csh")
-    assert (ran.code, ran.err) == (2, "error: SHELL: 'csh' is not one of 'bash', 'zsh', 'fish'\n")
+    assert (ran.code, ran.err) == (2, "error: SHELL: 'csh' is not one of 'bash', 'zsh', 'fish'; did you mean 'zsh'?\n")

@@ -62,7 +62,7 @@ def test_a_graph_without_inputs_runs_once(tmp_path: Path, text: str) -> None:
     [
         ("", "names no inputs"),
         ('x:="a.raw', "inputs.txt:1: a quote is not closed"),
-        ("z:=a.raw y:=b", r"inputs.txt:1: there is no input 'z'; the graph has \['x', 'y'\]"),
+        ("z:=a.raw y:=b", r"inputs.txt:1: there is no input 'z'; the inputs are 'x', 'y'"),
         ("x:=a.raw x:=b.raw", "input 'x' is given twice"),
         ("\nx:=a.raw", "inputs.txt:2: no file for input 'y'"),
         ("a.raw", "names no input; write NAME:=a.raw"),

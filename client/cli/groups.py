@@ -1,0 +1,14 @@
+"""Groups of commands whose help has a whole sentence for each of them: click's own ends it at the terminal's edge."""
+
+import click
+
+_WHOLE = 1000
+"""Characters of a command's first sentence at most."""
+
+
+class Group(click.Group):
+    """A group of commands."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(_WHOLE)) for name, one in self.commands.items()])
