@@ -46,6 +46,11 @@ def pages() -> dict[str, str]:
     return {name: _linked(path, name, places) for path, name in places.items()}
 
 
+def _title(page: Path) -> str:
+    """The first heading of a page."""
+    return page.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
+
+
 def _linked(path: Path, name: str, places: Mapping[Path, str]) -> str:
     """Links that lead to no page of the site, but to a file of the code, are its name."""
 
@@ -55,6 +60,8 @@ def _linked(path: Path, name: str, places: Mapping[Path, str]) -> str:
             return found[0]
         wanted = (path.parent / target).resolve()
         if wanted in places:
+            if text.endswith(".md"):  # a name of a file, which a page of a site does not have
+                text = _title(wanted)
             return f"[{text}]({os.path.relpath(places[wanted], Path(name).parent)}{anchor})"
         return text if text.startswith("`") else f"`{text}`"
 

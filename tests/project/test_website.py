@@ -18,12 +18,20 @@ def test_links_lead_to_pages_of_the_site_or_are_names_of_files() -> None:
     pages = website.pages()
     for name, text in pages.items():
         code_left_out = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-        for target in re.findall(r"\]\(([^)#\s:]+)(?:#[^)]*)?\)", code_left_out):
+        for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", code_left_out):
+            assert (website.DOCS / name).with_name(target).is_file(), f"{name}: {target}"
+        for target in re.findall(r"(?<!!)\[[^\]]*\]\(([^)#\s:]+)(?:#[^)]*)?\)", code_left_out):
             place = PurePosixPath(name).parent / target
             parts: list[str] = []
             for part in place.parts:
                 parts = parts[:-1] if part == ".." else [*parts, part]
             assert "/".join(parts) in pages, f"{name}: {target}"
+
+
+def test_a_link_that_is_called_by_its_file_gets_the_title_of_its_page() -> None:
+    pages = website.pages()
+    assert "[Comparing with other engines](comparing.md)" in pages["tutorial.md"]
+    assert not [name for name, text in pages.items() if re.search(r"\[[^\]]*\.md\]\(", text)]
 
 
 def test_a_link_into_the_code_is_the_name_of_the_file() -> None:
