@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from gputune.client.export.contents import Contents
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 
@@ -11,14 +13,15 @@ _PAGE = """\
 A model that gputune has tuned, and a C runtime that loads and runs it: no Python, nothing to link to but libc, libm and
 libdl. libOpenCL.so is looked for when the program runs.
 
-Made for: {devices}. On another driver of these devices it is built from source when it is loaded, with a warning;
-`--strict`, or `strict` in `gputune_load_options`, refuses that.
+Made for: {devices}.
+On another driver of these devices it is built from source when it is loaded, with a warning; `--strict`, or `strict` in
+`gputune_load_options`, refuses that.
 
 ## Build and run
 
 ```sh
 make                                    # or: cmake -B build && cmake --build build
-build/gputune-run --context_binary {name} --input_list input_list.txt --output_dir output
+build/gputune-run --context_binary {word} --input_list input_list.txt --output_dir output
 ```
 
 Outputs are `output/Result_N/NAME.raw`: values one after the other, little endian. `build/gputune-run --help` tells the
@@ -45,8 +48,8 @@ objects; inferences of a graph take turns. `gputune_run_async` returns at once a
 cmake -B build -DCMAKE_TOOLCHAIN_FILE=$NDK/build/cmake/android.toolchain.cmake \\
     -DANDROID_ABI=arm64-v8a -DANDROID_PLATFORM=android-26
 cmake --build build
-adb push build/gputune-run {name} input_list.txt inputs /data/local/tmp/app/
-adb shell "cd /data/local/tmp/app && chmod 700 . && ./gputune-run --context_binary {name} --input_list input_list.txt"
+adb push build/gputune-run {word} input_list.txt inputs /data/local/tmp/app/
+adb shell "cd /data/local/tmp/app && chmod 700 . && ./gputune-run --context_binary {word} --input_list input_list.txt"
 ```
 
 * An app for Android 12 or newer says `<uses-native-library android:name="libOpenCL.so" android:required="false"/>` in
@@ -82,13 +85,13 @@ def page(contents: Contents) -> str:
     name, first = contents.path.name, contents.graphs[0]
     devices = sorted({f"{device.name} ({device.driver_version})" for device in contents.devices})
     program = _PROGRAM.format(
-        name=name,
+        name=_quoted(name),
         values=_values("input", first.inputs) + _values("output", first.outputs),
         inputs=_counted("input", first.inputs),
         outputs=_counted("output", first.outputs),
     )
     graphs = "\n".join(map(_graph, contents.graphs))
-    return _PAGE.format(name=name, devices=", ".join(devices), graphs=graphs, program=program)
+    return _PAGE.format(name=name, word=shlex.quote(name), devices=", ".join(devices), graphs=graphs, program=program)
 
 
 def _graph(graph: GraphRecord) -> str:

@@ -167,7 +167,7 @@ def test_one_trial_is_the_winner_and_one_sample_has_no_spread(folder: Path) -> N
         cache.store_trials(TASK, VALIDITY, again)
     shown = run("show", path, "--task", TASK.digest)
     rows = re.findall(r"^(winner|) .*?([-\d.%]+) +(?:-|\S+ \S+)  ok$", shown, re.MULTILINE)
-    assert rows == [("", "29.8%"), ("winner", "-"), ("", "20.0%"), ("", "0.0%")]
+    assert rows == [("", "20.0%"), ("winner", "-"), ("", "29.8%"), ("", "0.0%")]
 
 
 @pytest.mark.parametrize(

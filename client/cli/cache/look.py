@@ -1,5 +1,6 @@
 """gputune performance-cache list and show. Files are opened for reading only."""
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -162,13 +163,13 @@ def _show_tasks(path: Path, summaries: Sequence[TaskSummary]) -> None:
 
 
 def _show_trials(summary: TaskSummary, trials: Sequence[TrialRecord]) -> None:
-    """All trials of a task in their order, the winner's marked: times and status in one line, then the configuration,
-    and what a failure said."""
+    """All trials of a task, the fastest first, the winner's marked: times and status in one line, then the
+    configuration, and what a failure said."""
     say_wrapped(f"{summary.task.digest[:12]} {title(summary.task.op, summary.task.problem)}")
     say_wrapped(_place(summary))
     say(f"{'':<6} {'median':>9} {'minimum':>9} {'spread':>7} {'build':>9}  status")
     won = _winner_of(summary, trials)
-    for trial in trials:
+    for trial in sorted(trials, key=lambda one: math.inf if one.median_ns is None else one.median_ns):
         spread = "-" if trial.spread is None or len(trial.samples_ns) < 2 else f"{trial.spread:.1%}"
         say(
             f"{'winner' if trial is won else '':<6} {time_words(trial.median_ns):>9} {time_words(trial.minimum_ns):>9} "

@@ -81,6 +81,7 @@ KEYS = Keys(
     graph={**_OF_GRAPHS, "graph_names": values.names},
     profile={},
     refused={
+        "tuning_effort": "the effort is an option, --tuning_effort; leave the key out",
         "perf_hint": f"clocks are asked for by --perf_profile NAME: {PERF_HINTS}",
         "cache_compatibility_mode": f"{_LOADING} --cache_compatibility_mode",
         "num_max_events": f"{_LOADING} it in its --config_file",

@@ -63,6 +63,14 @@ def test_a_package_takes_all_its_contexts_along(gputune: Gputune, context: Path,
     assert "Made for: A GPU (7.1), Another (7.1)." in (tmp_path / "app" / "README.md").read_text()
 
 
+def test_commands_of_the_page_quote_names_with_spaces(gputune: Gputune, context: Path, tmp_path: Path) -> None:
+    named = context.rename(context.with_name("my model.bin"))
+    assert gputune("export", "--context_binary", named, "--output_dir", tmp_path / "app").code == 0
+    page = (tmp_path / "app" / "README.md").read_text()
+    assert page.count("--context_binary 'my model.bin'") == 2
+    assert "adb push build/gputune-run 'my model.bin' input_list.txt" in page
+
+
 def test_an_onnx_file_takes_the_context_along_that_it_names(gputune: Gputune, context: Path, tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     inner = context.rename(tmp_path / "inner" / "model.bin")

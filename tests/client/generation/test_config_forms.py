@@ -116,6 +116,13 @@ def test_sections_do_not_nest(tmp_path: Path, section: str) -> None:
         read_config(outer(tmp_path, {section: {}}))
 
 
+def test_the_effort_is_an_option(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="key 'tuning_effort' is refused: the effort is an option, --tuning_effort"):
+        read_config(written(tmp_path, {"tuning_effort": "quick"}))
+    with pytest.raises(ConfigError, match="did you mean 'tuning_effort'"):
+        read_config(written(tmp_path, {"tuning_efort": "quick"}))
+
+
 @pytest.mark.parametrize(
     ("inner", "complaint"),
     [
