@@ -48,6 +48,7 @@ CONSTANTS = (
     "FAR_AWAY and the first samples were chosen among a few ways each on made-up spaces and on the convolutions of\n"
     "four of those GPUs, where AMBITION and TARGETS were chosen among a dozen pairs; that the target moves came from\n"
     "looking at one search on one of them. Lengths, noise and SPREAD are those that predict made-up spaces best.\n"
+    "MOST_CANDIDATES was compared with all and with 600 on the convolutions of two of those GPUs and a made-up space.\n"
     "Successive halving: its rounds up to 16 are those of its design; its least number of samples for a verdict (7),\n"
     "its last round (24) and the split into picking and judging samples were settled while looking at those recorded\n"
     "GPU spaces. What it keeps in a small field (8, and 20 % for one sample) is for the noise of a busy machine with\n"

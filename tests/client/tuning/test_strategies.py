@@ -13,6 +13,7 @@ from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.client.tuning.search.strategies.model_based import (
     BEST_EXPECTED,
     DRAWN,
+    MOST_CANDIDATES,
     MOST_KNOWN,
     ModelBased,
 )
@@ -261,6 +262,29 @@ def test_the_model_works_on_no_more_than_a_batch_has_time_for(monkeypatch: pytes
     assert len(model.ask(8)) == 8
     assert sizes[0] == MOST_KNOWN
     assert BEST_EXPECTED <= sizes[1] <= BEST_EXPECTED + DRAWN
+
+
+def test_of_a_large_space_the_model_looks_at_some_and_at_all_beside_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Rows] = []
+    expected_at = GaussianProcess.expected_at
+
+    def seen_expected_at(process: GaussianProcess, rows: Rows) -> Floats:
+        seen.append(rows)
+        return expected_at(process, rows)
+
+    monkeypatch.setattr(GaussianProcess, "expected_at", seen_expected_at)
+    space = TuningSpace(tuple(Parameter(name, tuple(range(1, 9)), "one of four") for name in "ABCD"), ())
+    assert space.size > 2 * MOST_CANDIDATES
+    model = ModelBased(space, 1)
+    best = {"A": 3, "B": 2, "C": 5, "D": 8}
+    told = [best, {**best, "A": 4}, {**best, "B": 7, "C": 1}, {**best, "D": 1, "C": 2}]
+    model.tell([Evaluation(c, 10.0 + place) for place, c in enumerate(told)])
+    beside = {model.candidates.row({**best, name: value}) for name in best for value in range(1, 9)}
+    beside -= {model.candidates.row(c) for c in told}
+    assert len(model.ask(1)) == 1
+    [rows] = seen
+    assert beside <= set(rows.tolist())
+    assert MOST_CANDIDATES <= len(rows) <= MOST_CANDIDATES + len(beside)
 
 
 def test_a_portfolio_serves_every_device_and_ends_when_nothing_helps() -> None:

@@ -120,20 +120,21 @@ class GaussianProcess:
         inverse = np.linalg.inv(known.covariance)
         pulls = inverse @ values
         off = (settings - self._expected) / SPREAD
-        likelihood = -0.5 * float(values @ pulls + off @ off + np.linalg.slogdet(known.covariance)[1])
+        half = float(np.log(np.linalg.cholesky(known.covariance).diagonal()).sum())  # of the determinant's logarithm
+        likelihood = -0.5 * float(values @ pulls + off @ off) - half
         # By the chain rule: what an entry of the covariance is worth, times how it follows each setting.
         worth = 0.5 * (np.outer(pulls, pulls) - inverse)
         each = worth.reshape(-1)
         of_lengths = 3 * np.exp(-2 * lengths) * (self._gaps @ (each * known.decay))
         of_weights = weights * (self._seen @ each - known.smooth @ each)
-        slopes = np.concatenate([of_lengths, of_weights]) / (1 + weights.sum())
-        slope: Floats = np.insert(slopes, self._cuts[0], noise * np.trace(worth)) - off / SPREAD
+        parts = 1 + weights.sum()
+        slope: Floats = np.concatenate([of_lengths / parts, [noise * worth.trace()], of_weights / parts]) - off / SPREAD
         return likelihood, slope
 
     def _parted(self, settings: Floats) -> tuple[Floats, float, Floats]:
         """The logarithms of the lengths, the noise, and the weights of the views."""
-        lengths, noise, weights = np.split(settings, self._cuts)
-        return lengths, math.exp(noise[0]), np.exp(weights)
+        noise, first = self._cuts
+        return settings[:noise], math.exp(settings[noise]), np.exp(settings[first:])
 
     def _of_known(self, settings: Floats) -> "_OfKnown":
         lengths, noise, weights = self._parted(settings)
@@ -141,7 +142,7 @@ class GaussianProcess:
         decay = np.exp(-scaled)
         smooth = ((1 + scaled) * decay + weights @ self._seen) / (1 + weights.sum())
         covariance = smooth.reshape(len(self._known.rows), -1).copy()
-        covariance[np.diag_indices_from(covariance)] += noise + LEAST
+        covariance.flat[:: len(covariance) + 1] += noise + LEAST
         return _OfKnown(decay, smooth, covariance)
 
     def _alike(self, lengths: Floats, ones: Rows, others: Rows) -> Floats:
