@@ -1,10 +1,15 @@
 """Persistent kernels: many launches of a graph as one, where starting a launch takes as long as a small kernel runs.
 
 As many work-groups are launched as are sure to run at the same time, and they stay until all is done. For each launch
-they take turns at its groups, by a counter in memory, and then wait for each other at another one, which is all that
-the next launch needs. The text holds the program of each launch unchanged but for what it asks about its place, as
-runtime/backends/merging.py copies it. After Gupta, Stuart, Owens: A Study of Persistent Threads Style GPU Programming
-(2012).
+they share out its groups, and then wait for each other at a counter, which is all that the next launch needs. The text
+holds the program of each launch unchanged but for what it asks about its place, as runtime/backends/merging.py copies
+it. After Gupta, Stuart, Owens: A Study of Persistent Threads Style GPU Programming (2012).
+
+Each of them has a range of every launch's groups, as large as the others', and takes portions of it by a counter in
+memory; one that has come to the end of its own takes portions of the others' (affinity scheduling: Markatos, LeBlanc,
+Using Processor Affinity in Loop Scheduling on Shared-Memory Multiprocessors, 1994). So a core reads mostly what it has
+written itself, the same part of each map, and nothing waits for a core that is slow. Two cores that took turns at all
+groups fetched what they read from each other's caches, and what they wrote, too.
 
 Waiting is bounded, because another program may have the processor of a group that others wait for. A group that has
 waited too long raises a flag, at which all groups leave, and those of later persistent kernels of the same inference,
@@ -43,14 +48,14 @@ from gputune.runtime.context.records import (
     ProgramRecord,
 )
 
-FORM = "persistent, resumed"
+FORM = "persistent, resumed, by ranges"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
 
 CHARACTERS_AT_MOST = 1 << 19
 """Of the copies in a program: half of what a server takes as one text. What does not fit goes into another program."""
 
 SHARES = 8
-"""Groups are taken in so many portions by each of those that take turns, so that the last ones come in together."""
+"""A range is taken in so many portions, so that the last ones come in together."""
 
 INT_BYTES = 4
 COUNTER_INTS = COUNTER_LINE_BYTES // INT_BYTES
@@ -90,6 +95,12 @@ static int gputune_arrive(
     atomic_add(arrivals, 0);
     mem_fence(CLK_GLOBAL_MEM_FENCE);
     return 1;
+}}
+
+// The first of a portion of a range with so many groups; at least so many when all are taken, which mostly a look says.
+static int gputune_take(volatile __global int *taken, int portion, int count)
+{{
+    return *taken < count ? atomic_add(taken, portion) : count;
 }}
 """
 
@@ -234,7 +245,7 @@ def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> 
         options=" ".join(parts[0].text.rest),
         entry=entry,
         buffers=buffers,
-        counter_bytes=(len(parts) + 1) * COUNTER_LINE_BYTES,
+        counter_bytes=(len(parts) * groups + 1) * COUNTER_LINE_BYTES,
     )
 
 
@@ -277,36 +288,47 @@ def _kernel(
     yield "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))"
     yield f"void {entry}(volatile __global int *counters, volatile __global int *status, {parameters} GPUTUNE_MARKS)"
     yield "{"
-    yield f"    const int rounds = status[{ROUNDS}];"
+    yield f"    const int rounds = status[{ROUNDS}], own = get_group_id(0);"
     yield "    int longest = 0;"
-    for number, (part, prefix) in enumerate(parts, 1):
+    for number, (part, prefix) in enumerate(parts):
         x, y, z = part.groups
-        total = x * y * z
-        portion = max(1, total // (groups * SHARES))
+        each, more = divmod(x * y * z, groups)
         i, j, k = part.local_size
         place = f"g % {x}, g / {x} % {y}, g / {x * y}, i, j, k"
         arguments = ", ".join([place, *map(_argument, part.launch.arguments)])
-        mark = f"2 * (get_group_id(0) * {len(parts)} + {number - 1})"
-        take = f"(first = atomic_add(counters + {number * COUNTER_INTS}, {portion})) < {total}"
-        yield f"    for (int first; !status[{FLAG}] && {take};) {{"
-        yield f"        GPUTUNE_BEGIN({mark})"
-        yield f"        for (int g = first; g < min(first + {portion}, {total}); ++g)"
-        yield f"            for (int k = 0; k < {k}; ++k) for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
-        yield f"                {prefix}{part.launch.entry}({arguments});"
-        yield f"        GPUTUNE_END({mark})"
+        mark = f"2 * (own * {len(parts)} + {number})"
+        taken, portion = _taken(number, groups, "owner"), max(1, each // SHARES)
+        take = f"(first = gputune_take({taken}, {portion}, count)) < count"
+        yield f"    for (int turn = 0; turn < {groups}; ++turn) {{"
+        yield f"        const int owner = (own + turn) % {groups};"
+        yield f"        const int begin = owner * {each} + min(owner, {more}), count = {each} + (owner < {more});"
+        yield f"        for (int first; !status[{FLAG}] && {take};) {{"
+        yield f"            GPUTUNE_BEGIN({mark})"
+        yield f"            for (int g = begin + first; g < begin + min(first + {portion}, count); ++g)"
+        yield f"                for (int k = 0; k < {k}; ++k)"
+        yield f"                    for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
+        yield f"                        {prefix}{part.launch.entry}({arguments});"
+        yield f"            GPUTUNE_END({mark})"
+        yield "        }"
         yield "    }"
-        if number < len(parts):
-            flag = resumes[number - 1] + 1
-            yield f"    if (!gputune_arrive(counters, {number * groups}, status, rounds, {flag}, &longest))"
+        if number + 1 < len(parts):
+            flag = resumes[number] + 1
+            yield f"    if (!gputune_arrive(counters, {(number + 1) * groups}, status, rounds, {flag}, &longest))"
             yield "        return;"
+            yield f"    *({_taken(number, groups, 'own')}) = 0;  // all have seen that nothing is left of this launch"
     yield f"    atomic_max(status + {LONGEST}, longest);"
     yield "    mem_fence(CLK_GLOBAL_MEM_FENCE);"
     yield f"    if (atomic_inc(counters) == {len(parts) * groups - 1}) {{  // the last to leave"
-    yield f"        for (int i = 1; i <= {len(parts)}; ++i)"
-    yield f"            counters[i * {COUNTER_INTS}] = 0;"
+    yield f"        for (int owner = 0; owner < {groups}; ++owner)"
+    yield f"            *({_taken(len(parts) - 1, groups, 'owner')}) = 0;"
     yield "        counters[0] = 0;"
     yield "    }"
     yield "}"
+
+
+def _taken(number: int, groups: int, owner: str) -> str:
+    """Where it is counted how much of an owner's range of a part is taken; each has a line of the caches."""
+    return f"counters + ({1 + number * groups} + {owner}) * {COUNTER_INTS}"
 
 
 def _argument(argument: BufferRef | int) -> str:

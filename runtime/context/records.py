@@ -72,6 +72,13 @@ class LaunchRecord:
         return self._reads("counters")
 
     @property
+    def stands_for(self) -> int:
+        """For how many launches, by the lines of its counters: one is that of arrivals, each group has one for each. Of
+        an older context's kernel it may say less."""
+        lines = sum(ref.nbytes for ref in self.refs if ref.kind == "counters") // COUNTER_LINE_BYTES
+        return (lines - 1) // math.prod(self.global_size) if lines else 1
+
+    @property
     def yields(self) -> bool:
         """Whether its groups leave when one has waited too long, which older contexts have no kernels for."""
         return self._reads("status")

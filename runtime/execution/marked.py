@@ -18,7 +18,7 @@ import numpy.typing as npt
 from gputune.core.errors import BuildFailed, CannotMark
 from gputune.core.quirks import KERNEL_CLOCK, ticks_of
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
-from gputune.runtime.context.records import COUNTER_LINE_BYTES, TICKS, BufferRef, GraphRecord, LaunchRecord
+from gputune.runtime.context.records import TICKS, BufferRef, GraphRecord
 from gputune.runtime.execution.binding import Binder
 from gputune.runtime.execution.persistent import PersistentRuns
 from gputune.runtime.execution.programs import Texts
@@ -46,7 +46,7 @@ class MarkedRuns:
         self._backend, self._runs = backend, runs
         self._kernels: list[Bound] = []
         self._marks: list[_Marks | None] = []
-        stands_for = [_stands_for(launch) for launch in graph.persistent]
+        stands_for = [launch.stands_for for launch in graph.persistent]
         if sum(stands_for) != len(graph.launches):
             raise CannotMark("the persistent kernels do not say for which launches they stand")
         programs = {**programs, **_marking(backend, texts)}
@@ -111,9 +111,3 @@ def _options(options: str, function: str) -> str:
     if function.startswith("clock_read"):
         options = re.sub(r"-cl-std=\S+", KERNEL_CLOCK_STANDARD, options)
     return f"{options} -D{TICKS}={function}"
-
-
-def _stands_for(launch: LaunchRecord) -> int:
-    """For how many launches, by the lines of its counters: one is that of arrivals."""
-    lines = [ref.nbytes // COUNTER_LINE_BYTES for ref in launch.refs if ref.kind == "counters"]
-    return lines[0] - 1 if lines else 1

@@ -18,7 +18,6 @@ import pytest
 from gputune.client.cli.main import main
 from gputune.client.context import builder, persistent
 from gputune.client.context.local_device import LocalDevice
-from gputune.client.context.persistent import COUNTER_INTS, INT_BYTES
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
@@ -218,10 +217,9 @@ def parts_of(graph: GraphRecord) -> list[Part]:
     """The persistent kernels of a graph."""
     found, begin = [], 0
     for place, kernel in enumerate(graph.persistent):
-        count = 1
+        count = kernel.stands_for
         if kernel.counts:
             (counters,) = (a for a in kernel.arguments if isinstance(a, BufferRef) and a.kind == "counters")
-            count = counters.nbytes // COUNTER_INTS // INT_BYTES - 1
             found.append(Part(place, counters.offset, begin, count))
         begin += count
     assert begin == len(graph.launches)
