@@ -6,12 +6,13 @@
 For each role a model is tuned on waiting devices while processes of that role are killed with kill -9, so many times,
 each time after something new was measured, and started again as a person would: a client with --resume. A job that is
 done before follows another one, from an empty performance cache. After each kill every trial that was in the cache must
-still be there; no variant may have been blamed; beyond what an undisturbed job measures twice, at its end, no more
+still be there; no variant may have been blamed; but for finalists, which each job measures again side by side, no more
 configurations may be in the cache twice than there were kills; and the jobs must be done. The variants of a batch are
 timed in turns and end together, so that a loss costs those that were under way, too: they are counted for workers,
-target servers and schedulers, of which the client tells. Devices that replay a
-recording tell times that do not depend on the machine: with effort full, each task must get the configuration that it
-gets undisturbed.
+target servers and schedulers, of which the client tells. Devices that replay a recording tell times that do not depend
+on the machine: with effort full, each task must get the configuration that it gets undisturbed. With less effort tasks
+share a budget of trials, and which gets more of it depends on the order in which devices answer: with effort quick,
+undisturbed jobs differ by some percent among themselves.
 
     scripts/recording/record --model M --sample 60 --output FOLDER
     scripts/stress/farm_chaos --model M --device replay:FOLDER --effort full
@@ -46,6 +47,13 @@ NEWS_SECONDS = 60.0
 
 BATCH_LOST = re.compile(r" with a batch of (\d+) variants; connecting again")
 
+AGAIN = """
+SELECT COUNT(*) - COUNT(DISTINCT task || configuration) FROM trial WHERE json_extract(measured, '$.batch') < (
+    SELECT MAX(json_extract(measured, '$.batch')) FROM trial AS other WHERE other.task = trial.task
+)
+"""
+"""How many configurations were measured again, but for those in the last batch of a task: its finalists."""
+
 Trials = dict[int, tuple[str, str]]
 """By number: the task and configuration of a trial, and its status."""
 Winners = dict[str, tuple[str, float]]
@@ -54,8 +62,8 @@ Winners = dict[str, tuple[str, float]]
 
 @dataclass
 class Chaos:
-    """What a role's kills did. lost: finished trials that were gone; again: configurations that are in the cache twice,
-    but for those of an undisturbed job; under_way: unfinished variants of lost batches; state: of the last job."""
+    """What a role's kills did. lost: finished trials that were gone; again: configurations that were measured twice,
+    but for finalists; under_way: unfinished variants of lost batches; state: of the last job."""
 
     kills: int = 0
     jobs: int = 0
@@ -92,10 +100,7 @@ def main() -> int:
         parser.error(f"no role: {', '.join(sorted(unknown))}")
     usual: Winners = {}
     calm = chaos(CALM, options, usual)
-    twice = calm.again
     results = {CALM: calm} | {role: chaos(role, options, usual) for role in options.roles.split(",")}
-    for result in results.values():
-        result.again -= result.jobs * twice
     plain = {role: asdict(result) for role, result in results.items()}
     rows = [(role, *map(str, result.values())) for role, result in plain.items()]
     print("\n" + tool.table(["killed", *asdict(Chaos())], rows), flush=True)
@@ -177,7 +182,7 @@ def job(killer: Killer, chance: random.Random, found: Chaos, going: Callable[[],
     measured = trials(farm)
     statuses = [status for _, status in measured.values()]
     found.trials += len(measured)
-    found.again += len(measured) - len({what for what, _ in measured.values()})
+    found.again += sum(twice for (twice,) in cached(farm, AGAIN))
     found.blamed += sum(status in ("crash", "timeout") for status in statuses)
     found.state = farm.job.state
 
