@@ -75,7 +75,7 @@ class Stuck:
     def announced(self) -> Announced:
         return self._host.announced
 
-    def answer(self, call: Call, tell: object) -> bytes:
+    def answer(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
         if call.order == "ask" and b"ProfileKernel" in call.frame:
             self.batches += 1
             self.begun.set()
