@@ -141,7 +141,7 @@ def _point(task: TaskView, line: Roofline, place: Place, only: TaskView | None) 
     style = "point" if mine else "faint"
     if only is not None:
         return RooflinePoint(line.intensity, line.gflops, style)
-    name = f"{task.title}: {digits(line.gflops)} GFLOP/s, {percent(line.share)} of the roof"
+    name = f"{task.title}: {digits(line.gflops)} GFLOP/s, {percent(line.share)} of the roofline"
     return RooflinePoint(line.intensity, line.gflops, style, name, anchor_of(task, place))
 
 

@@ -31,7 +31,7 @@ def page(report: Report) -> str:
 _EXPLAINED = (
     "Times are medians of verified launches. Ranges hold the median with 95 %, or with the share that is given where "
     "there were too few samples. A gain is the default's time by the tuned one's; "
-    "its range comes from the ratios of all pairs of their samples. The roof is the best that any task "
+    "its range comes from the ratios of all pairs of their samples. The roofline is the best that any task "
     "of this device reaches in operations and in bytes per second, or the peak that was given; caches may lift small "
     "tasks above what memory alone allows."
 )
@@ -125,7 +125,7 @@ def _tasks(tasks: Sequence[TaskView], place: Place) -> str:
         Column("Default", "number", True),
         Column("Tuned", "number"),
         Column("Gain", "number", hint="default by tuned, with its range"),
-        Column("Of roof", "number", True, "how near the roof the tuned kernel is"),
+        Column("Of roofline", "number", True, "how near the roofline the tuned kernel is"),
         Column("Trials", "number", True),
         Column("Failed", "number", True),
         Column("Spent", "number", True, "host time for its trials, as far as it is known"),

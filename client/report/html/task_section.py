@@ -149,7 +149,7 @@ def _position(task: TaskView) -> str:
         return ""
     return text(
         f"Tuned, in {time_text(task.tuned.median_ns)}: {digits(line.gflops)} GFLOP/s and {digits(line.gb_per_s)} GB/s "
-        f"at {digits(line.intensity)} operations per byte: {percent(line.share)} of the roof."
+        f"at {digits(line.intensity)} operations per byte: {percent(line.share)} of the roofline."
     )
 
 
