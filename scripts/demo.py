@@ -24,7 +24,6 @@ import onnxruntime
 
 import tool
 from gputune.client.generation import explaining
-from gputune.client.target.reconnecting import MEMORY
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.context.format import open_context
 from gputune.runtime.devices.discovery import Choice, find, wanted_device
@@ -163,7 +162,7 @@ def same_but_for_memory(first: Path, second: Path) -> bool:
     headers = []
     for path in (first, second):
         with open_context(path) as context:
-            device = replace(context.header.device, **dict.fromkeys(MEMORY, 0))
+            device = replace(context.header.device, global_memory_bytes=0, max_allocation_bytes=0)
             headers.append(replace(context.header, device=device))
     return headers[0] == headers[1]
 

@@ -14,7 +14,7 @@ import bench
 import docs
 import documented
 from gputune.client import advice, errors
-from gputune.client.cli import main, model_check, profile_viewer
+from gputune.client.cli import main, model_check, profile_viewer, say
 from gputune.client.generation import config
 from gputune.client.tuning.search import effort
 from gputune.kernels.catalogue import families
@@ -114,7 +114,7 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
     rows = re.findall(r"^\| (\d+) \|", DOCS["troubleshooting.md"], re.MULTILINE)
     kinds: list[type[errors.GputuneError]] = [errors.GputuneError, *errors.GputuneError.__subclasses__()]
     # 7: errors of the performance cache, which have no code of their own.
-    of_the_command_itself = {0, 7, model_check.RUNS_NOT, profile_viewer.SLOWER, main.INTERRUPTED}
+    of_the_command_itself = {0, 7, model_check.RUNS_NOT, profile_viewer.SLOWER, say.INTERRUPTED}
     assert {int(row) for row in rows} == {kind.exit_code for kind in kinds} | of_the_command_itself
 
 
