@@ -7,16 +7,18 @@
 //
 //        input              expanded                middle               output
 //     +---------+         +-----------+         +-------------+        +---------+
-//     | rows    | INPUTS  | NW of the |  taps   | ROWS rows,  | packed | ROWS    |
+//     | rows    | INPUTS  | NW of the |  taps   | STEP rows,  | packed | STEP    |
 //     | that a  | ------> | channels, | ------> | all of the  | -----> | rows,   |
-//     | strip   |  by MR  | the same  |  by MR  | channels    |  by MR | OUTPUTS |
+//     | step    |  by MR  | the same  |  by MR  | channels    |  by MR | OUTPUTS |
 //     | sees    |         | rows      |         |             |        |         |
 //     +---------+         +-----------+         +-------------+        +---------+
 //
-// Work split: a work-group computes a strip of ROWS whole rows of the output, which is dimension 1 of the grid; its LN
-// work-items take turns at tiles, each MR pixels by NW = NV * VW columns in registers. Rows that two strips see are
-// expanded for both. Neither expanded nor middle leaves the work-group: with LN 1 they are the work-item's own, in a
-// CPU's caches, otherwise they are in local memory.
+// Work split: a work-group computes a strip of ROWS whole rows of the output, which is dimension 1 of the grid, STEP of
+// them at a time; its LN work-items take turns at tiles, each MR pixels by NW = NV * VW columns in registers. Rows that
+// two strips see are expanded for both; those that two steps see are kept, so that a strip of several steps is long, and
+// its middle short. Rows of expanded lie in a ring, where a new one takes the place of the oldest: of one tile of the
+// channels where the strip is one step, else of all of them. Neither expanded nor middle leaves the work-group: with LN 1
+// they are the work-item's own, in a CPU's caches, otherwise they are in local memory.
 //   expansion = [channel tile][input][NW], then bias as [channel tile][NW]; columns from CHANNELS on are zero
 //   filters   = [ky][kx][channel], then bias as [channel], with zeros up to a multiple of VW channels
 //   packed    = [output tile][channel][NW], then bias as [output tile][NW]; columns from OUTPUTS on are zero
@@ -45,6 +47,7 @@
 #ifndef MR
 #define MR 4                 // pixels of a tile
 #define ROWS 2               // rows of a strip
+#define STEP 2               // rows of it that are computed at a time
 #define NV 1                 // vectors of a tile's pixel
 #define VW 4                 // channels of a vector
 #define KU 1                 // unrolling of the reductions
@@ -69,7 +72,8 @@
 #define TAIL (OUTPUTS % VW)  // channels of a vector that reaches beyond the last one; they are stored one by one
 #define STRIPS ((OUT_HEIGHT + ROWS - 1) / ROWS)
 #define ROW_TILES ((OUT_WIDTH + MR - 1) / MR)
-#define SEEN_ROWS ((ROWS - 1) * SH + (KH - 1) * DH + 1)
+#define RING (((STEP - 1) * SH + (KH - 1) * DH + 1) * WIDTH) // pixels of expanded
+#define KEPT_TILES (STEP < ROWS ? CHANNEL_TILES : 1)
 #define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
 #define WHOLE ((CHANNELS + VW - 1) / VW * VW)
 // A pixel of the middle; pixels that lie a multiple of 1 KiB apart would share few places of a cache.
@@ -112,27 +116,28 @@
     for (; k < LENGTH; ++k)                                                \
         ACCUMULATE(k)
 
-// MR pixels from `first` on of the `count` that a strip sees: one tile of their channels.
+// MR pixels from `first` on, of those before `end`: one tile of their channels.
 static inline void expand(__global const float *restrict source, __global const float *restrict expansion, int tile,
-                          int first, int count, MIDDLE float *expanded)
+                          int first, int end, MIDDLE float *ring)
 {
     __global const float *columns = expansion + tile * INPUTS * NW;
     __global const float *bias = expansion + (CHANNEL_TILES * INPUTS + tile) * NW;
     __global const float *rows[MR];
     UNROLL for (int r = 0; r < MR; ++r)
-        rows[r] = source + min(first + r, count - 1) * INPUTS;
+        rows[r] = source + min(first + r, end - 1) * INPUTS;
     PRODUCT(INPUTS)
+    const int place = first % RING;
     UNROLL for (int r = 0; r < MR; ++r)
-        if (first + r < count)
+        if (first + r < end)
             UNROLL for (int v = 0; v < NV; ++v) {
                 vec value = total[r][v];
                 EXPAND_EPILOGUE(value, vec)
-                STORE(value, expanded, (first + r) * NW + v * VW);
+                STORE(value, ring, (place + r - (place + r < RING ? 0 : RING)) * NW + v * VW);
             }
 }
 
-// MR pixels of a row of the middle, a vector of channels from `channel` on; line is row y of that vector in expanded.
-static inline void depthwise(MIDDLE const float *line, int y, int left, __global const float *restrict filter,
+// MR pixels of a row of the middle, a vector of channels; ring has that vector, y is the first row that they see.
+static inline void depthwise(MIDDLE const float *ring, int y, int left, __global const float *restrict filter,
                              MIDDLE float *target)
 {
     vec total[MR];
@@ -140,9 +145,10 @@ static inline void depthwise(MIDDLE const float *line, int y, int left, __global
         total[r] = LOAD(filter, KH * KW * WHOLE);
     for (int ky = 0; ky < KH; ++ky)
         if ((uint)(y + ky * DH) < HEIGHT) {
+            MIDDLE const float *line = ring + ((y + ky * DH) * WIDTH % RING + left) * NW;
             vec span[SPAN];
             UNROLL for (int i = 0; i < SPAN; ++i)
-                span[i] = INSIDE(i) ? LOAD(line, (ky * DH * WIDTH + left + i) * NW) : (vec)(0.0f);
+                span[i] = INSIDE(i) ? LOAD(line, i * NW) : (vec)(0.0f);
             UNROLL for (int kx = 0; kx < KW; ++kx) {
                 const vec weight = LOAD(filter, (ky * KW + kx) * WHOLE);
                 UNROLL for (int r = 0; r < MR; ++r)
@@ -161,69 +167,75 @@ void inverted_residual(__global const float *restrict input, __global const floa
                        __global const float *restrict filters, __global const float *restrict packed,
                        __global float *restrict output OPERAND_PARAMETERS)
 {
-    MIDDLE float expanded[SEEN_ROWS * WIDTH * NW];
-    MIDDLE float middle[ROWS * OUT_WIDTH * PITCH];
+    MIDDLE float expanded[KEPT_TILES * RING * NW];
+    MIDDLE float middle[STEP * OUT_WIDTH * PITCH];
     const int item = get_local_id(0);
     const int map = get_global_id(1) / STRIPS;
     const int first_row = get_global_id(1) % STRIPS * ROWS;
-    const int out_rows = min(ROWS, OUT_HEIGHT - first_row);
-    const int top = max(first_row * SH - PT, 0);
-    const int bottom = min((first_row + out_rows - 1) * SH - PT + (KH - 1) * DH + 1, HEIGHT);
-    const int seen = (bottom - top) * WIDTH;
+    const int last_row = min(first_row + ROWS, OUT_HEIGHT);
+    __global const float *source = input + map * HEIGHT * WIDTH * INPUTS;
+    int expanded_rows = 0; // all that steps see of the rows before this one has been in the ring
 
-    for (int tile = 0; tile < CHANNEL_TILES; ++tile) {
-        for (int first = item * MR; first < seen; first += LN * MR)
-            expand(input + (map * HEIGHT + top) * WIDTH * INPUTS, expansion, tile, first, seen, expanded);
-        TOGETHER;
-        for (int i = item; i < out_rows * ROW_TILES * NV; i += LN) {
-            const int row = i / (ROW_TILES * NV);
-            const int first = min(i / NV % ROW_TILES * MR, OUT_WIDTH - MR);
-            const int channel = tile * NW + i % NV * VW;
-            const int y = (first_row + row) * SH - PT;
-            if (channel < CHANNELS)
-                depthwise(expanded + (y - top) * WIDTH * NW + i % NV * VW, y, first * SW - PL, filters + channel,
-                          middle + (row * OUT_WIDTH + first) * PITCH + channel);
+    for (int out_row = first_row; out_row < last_row; out_row += STEP) {
+        const int out_rows = min(STEP, last_row - out_row);
+        const int top = max(max(out_row * SH - PT, 0), expanded_rows);
+        const int bottom = min((out_row + out_rows - 1) * SH - PT + (KH - 1) * DH + 1, HEIGHT);
+        for (int tile = 0; tile < CHANNEL_TILES; ++tile) {
+            MIDDLE float *ring = expanded + tile % KEPT_TILES * RING * NW;
+            for (int first = top * WIDTH + item * MR; first < bottom * WIDTH; first += LN * MR)
+                expand(source, expansion, tile, first, bottom * WIDTH, ring);
+            TOGETHER;
+            for (int i = item; i < out_rows * ROW_TILES * NV; i += LN) {
+                const int row = i / (ROW_TILES * NV);
+                const int first = min(i / NV % ROW_TILES * MR, OUT_WIDTH - MR);
+                const int channel = tile * NW + i % NV * VW;
+                if (channel < CHANNELS)
+                    depthwise(ring + i % NV * VW, (out_row + row) * SH - PT, first * SW - PL, filters + channel,
+                              middle + (row * OUT_WIDTH + first) * PITCH + channel);
+            }
+            TOGETHER;
         }
-        TOGETHER;
-    }
+        expanded_rows = bottom;
 
-    const int count = out_rows * OUT_WIDTH;
-    const int first_pixel = (map * OUT_HEIGHT + first_row) * OUT_WIDTH;
-    for (int tile = item; tile < OUTPUT_TILES; tile += LN)
-        for (int first = 0; first < count; first += MR) {
-            __global const float *columns = packed + tile * CHANNELS * NW;
-            __global const float *bias = packed + (OUTPUT_TILES * CHANNELS + tile) * NW;
-            MIDDLE const float *rows[MR];
-            UNROLL for (int r = 0; r < MR; ++r)
-                rows[r] = middle + min(first + r, count - 1) * PITCH;
-            PRODUCT(CHANNELS)
+        const int count = out_rows * OUT_WIDTH;
+        const int first_pixel = (map * OUT_HEIGHT + out_row) * OUT_WIDTH;
+        for (int tile = item; tile < OUTPUT_TILES; tile += LN)
+            for (int first = 0; first < count; first += MR) {
+                __global const float *columns = packed + tile * CHANNELS * NW;
+                __global const float *bias = packed + (OUTPUT_TILES * CHANNELS + tile) * NW;
+                MIDDLE const float *rows[MR];
+                UNROLL for (int r = 0; r < MR; ++r)
+                    rows[r] = middle + min(first + r, count - 1) * PITCH;
+                PRODUCT(CHANNELS)
 #if TAIL
-            float lanes[MR * VW];
+                float lanes[MR * VW];
 #endif
-            UNROLL for (int r = 0; r < MR; ++r)
-                if (first + r < count)
-                    UNROLL for (int v = 0; v < NV; ++v) {
-                        const int channel = tile * NW + v * VW;
-                        const int offset = (first_pixel + first + r) * OUTPUTS + channel;
-                        vec value = total[r][v];
-                        if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
-                            EPILOGUE(value, vec, LOAD, offset)
-                            STORE(value, output, offset);
+                UNROLL for (int r = 0; r < MR; ++r)
+                    if (first + r < count)
+                        UNROLL for (int v = 0; v < NV; ++v) {
+                            const int channel = tile * NW + v * VW;
+                            const int offset = (first_pixel + first + r) * OUTPUTS + channel;
+                            vec value = total[r][v];
+                            if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
+                                EPILOGUE(value, vec, LOAD, offset)
+                                STORE(value, output, offset);
+                            }
+#if TAIL
+                            else if (v == OUTPUTS % NW / VW)
+                                STORE(value, lanes, r * VW);
+#endif
                         }
 #if TAIL
-                        else if (v == OUTPUTS % NW / VW)
-                            STORE(value, lanes, r * VW);
+                if (tile == OUTPUT_TILES - 1)
+                    for (int r = 0; r < MR && first + r < count; ++r)
+                        for (int i = 0; i < TAIL; ++i) {
+                            const int offset = (first_pixel + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
+                            float value = lanes[r * VW + i];
+                            EPILOGUE(value, float, ELEMENT, offset)
+                            output[offset] = value;
+                        }
 #endif
-                    }
-#if TAIL
-            if (tile == OUTPUT_TILES - 1)
-                for (int r = 0; r < MR && first + r < count; ++r)
-                    for (int i = 0; i < TAIL; ++i) {
-                        const int offset = (first_pixel + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
-                        float value = lanes[r * VW + i];
-                        EPILOGUE(value, float, ELEMENT, offset)
-                        output[offset] = value;
-                    }
-#endif
-        }
+            }
+        TOGETHER;
+    }
 }

@@ -83,15 +83,21 @@ def test_guesses_are_valid_and_launches_fit(name: str, device: str) -> None:
 
 def test_a_strip_is_kept_where_it_fits() -> None:
     problem = REAL["10x10x32-192-32"]  # a row sees three rows of ten pixels, and has ten of 192 channels
-    shared = {"ROWS": 1, "MR": 5, "NV": 1, "VW": 4, "KU": 1, "PF": 0, "LN": 8}
+    shared = {"ROWS": 1, "STEP": 1, "MR": 5, "NV": 1, "VW": 4, "KU": 1, "PF": 0, "LN": 8}
     needed = 4 * (3 * 10 * 4 + 10 * 192)
     exactly = FAMILY.space(problem, replace(GPU, local_memory_bytes=needed))
     assert exactly.violations(shared) == []
-    assert exactly.violations(shared | {"ROWS": 2}) == [
-        f"a work-group's strip must fit the device's {needed} bytes of local memory"
-    ]
+    too_large = [f"a work-group's strip must fit the device's {needed} bytes of local memory"]
+    assert exactly.violations(shared | {"ROWS": 2, "STEP": 2}) == too_large
+    assert exactly.violations(shared | {"ROWS": 2}) == too_large  # two steps keep what they see of all channels
+    steps = FAMILY.space(problem, replace(GPU, local_memory_bytes=4 * (3 * 10 * 192 + 10 * 192)))
+    assert steps.violations(shared | {"ROWS": 10}) == []
     assert exactly.violations(shared | {"LN": 1}) == []
-    assert exactly.violations(shared | {"LN": 1, "ROWS": 2}) == [
+    assert exactly.violations(shared | {"ROWS": 8, "STEP": 3}) == [
+        "STEP must be ROWS, or one of 1, 2, 4 below it",
+        *too_large,
+    ]
+    assert exactly.violations(shared | {"LN": 1, "ROWS": 2, "STEP": 2}) == [
         "a work-item's own strip of several rows must not exceed 4096 bytes"
     ]
     assert FAMILY.space(problem, CPU).violations(shared | {"VW": 16, "PF": 64}) == [

@@ -1,4 +1,5 @@
-"""Inverted residual blocks on the device: every shape that hurts, with strips of a work-item's own and shared ones."""
+"""Inverted residual blocks on the device: every shape that hurts, with strips of a work-item's own and shared
+ones, in one step and in several."""
 
 import random
 from typing import Any
@@ -17,7 +18,9 @@ def test_configurations_compute_the_reference(bench: Any, name: str) -> None:
     chosen = [FAMILY.default(problem, bench.limits)]
     spaces = [list(FAMILY.space(problem, limits).configurations()) for limits in (bench.limits, GPU)]
     for space in (spaces[0], [each for each in spaces[1] if each["LN"] > 1]):
-        chosen += dice.sample(space, min(1, len(space)))
+        in_one_step = [each for each in space if each["STEP"] == each["ROWS"]]
+        in_several = [each for each in space if each["STEP"] < each["ROWS"]]
+        chosen += [dice.choice(some) for some in (in_one_step, in_several) if some]
     bench.compare(FAMILY, problem, chosen, random_inputs("InvertedResidual", problem))
 
 
