@@ -151,6 +151,8 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
         title = path.name if len(graphs.models) == 1 else f"{path.name}, graph {model.plan.name}"
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
         log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
+    if len(set(paths)) < len(paths):
+        log.info(f"{len(paths)} graphs in one context: --input_dimensions has several shapes for a model")
     return _Read(graphs, ground_truth)
 
 
