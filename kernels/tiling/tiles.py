@@ -33,6 +33,8 @@ from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, st
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
     GROUP_SIDES,
+    MANY_ACCUMULATORS,
+    WORTH_ANOTHER,
     Grid,
     accumulators_fit,
     cheapest_tile,
@@ -43,6 +45,8 @@ from gputune.kernels.tiling.workgroups import (
     last_vector_holds,
     least_tiles,
     least_width,
+    registers,
+    registers_needed,
     tile_fits,
 )
 
@@ -64,6 +68,19 @@ GROUP_PRODUCTS = 1 << 14
 """Multiply-adds of a work-group beside which a CPU starts the next in no time."""
 
 CPU_DEFAULT = {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0}
+TALL_CPU_DEFAULT = CPU_DEFAULT | {"MR": 14, "KU": 2}
+"""For a long reduction on a CPU with 32 vector registers."""
+
+LONG_REDUCTION = 64
+"""From here on the tall tile wins; below it what a tile stores counts, and a low one stores fewer rows at once."""
+
+WORTH_LOWER = 0.9
+"""A tall tile gives way to one that computes so much less, as each tile reads the whole right side again."""
+
+MOST_UNROLLED_REGISTERS = 30
+"""Of 32 for accumulators and a row of the right side, where the reduction is unrolled: a tile of 7 x 4 vectors takes
+twice as long in steps of two, as the next row is read ahead into registers that there are not."""
+
 GPU_DEFAULT = {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
     {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0},
@@ -168,7 +185,9 @@ class Tiling:
     def default(self, limits: DeviceLimits) -> dict[str, int]:
         """A tile as wide as the device's vectors, cut to the problem and to the device's cores."""
         if limits.device_type == "cpu":
-            guess = CPU_DEFAULT | {"VW": default_width(limits, VECTOR_WIDTHS[-1])}
+            tall = registers(limits)[0] == MANY_ACCUMULATORS and self.taps * self.reduction >= LONG_REDUCTION
+            usual = TALL_CPU_DEFAULT if tall else CPU_DEFAULT
+            guess = usual | {"VW": default_width(limits, VECTOR_WIDTHS[-1])}
         else:
             guess = dict(GPU_DEFAULT)
         space = self.space(limits)
@@ -200,10 +219,13 @@ class Tiling:
             (rows, vectors)
             for rows in ROWS
             for vectors in VECTORS
-            if rows <= self.line and (vectors - 1) * width < self.columns
+            if rows <= self.line
+            and (vectors - 1) * width < self.columns
+            and (usual["KU"] == 1 or registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS)
         )
+        worth = WORTH_LOWER if usual["MR"] > CPU_DEFAULT["MR"] else WORTH_ANOTHER
         chosen = cheapest_tile(
-            (usual["MR"], usual["NV"]), tiles, width, lambda rows, vectors: self.grid(rows, vectors, width), limits
+            (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, nv, width), limits, worth
         )
         products = math.prod(chosen) * width * self.taps * self.reduction
         return {

@@ -160,12 +160,13 @@ def cheapest_tile(
     width: int,
     grid: Callable[[int, int], Grid],
     limits: DeviceLimits,
+    worth: float = WORTH_ANOTHER,
 ) -> tuple[int, int]:
     """Of tiles (MR, NV) of vectors of `width` floats the one for which a CPU's grid of tiles takes the fewest steps.
 
     grid: tiles down and across for a tile. A step of a tile takes as long as its multiply-adds, or its loads where
     those are more; tiles that reach beyond the last row or column compute and load for nothing. The usual one is kept
-    unless another is clearly cheaper.
+    unless another costs less than `worth` times as much.
     """
 
     def cost(tile: tuple[int, int]) -> int:
@@ -174,7 +175,7 @@ def cheapest_tile(
 
     fitting = [tile for tile in tiles if tile_fits(*tile, width, limits)]
     best = min(fitting, key=lambda tile: (cost(tile), -tile[0] * tile[1]), default=usual)
-    return best if cost(best) < WORTH_ANOTHER * cost(usual) else usual
+    return best if cost(best) < worth * cost(usual) else usual
 
 
 def last_vector_holds(elements: int, what: str) -> Constraint:

@@ -58,7 +58,7 @@ def test_few_rows_split_the_reduction_instead(rows: int) -> None:
     assert default["MR"] * default["NV"] * default["KA"] >= 8
 
 
-@pytest.mark.parametrize(("units", "rows"), [(2, 7), (112, 7), (128, 6), (256, 3)])
+@pytest.mark.parametrize(("units", "rows"), [(2, 13), (64, 13), (112, 7), (128, 6), (256, 3)])
 def test_every_core_gets_a_tile(units: int, rows: int) -> None:
     problem = ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=(2, 2, 2, 2), dilations=(2, 2))
     default = family_of("Conv").default(problem, replace(CPU, compute_units=units))
