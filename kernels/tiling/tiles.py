@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.tiling.packing import Packing, buffer_constraints
+from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
@@ -132,6 +132,11 @@ class Tiling:
         """What the packed matrix takes at least."""
         return self.packing(1, 1, 1).nbytes
 
+    @property
+    def _left_bytes(self) -> int:
+        """What the rows take."""
+        return self.rows * self.reduction * self.groups * FLOAT_BYTES
+
     def grid(self, rows: int, vectors: int, width: int) -> Grid:
         """Tiles down and across the output of a group, for a tile of `rows` x `vectors` vectors."""
         return self.lines * ceil_div(self.line, rows), ceil_div(self.columns, vectors * width)
@@ -191,6 +196,8 @@ class Tiling:
         else:
             guess = dict(GPU_DEFAULT)
         space = self.space(limits)
+        if limits.device_type == "cpu" and self.weight_bytes > self._left_bytes:
+            guess["ORDER"] = 1  # cores share out columns: each reads its weights, which come from beyond its caches
         wanted = self._cut(guess, limits)
         if limits.device_type == "cpu" and not (self.splits and self.rows <= FEW_ROWS):
             guess |= self._fitting_tile(wanted, limits)
