@@ -74,6 +74,9 @@ TALL_CPU_DEFAULT = CPU_DEFAULT | {"MR": 14, "KU": 2}
 LONG_REDUCTION = 64
 """From here on the tall tile wins; below it what a tile stores counts, and a low one stores fewer rows at once."""
 
+LEAST_STRIPS = 4
+"""Tiles of a work-group where rows lie in lines: neighbours read much of the same planes."""
+
 WORTH_LOWER = 0.9
 """A tall tile gives way to one that computes so much less, as each tile reads the whole right side again."""
 
@@ -190,9 +193,7 @@ class Tiling:
     def default(self, limits: DeviceLimits) -> dict[str, int]:
         """A tile as wide as the device's vectors, cut to the problem and to the device's cores."""
         if limits.device_type == "cpu":
-            tall = registers(limits)[0] == MANY_ACCUMULATORS and self.taps * self.reduction >= LONG_REDUCTION
-            usual = TALL_CPU_DEFAULT if tall else CPU_DEFAULT
-            guess = usual | {"VW": default_width(limits, VECTOR_WIDTHS[-1])}
+            guess = self._usual_tile(limits) | {"VW": default_width(limits, VECTOR_WIDTHS[-1])}
         else:
             guess = dict(GPU_DEFAULT)
         space = self.space(limits)
@@ -217,6 +218,15 @@ class Tiling:
         down, across = self.grid(configuration["MR"], configuration["NV"], configuration["VW"])
         return down, self.groups * across
 
+    def _usual_tile(self, limits: DeviceLimits) -> dict[str, int]:
+        """A CPU's default before it is cut. Where there are 32 registers it is tall for a long reduction, but for rows
+        in lines: those lie in planes, where neighbours along a line are read one by one."""
+        if registers(limits)[0] != MANY_ACCUMULATORS:
+            return CPU_DEFAULT
+        if self.lines > 1:
+            return CPU_DEFAULT | {"KU": 2 if self.columns > default_width(limits, VECTOR_WIDTHS[-1]) else 1}
+        return TALL_CPU_DEFAULT if self.taps * self.reduction >= LONG_REDUCTION else CPU_DEFAULT
+
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """MR and NV that compute clearly less than the usual ones for rows and columns that are not there, if there
         are; KU and LM for a CPU's loops."""
@@ -235,11 +245,12 @@ class Tiling:
             (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, nv, width), limits, worth
         )
         products = math.prod(chosen) * width * self.taps * self.reduction
+        least = LEAST_STRIPS if self.lines > 1 else 1
         return {
             "MR": chosen[0],
             "NV": chosen[1],
             "KU": 2 if limits.preferred_float_width == 8 else usual["KU"],
-            "LM": min(power_at_most(ceil_div(GROUP_PRODUCTS, products)), GROUP_SIDES[-1]),
+            "LM": min(max(power_at_most(ceil_div(GROUP_PRODUCTS, products)), least), GROUP_SIDES[-1]),
         }
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
