@@ -221,6 +221,7 @@ def _tiling(problem: ConvProblem) -> Tiling:
         taps=taps,
         zeros=0 if problem.planes else problem.group_inputs,
         prefetches=not problem.planes,
+        strided=max(problem.strides) > 1 and not problem.planes,
         lines=problem.batch * problem.output_size[0] if problem.planes else 1,
     )
 

@@ -71,6 +71,9 @@ CPU_DEFAULT = {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "
 TALL_CPU_DEFAULT = CPU_DEFAULT | {"MR": 14, "KU": 2}
 """For a long reduction on a CPU with 32 vector registers."""
 
+WIDE_CPU_DEFAULT = CPU_DEFAULT | {"MR": 6, "NV": 4, "KU": 2}
+"""For rows that lie apart, as pixels of a convolution with strides do: they share few places of the first cache."""
+
 LONG_REDUCTION = 64
 """From here on the tall tile wins; below it what a tile stores counts, and a low one stores fewer rows at once."""
 
@@ -110,7 +113,7 @@ class Tiling:
     `columns` and `reduction` are those of one group and, for the reduction, of one tap; `zeros` are wanted behind the
     packed bias. `splits` says whether the kernel knows KA, several sets of accumulators along the reduction, and
     `prefetches` whether it knows PF. The rows are those of so many `lines`, one after the other, and a tile never
-    reaches into the next.
+    reaches into the next. `strided` says that memory between the rows is not read.
     """
 
     rows: int
@@ -123,6 +126,7 @@ class Tiling:
     zeros: int = 0
     splits: bool = False
     prefetches: bool = False
+    strided: bool = False
     lines: int = 1
 
     @property
@@ -225,7 +229,9 @@ class Tiling:
             return CPU_DEFAULT
         if self.lines > 1:
             return CPU_DEFAULT | {"KU": 2 if self.columns > default_width(limits, VECTOR_WIDTHS[-1]) else 1}
-        return TALL_CPU_DEFAULT if self.taps * self.reduction >= LONG_REDUCTION else CPU_DEFAULT
+        if self.taps * self.reduction < LONG_REDUCTION:
+            return CPU_DEFAULT
+        return WIDE_CPU_DEFAULT if self.strided else TALL_CPU_DEFAULT
 
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """MR and NV that compute clearly less than the usual ones for rows and columns that are not there, if there
@@ -240,7 +246,7 @@ class Tiling:
             and (vectors - 1) * width < self.columns
             and (usual["KU"] == 1 or registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS)
         )
-        worth = WORTH_LOWER if usual["MR"] > CPU_DEFAULT["MR"] else WORTH_ANOTHER
+        worth = WORTH_LOWER if usual["KU"] > CPU_DEFAULT["KU"] else WORTH_ANOTHER
         chosen = cheapest_tile(
             (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, nv, width), limits, worth
         )
