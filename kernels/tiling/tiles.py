@@ -33,7 +33,6 @@ from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, st
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
     GROUP_SIDES,
-    MANY_ACCUMULATORS,
     WORTH_ANOTHER,
     Grid,
     accumulators_fit,
@@ -42,10 +41,10 @@ from gputune.kernels.tiling.workgroups import (
     cut_tile,
     group_constraints,
     group_parameters,
+    has_avx512,
     last_vector_holds,
     least_tiles,
     least_width,
-    registers,
     registers_needed,
     tile_fits,
 )
@@ -69,7 +68,7 @@ GROUP_PRODUCTS = 1 << 14
 
 CPU_DEFAULT = {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0}
 TALL_CPU_DEFAULT = CPU_DEFAULT | {"MR": 14, "KU": 2}
-"""For a long reduction on a CPU with 32 vector registers."""
+"""For a long reduction on a CPU with AVX-512, as the next one."""
 
 WIDE_CPU_DEFAULT = CPU_DEFAULT | {"MR": 6, "NV": 4, "KU": 2}
 """For rows that lie apart, as pixels of a convolution with strides do: they share few places of the first cache."""
@@ -223,9 +222,9 @@ class Tiling:
         return down, self.groups * across
 
     def _usual_tile(self, limits: DeviceLimits) -> dict[str, int]:
-        """A CPU's default before it is cut. Where there are 32 registers it is tall for a long reduction, but for rows
-        in lines: those lie in planes, where neighbours along a line are read one by one."""
-        if registers(limits)[0] != MANY_ACCUMULATORS:
+        """A CPU's default before it is cut. With AVX-512 it is tall for a long reduction, but for rows in lines: those
+        lie in planes, where neighbours along a line are read one by one."""
+        if not has_avx512(limits):
             return CPU_DEFAULT
         if self.lines > 1:
             return CPU_DEFAULT | {"KU": 2 if self.columns > default_width(limits, VECTOR_WIDTHS[-1]) else 1}

@@ -22,14 +22,17 @@ from gputune.kernels.tiling.prefetching import prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
 from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS, VECTORS
 from gputune.kernels.tiling.workgroups import (
+    AVX512_FLOATS,
     Grid,
     accumulators_fit,
     cheapest_tile,
     clip_group,
     cut_tile,
     group_constraints,
+    has_avx512,
     last_vector_holds,
     launch_sizes,
+    least_tiles,
     least_width,
     registers,
 )
@@ -71,7 +74,7 @@ CPU_GUESSES = (
     {"ALG": 2, "MR": 8, "NV": 2, "VW": 16, "KU": 4, "ORDER": 0, "RB": 2},
 )
 ONE_PASS = {"MR": 8, "NV": 2, "RB": 2, "ORDER": 0}
-"""For few tiles of filters that no core's cache holds, where there are 32 registers: a block of filters is used for
+"""For few tiles of filters that no core's cache holds, with AVX-512: a block of filters is used for
 all tiles before the next one, in place of coming from memory for each row of tiles. With all else out of the caches, on
 two AVX-512 cores, 13 x 13 pixels of 512 by 1024 channels take 4.7 ms so, and 7.3 in tiles of 4 x 4; 7 x 7 of 512 by 512
 take 1.1 and 1.6 ms."""
@@ -141,30 +144,35 @@ class Winograd:
     def guesses(self, limits: DeviceLimits) -> Iterator[dict[str, int]]:
         """Guesses for this ALG, best first, cut to the problem; a device's limits may forbid them."""
         cpu = limits.device_type == "cpu"
-        floats = registers(limits)[1]
-        for guess in CPU_GUESSES if cpu else GPU_GUESSES:
-            if guess["ALG"] == self.outputs:
-                cut = guess | ({"LM": 1, "LN": 1} if cpu else {"LM": 8, "LN": 8})
-                cut["PF"] = steps_ahead(self._weight_bytes, limits)
-                if cpu:
-                    cut["VW"] = min(guess["VW"], floats)
-                heights = [rows for rows in ROWS if rows <= min(self.tiles, guess["MR"])]
-                vectors = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]))
-                cut["MR"], cut["NV"] = cut_tile(heights, vectors, cut["VW"], limits)
-                if cpu:
-                    cut |= self._fitting_tile(cut, limits)
-                if cpu and self._takes_one_pass(limits):
-                    cut |= ONE_PASS
-                cut["RB"] = min(cut["RB"], power_at_most(ceil_div(self.tiles, cut["MR"])))
-                grid = self.grid(cut["MR"], cut["RB"], cut["NV"], cut["VW"])
-                yield cut | clip_group(grid, cut, limits)
+        own = [guess for guess in (CPU_GUESSES if cpu else GPU_GUESSES) if guess["ALG"] == self.outputs]
+        if self._takes_one_pass(limits):
+            yield self._cut(own[0], limits) | ONE_PASS
+        for guess in own:
+            yield self._cut(guess, limits)
+
+    def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """A guess that fits the problem and the device's registers."""
+        cpu = limits.device_type == "cpu"
+        cut = dict(guess) | ({"LM": 1, "LN": 1} if cpu else {"LM": 8, "LN": 8})
+        cut["PF"] = steps_ahead(self._weight_bytes, limits)
+        if cpu:
+            cut["VW"] = min(guess["VW"], registers(limits)[1])
+        heights = [rows for rows in ROWS if rows <= min(self.tiles, guess["MR"])]
+        vectors = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]))
+        cut["MR"], cut["NV"] = cut_tile(heights, vectors, cut["VW"], limits)
+        if cpu:
+            cut |= self._fitting_tile(cut, limits)
+        cut["RB"] = min(guess["RB"], power_at_most(ceil_div(self.tiles, cut["MR"])))
+        grid = self.grid(cut["MR"], cut["RB"], cut["NV"], cut["VW"])
+        return cut | clip_group(grid, cut, limits)
 
     def _takes_one_pass(self, limits: DeviceLimits) -> bool:
-        """Whether ONE_PASS is for this convolution: there are as many tiles as that takes at once, or half as many."""
+        """Whether ONE_PASS is for this convolution: it computes all tiles at once, or two thirds of them are there, and
+        there are columns for every core."""
         most = ONE_PASS["MR"] * ONE_PASS["RB"]
-        wide = self.out_channels > ONE_PASS["NV"] * registers(limits)[1]
-        fits = registers(limits)[0] >= ONE_PASS["MR"] * ONE_PASS["NV"]
-        return fits and wide and most // 2 <= self.tiles <= most and self._weight_bytes > CACHED_FILTER_BYTES
+        blocks = self.out_channels // (ONE_PASS["NV"] * AVX512_FLOATS)
+        many = self._weight_bytes > CACHED_FILTER_BYTES and blocks >= least_tiles(limits)
+        return has_avx512(limits) and many and 2 * most // 3 <= self.tiles <= most
 
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """MR and NV of a CPU's guess that compute no more than they must, and ORDER: where the filters stay in a

@@ -20,6 +20,7 @@ GPU_LEAST_GROUP = 32
 GPU_ACCUMULATORS = 128
 FEW_REGISTERS, FEW_ACCUMULATORS = 16, 14
 MANY_ACCUMULATORS = 28
+AVX512_FLOATS = 16
 LEAST_ACCUMULATORS = 8
 """As many FMAs are under way in a core at once; fewer leave it waiting."""
 
@@ -105,6 +106,11 @@ def registers(limits: DeviceLimits) -> tuple[int, int]:
         return GPU_ACCUMULATORS, 1
     width = max(limits.preferred_float_width, 4)
     return (FEW_ACCUMULATORS if width == 8 else MANY_ACCUMULATORS), width
+
+
+def has_avx512(limits: DeviceLimits) -> bool:
+    """Whether it is a CPU with 32 vector registers of 16 floats, for which some defaults were chosen."""
+    return limits.device_type == "cpu" and registers(limits) == (MANY_ACCUMULATORS, AVX512_FLOATS)
 
 
 def least_width(limits: DeviceLimits) -> int:
