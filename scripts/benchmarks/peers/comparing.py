@@ -18,7 +18,7 @@ from typing import Any
 
 import tool
 from benchmarks.peers.chart import draw
-from benchmarks.peers.comparison import TUNED, Case, Measured, Settings, is_settled, measure_all, versions
+from benchmarks.peers.comparison import NAIVE_ROUNDS, TUNED, Case, Measured, Settings, is_settled, measure_all, versions
 from benchmarks.tuning.tools import NotTimed, Ratio
 from gputune.client.errors import GputuneError
 from gputune.runtime.devices.discovery import NULL, find, wanted_device
@@ -99,8 +99,8 @@ def compare(
     (head, rows), conclusions = tell(cases, measured, facts["device"])
     lines = [
         "\n".join(f"* {what}: {value}" for what, value in facts.items()),
-        f"{rounds_of(measured)} rounds of {settings.seconds} s for each contender, effort {settings.effort}. "
-        + limits_line(measured),
+        f"{rounds_of(measured)} rounds of {settings.seconds} s for each contender, naive kernels in {NAIVE_ROUNDS} of them "
+        f"at most, effort {settings.effort}. " + limits_line(measured),
         tool.table(head, rows),
         "\n".join(f"* {line}" for line in conclusions),
     ]

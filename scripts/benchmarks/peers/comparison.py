@@ -22,7 +22,9 @@ from benchmarks.tuning.tools import Ratio, appending, ratio
 from gputune.runtime.context.format import read_header
 
 MOST_SAMPLES = 200
-NAIVE_SAMPLES = 2
+NAIVE_SAMPLES, NAIVE_ROUNDS = 1, 8
+"""Naive kernels take a hundred times as long; samples of a turn, and the rounds that they take part in."""
+
 CONTEXT_SUFFIX = ".bin"
 
 TUNED, DEFAULTS, NAIVE = "tuned", "defaults", "naive"
@@ -113,10 +115,12 @@ class Measured:
         return statistics.median(self.blocks_ns(contender))
 
     def speed(self, contender: str, other: str) -> Ratio | None:
-        """How many times as fast a contender is as another one; None where one of them did not take part."""
+        """How many times as fast a contender is as another one, by the rounds that both were in; None where one of them
+        did not take part."""
         if contender not in self.rounds or other not in self.rounds:
             return None
-        return ratio(self.rounds[other], self.rounds[contender])
+        both = min(len(self.rounds[other]), len(self.rounds[contender]))
+        return ratio(self.rounds[other][:both], self.rounds[contender][:both])
 
 
 def is_settled(speed: Ratio | None) -> bool:
@@ -159,6 +163,8 @@ def measure(case: Case, key: str, settings: Settings, limits: Sequence[Contender
             if number >= settings.rounds and measured.settled:
                 break
             for contender in contenders if number % 2 == 0 else reversed(contenders):
+                if contender.name == NAIVE and number >= NAIVE_ROUNDS:
+                    continue
                 most = NAIVE_SAMPLES if contender.name == NAIVE else settings.most
                 samples = contender.block(settings.seconds, most)
                 measured.rounds.setdefault(contender.name, []).append(samples)
