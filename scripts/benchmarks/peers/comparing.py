@@ -99,8 +99,8 @@ def compare(
     (head, rows), conclusions = tell(cases, measured, facts["device"])
     lines = [
         "\n".join(f"* {what}: {value}" for what, value in facts.items()),
-        f"{rounds_of(measured)} rounds of {settings.seconds} s for each contender, naive kernels in {NAIVE_ROUNDS} of them "
-        f"at most, effort {settings.effort}. " + limits_line(measured),
+        f"{rounds_of(measured)} rounds of {settings.seconds} s for each contender, for naive kernels at most "
+        f"{NAIVE_ROUNDS}, effort {settings.effort}. " + limits_line(measured),
         tool.table(head, rows),
         "\n".join(f"* {line}" for line in conclusions),
     ]
