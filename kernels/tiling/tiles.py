@@ -80,7 +80,7 @@ LEAST_STRIPS = 4
 """Tiles of a work-group where rows lie in lines: neighbours read much of the same planes."""
 
 WORTH_LOWER = 0.9
-"""A tall tile gives way to one that computes so much less, as each tile reads the whole right side again."""
+"""Instead of a tall tile one is taken that computes so much less: each tile reads the whole right side again."""
 
 MOST_UNROLLED_REGISTERS = 30
 """Of 32 for accumulators and a row of the right side, where the reduction is unrolled: a tile of 7 x 4 vectors takes
