@@ -314,9 +314,9 @@ class Backend(ABC):
         code. None where that cannot be known, or not cheaply."""
         return None
 
-    def flush_caches(self) -> None:  # noqa: B027 - where nothing is computed there is nothing to do
-        """Puts other data into the device's caches and waits for that. The first call may compile. Raises
-        DeviceError."""
+    def flush_caches(self, nbytes: int | None = None) -> None:  # noqa: B027 - nothing to do where nothing is computed
+        """Puts other data into the device's caches and waits for that: so many bytes, or enough for all of them. The
+        first call may compile. Raises DeviceError."""
 
     @abstractmethod
     def enqueue(self, bound: Bound) -> None:

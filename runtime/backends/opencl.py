@@ -156,7 +156,7 @@ class OpenCLBackend(Backend):
         super().__init__(identity_of(device, driver))
         self.profiles = profiling
         self._device = device
-        self._flusher: Bound | None = None
+        self._flushers: dict[int, Bound] = {}
         self._has_timer = self.identity.device_version >= "OpenCL 2.1"  # older drivers' tables end before it
         self._timed_queue: cl.CommandQueue | None = None
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size
@@ -172,7 +172,7 @@ class OpenCLBackend(Backend):
 
     def another_queue(self) -> Self:
         other = copy.copy(self)
-        other._flusher = other._timed_queue = None
+        other._flushers, other._timed_queue = {}, None
         other.__dict__.pop("_ladder", None)  # its commands go to one queue
         other._queue = self._new_queue(timed=self.profiles)
         return other
@@ -331,14 +331,15 @@ class OpenCLBackend(Backend):
             return None
         return code_of(self.compiled, name, bound.local_size)
 
-    def flush_caches(self) -> None:
-        if self._flusher is None:
+    def flush_caches(self, nbytes: int | None = None) -> None:
+        if nbytes is None:
             nbytes = max(FLUSHED_BYTES, 2 * self._device.global_mem_cache_size)
+        if nbytes not in self._flushers:
             groups = min(nbytes, self.identity.max_allocation_bytes) // LINE_BYTES // LINE_BYTES
             buffer = self.allocate(groups * LINE_BYTES * LINE_BYTES)
             size = (groups * LINE_BYTES,), (min(LINE_BYTES, self.identity.max_work_group_size),)
-            self._flusher = self.bind(self.build(FLUSH, ""), "flush", *size, [buffer])
-        self.enqueue(self._flusher)
+            self._flushers[nbytes] = self.bind(self.build(FLUSH, ""), "flush", *size, [buffer])
+        self.enqueue(self._flushers[nbytes])
         self.finish()
 
     def _allocate(self, nbytes: int) -> Any:

@@ -16,10 +16,15 @@ from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.devices import state as device_state
 from gputune.runtime.measuring.building import VariantBuilder, Verified, WrongOutput
 from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Runner, how_measured, sample_all, warm_up
+from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Protocol, Runner, how_measured, sample_all, warm_up
 from gputune.runtime.measuring.watcher import UNWATCHED, Cancelled, Course, Watcher
 
 MESSAGE_CHARACTERS = 4000
+MANY_WEIGHT_BYTES = 512 << 10
+"""So many packed weights, or more, do not stay in a core's caches from one inference to the next."""
+
+DISPLACED_BYTES, MOST_DISPLACED_BYTES = 4 << 20, 64 << 20
+"""Other data that pass between two launches with such weights: for each core twice its own caches, and at most."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ class _Batch:
         self._ranked: list[Runner] = []
         self._same_as: dict[int, int] = {}
         self._trials: dict[int, Trial] = {}
+        self._protocol = request.protocol
 
     @property
     def damaged(self) -> int:
@@ -130,10 +136,10 @@ class _Batch:
 
     def time_all(self) -> None:
         """Warms up with the fastest and samples everything that works, the same code once."""
-        protocol = self._request.protocol
-        if protocol.cold:
+        self._protocol = protocol = self._chosen_protocol()
+        if protocol.one_by_one:
             self._course.step("building", None)
-            self._backend.flush_caches()  # which may compile, once
+            self._backend.flush_caches(protocol.displaced_bytes or None)  # which may compile, once
         variants = self._request.numbers
         candidates = {index: verified for index, verified in self._verified.items() if index in variants}
         self._same_as = twins(self._backend, candidates)
@@ -162,6 +168,18 @@ class _Batch:
         for runner in runners.values():
             if self._trials[runner.index].status == OK:
                 self._measured(runner)
+
+    def _chosen_protocol(self) -> Protocol:
+        """The request's, with other data between launches on a CPU where the baseline packs many weights, or the first
+        variant where there is no baseline: that is the same in all batches of a task, so these are measured alike."""
+        wanted, identity = self._request.protocol, self._backend.identity
+        number = self._request.baseline_number
+        baseline = self._verified.get(min(self._request.numbers) if number is None else number)
+        if wanted.cold or baseline is None or identity.device_type != "cpu" or not self._backend.computes:
+            return wanted
+        packed = sum(buffer.nbytes for buffer in baseline.packed.buffers.values())
+        displaced = min(DISPLACED_BYTES * identity.compute_units, MOST_DISPLACED_BYTES)
+        return replace(wanted, displaced_bytes=displaced) if packed >= MANY_WEIGHT_BYTES else wanted
 
     def winner(self) -> tuple[int | None, bytes]:
         """The fastest variant that is still right after all have been timed, and its binary; (None, b"") without
@@ -200,7 +218,7 @@ class _Batch:
 
     def _measured(self, runner: Runner) -> None:
         """Gives a runner's samples to its variant, and to those that are the same."""
-        how = how_measured(runner, self._request.protocol)
+        how = how_measured(runner, self._protocol)
         for index in [runner.index, *self._twins(runner.index)]:
             self._trials[index] = replace(
                 self._trials[index],

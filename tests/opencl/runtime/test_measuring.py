@@ -11,6 +11,7 @@ from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded
 from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.backends.opencl import _wait_until_it_runs
+from gputune.runtime.measuring import measuring
 from gputune.runtime.measuring.launching import compile_variant, execute
 from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
@@ -291,6 +292,25 @@ def test_one_allocation_is_bounded_by_the_device(backend: Backend) -> None:
     limit = backend.identity.max_allocation_bytes
     with pytest.raises(LimitExceeded, match=str(limit)):
         backend.allocate(limit + 1)
+
+
+@pytest.mark.parametrize("least", [4 * SIZE, 4 * SIZE + 1])
+def test_a_cpu_sees_other_data_between_launches_where_the_baseline_packs_many_weights(
+    programs: ProgramCache, values: Values, monkeypatch: pytest.MonkeyPatch, least: int
+) -> None:
+    monkeypatch.setattr(measuring, "MANY_WEIGHT_BYTES", least)
+    backend = programs.backend
+    variants = numbered(
+        [variant(launch("copy", "packed", "output"), launch("doubled", "x", "packed"), packed=4 * SIZE)]
+    )
+    buffers, reference = {"x": backend.upload(values)}, backend.upload(2 * values)
+    work = Work(SIZE, 8 * SIZE)
+    request = MeasureRequest("t", variants, buffers, reference, 1e-5, 0.0, work, QUICK, baseline=variants[0])
+    trial = measure(programs, request).trials[0]
+    expected = least <= 4 * SIZE and backend.identity.device_type == "cpu"
+    assert (trial.status, trial.measured["cold"]) == ("ok", False)
+    assert (trial.measured["displaced_bytes"] > 0) is expected
+    assert not expected or trial.measured["launches_per_sample"] <= 16
 
 
 def test_cold_samples_are_taken_by_the_devices_clock(programs: ProgramCache, values: Values) -> None:

@@ -142,8 +142,8 @@ class Device:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def flush_caches(self) -> None:
-        self.done.append("flush")
+    def flush_caches(self, nbytes: int | None = None) -> None:
+        self.done.append("flush" if nbytes is None else f"{nbytes} bytes")
 
     def time(self, bound: Bound, launches: int) -> Timing:
         self.done.append(f"{launches} launches")
@@ -164,6 +164,14 @@ def test_a_cold_sample_flushes_the_caches_before_each_launch() -> None:
     assert one.launches == COLD_LAUNCHES
 
 
+def test_a_displaced_sample_lets_other_data_pass_before_each_launch_and_is_the_lower_quartile_of_them() -> None:
+    device, times = Device(), iter([900, 400, 300, 500, 400])
+    one = runner(lambda launches: next(times))
+    sample(device, one, Protocol(sample_ns=2_100, displaced_bytes=1 << 20))  # type: ignore[arg-type]
+    assert device.done == [f"{1 << 20} bytes", "1 launches"] * 4
+    assert (one.samples_ns, one.launches) == ([400], 4)
+
+
 def test_cold_launches_are_refused_where_the_devices_clock_stands_still() -> None:
     still = runner(lambda launches: 0)
     with pytest.raises(LaunchFailed, match="cold launches need the device's clock"):
@@ -173,7 +181,7 @@ def test_cold_launches_are_refused_where_the_devices_clock_stands_still() -> Non
 
 def test_a_cold_batch_says_so(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     flushed: list[int] = []
-    monkeypatch.setattr(null, "flush_caches", lambda: flushed.append(1))
+    monkeypatch.setattr(null, "flush_caches", lambda nbytes: flushed.append(1))
     assert run(null, variant(1)).trials[0].measured["cold"] is False and not flushed
     trial = run(null, variant(1), protocol=Protocol(cold=True)).trials[0]
     assert trial.measured["cold"] is True
