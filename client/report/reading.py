@@ -92,9 +92,9 @@ def _sampling(timed: Sequence[TrialRecord]) -> str:
     cold = {trial.measured["cold"] for trial in timed if isinstance(trial.measured.get("cold"), bool)}
     if cold:
         parts.append("caches " + " and ".join("cold" if one else "warm" for one in sorted(cold)))
-    displaced = {found for trial in timed if (found := number(trial.measured.get("displaced_bytes")))}
-    if displaced:
-        parts.append(f"with {max(displaced) / 2**20:g} MiB of other data before each launch")
+    evicting = {found for trial in timed if (found := number(trial.measured.get("evict_bytes")))}
+    if evicting:
+        parts.append(f"with {max(evicting) / 2**20:g} MiB of other data before each launch")
     if protocols := _said(timed, "protocol"):
         parts.append(f"measuring protocol {'/'.join(protocols)}")
     return ", ".join(filter(None, parts)).replace("samples, of", "samples of")

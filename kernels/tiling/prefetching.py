@@ -1,9 +1,10 @@
 """PF: how far ahead of its sums a kernel asks for packed weights, in the templates that include prefetch.cl.
 
-A search measures a kernel alone, again and again, and finds its weights in the caches; in a network every kernel finds
-those of others there. So PF is no choice of a search: on CPUs weights that do not fit a core's first cache are always
-prefetched. Alone that costs nothing or a few per cent. In SqueezeNet, tuned anew, Winograd's product of 64 by 256
-channels takes 60 us since, where it took 110 and alone 55, on two cores of an EPYC.
+A search measures a kernel alone, again and again, and finds its weights in the caches, unless they are so many that
+measuring evicts them; in a network every kernel finds those of others there. So PF is no choice of a search: on CPUs
+weights that do not fit a core's first cache are always prefetched. Alone that costs nothing or a few per cent. In
+SqueezeNet, tuned anew, Winograd's product of 64 by 256 channels takes 60 us since, where it took 110 and alone 55, on
+two cores of an EPYC.
 """
 
 from gputune.kernels.family import DeviceLimits

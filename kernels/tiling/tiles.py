@@ -73,14 +73,14 @@ TALL_CPU_DEFAULT = CPU_DEFAULT | {"MR": 14, "KU": 2}
 WIDE_CPU_DEFAULT = CPU_DEFAULT | {"MR": 6, "NV": 4, "KU": 2}
 """For rows that lie apart, as pixels of a convolution with strides do: they share few places of the first cache."""
 
+LINES_CPU_DEFAULT = CPU_DEFAULT | {"LM": 4}
+"""For rows in lines: tiles of a work-group read much of the same planes."""
+
 LONG_REDUCTION = 64
 """From here on the tall tile wins; below it what a tile stores counts, and a low one stores fewer rows at once."""
 
-LEAST_STRIPS = 4
-"""Tiles of a work-group where rows lie in lines: neighbours read much of the same planes."""
-
-WORTH_LOWER = 0.9
-"""Instead of a tall tile one is taken that computes so much less: each tile reads the whole right side again."""
+WORTH_UNROLLED = 0.9
+"""As WORTH_ANOTHER, where the reduction is unrolled: a lower tile reads the right side more often, which costs more."""
 
 MOST_UNROLLED_REGISTERS = 30
 """Of 32 for accumulators and a row of the right side, where the reduction is unrolled: a tile of 7 x 4 vectors takes
@@ -200,8 +200,6 @@ class Tiling:
         else:
             guess = dict(GPU_DEFAULT)
         space = self.space(limits)
-        if limits.device_type == "cpu" and self.weight_bytes > self._left_bytes:
-            guess["ORDER"] = 1  # cores share out columns: each reads its weights, which come from beyond its caches
         wanted = self._cut(guess, limits)
         if limits.device_type == "cpu" and not (self.splits and self.rows <= FEW_ROWS):
             guess |= self._fitting_tile(wanted, limits)
@@ -223,39 +221,41 @@ class Tiling:
 
     def _usual_tile(self, limits: DeviceLimits) -> dict[str, int]:
         """A CPU's default before it is cut. With AVX-512 it is tall for a long reduction, but for rows in lines: those
-        lie in planes, where neighbours along a line are read one by one."""
+        lie in planes, where neighbours along a line are read one by one. And where the right side is larger than the
+        left one, cores share out columns there: each reads weights of its own, which come from beyond its caches."""
         if not has_avx512(limits):
             return CPU_DEFAULT
+        order = int(self.weight_bytes > self._left_bytes)
         if self.lines > 1:
-            return CPU_DEFAULT | {"KU": 2 if self.columns > default_width(limits, VECTOR_WIDTHS[-1]) else 1}
+            unrolling = 2 if self.columns > default_width(limits, VECTOR_WIDTHS[-1]) else 1
+            return LINES_CPU_DEFAULT | {"KU": unrolling, "ORDER": order}
         if self.taps * self.reduction < LONG_REDUCTION:
-            return CPU_DEFAULT
-        return WIDE_CPU_DEFAULT if self.strided else TALL_CPU_DEFAULT
+            return CPU_DEFAULT | {"ORDER": order}
+        return (WIDE_CPU_DEFAULT if self.strided else TALL_CPU_DEFAULT) | {"ORDER": order}
 
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """MR and NV that compute clearly less than the usual ones for rows and columns that are not there, if there
         are; KU and LM for a CPU's loops."""
 
-        width = usual["VW"]
+        width, unrolled = usual["VW"], usual["KU"] > 1
         tiles = (
             (rows, vectors)
             for rows in ROWS
             for vectors in VECTORS
             if rows <= self.line
             and (vectors - 1) * width < self.columns
-            and (usual["KU"] == 1 or registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS)
+            and (not unrolled or registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS)
         )
-        worth = WORTH_LOWER if usual["KU"] > CPU_DEFAULT["KU"] else WORTH_ANOTHER
+        worth = WORTH_UNROLLED if unrolled else WORTH_ANOTHER
         chosen = cheapest_tile(
             (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, nv, width), limits, worth
         )
         products = math.prod(chosen) * width * self.taps * self.reduction
-        least = LEAST_STRIPS if self.lines > 1 else 1
         return {
             "MR": chosen[0],
             "NV": chosen[1],
             "KU": 2 if limits.preferred_float_width == 8 else usual["KU"],
-            "LM": min(max(power_at_most(ceil_div(GROUP_PRODUCTS, products)), least), GROUP_SIDES[-1]),
+            "LM": min(max(power_at_most(ceil_div(GROUP_PRODUCTS, products)), usual["LM"]), GROUP_SIDES[-1]),
         }
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:

@@ -74,10 +74,9 @@ CPU_GUESSES = (
     {"ALG": 2, "MR": 8, "NV": 2, "VW": 16, "KU": 4, "ORDER": 0, "RB": 2},
 )
 ONE_PASS = {"MR": 8, "NV": 2, "RB": 2, "ORDER": 0}
-"""For few tiles of filters that no core's cache holds, with AVX-512: a block of filters is used for
-all tiles before the next one, in place of coming from memory for each row of tiles. With all else out of the caches, on
-two AVX-512 cores, 13 x 13 pixels of 512 by 1024 channels take 4.7 ms so, and 7.3 in tiles of 4 x 4; 7 x 7 of 512 by 512
-take 1.1 and 1.6 ms."""
+"""For few tiles of filters that no core's cache holds, with AVX-512: a block of filters is used for all tiles before
+the next one, in place of coming from memory for each row of tiles. With all else out of the caches, on two such cores,
+13 x 13 pixels of 512 by 1024 channels take 4.7 ms so, and 7.3 in tiles of 4 x 4; 7 x 7 of 512 by 512 1.1 and 1.6."""
 
 GPU_GUESSES = (
     {"ALG": 2, "MR": 4, "NV": 1, "VW": 4, "KU": 4, "ORDER": 0, "RB": 1},

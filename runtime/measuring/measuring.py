@@ -23,7 +23,7 @@ MESSAGE_CHARACTERS = 4000
 MANY_WEIGHT_BYTES = 512 << 10
 """So many packed weights, or more, do not stay in a core's caches from one inference to the next."""
 
-DISPLACED_BYTES, MOST_DISPLACED_BYTES = 4 << 20, 64 << 20
+EVICT_BYTES, MOST_EVICT_BYTES = 4 << 20, 64 << 20
 """Other data that pass between two launches with such weights: for each core twice its own caches, and at most."""
 
 
@@ -139,7 +139,7 @@ class _Batch:
         self._protocol = protocol = self._chosen_protocol()
         if protocol.one_by_one:
             self._course.step("building", None)
-            self._backend.flush_caches(protocol.displaced_bytes or None)  # which may compile, once
+            self._backend.flush_caches(protocol.evict_bytes or None)  # which may compile, once
         variants = self._request.numbers
         candidates = {index: verified for index, verified in self._verified.items() if index in variants}
         self._same_as = twins(self._backend, candidates)
@@ -178,8 +178,8 @@ class _Batch:
         if wanted.cold or baseline is None or identity.device_type != "cpu" or not self._backend.computes:
             return wanted
         packed = sum(buffer.nbytes for buffer in baseline.packed.buffers.values())
-        displaced = min(DISPLACED_BYTES * identity.compute_units, MOST_DISPLACED_BYTES)
-        return replace(wanted, displaced_bytes=displaced) if packed >= MANY_WEIGHT_BYTES else wanted
+        evicting = min(EVICT_BYTES * identity.compute_units, MOST_EVICT_BYTES)
+        return replace(wanted, evict_bytes=evicting) if packed >= MANY_WEIGHT_BYTES else wanted
 
     def winner(self) -> tuple[int | None, bytes]:
         """The fastest variant that is still right after all have been timed, and its binary; (None, b"") without

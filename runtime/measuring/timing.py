@@ -8,7 +8,7 @@ settled. Each pass goes through all runners that are left, forward and backward 
 meets all of them alike. A variant for which the device's clock stands still or runs backwards is measured by the
 host's.
 
-A cold sample flushes the device's caches before each launch, and only the device's clock tells it. A displaced one
+A cold sample flushes the device's caches before each launch, and only the device's clock tells it. An evicting one
 lets a few megabytes of other data pass before each launch, as in a network, where many weights have left the caches of
 the cores when they are wanted again. On two cores a convolution of 512 channels over 7 x 7 pixels that took 0.70 ms
 again and again took 1.44 so, and another plan 1.04 and 1.15.
@@ -31,9 +31,9 @@ from gputune.core.quirks import affinity
 from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Timing
 from gputune.runtime.measuring.successive_halving import ROUNDS, Stopped, SuccessiveHalving
 
-MEASURING_VERSION = 3
+MEASURING_VERSION = 4
 LAUNCHES_AT_MOST = 4096  # in one sample, so that it ends when a device's clock stands still
-COLD_LAUNCHES = 16  # in one cold or displaced sample: flushing takes much longer than a short launch
+COLD_LAUNCHES = 16  # in one cold or evicting sample: flushing takes much longer than a short launch
 ENQUEUED_NS = 100_000_000.0  # as much work is enqueued at once, and no more than LAUNCHES_ENQUEUED
 LONG_FACTOR = 20  # a baseline whose launch lasts this many samples is sampled in the first pass of a round only
 BLOCKS = 8  # a warm-up of the least duration is so many blocks of launches
@@ -50,12 +50,12 @@ class Protocol:
     sample_ns: float = 1_000_000
     warm_up_ns: float = 20_000_000
     cold: bool = False
-    displaced_bytes: int = 0
+    evict_bytes: int = 0
 
     @property
     def one_by_one(self) -> bool:
         """Whether something is done to the caches between two launches."""
-        return self.cold or self.displaced_bytes > 0
+        return self.cold or self.evict_bytes > 0
 
 
 @dataclass(eq=False)
@@ -142,13 +142,13 @@ class _Block:
 def sample(backend: Backend, runner: Runner, protocol: Protocol) -> None:
     """Adds one sample to the runner. Raises LaunchFailed when no clock tells what was asked for."""
     launches, passed_ns, wall_ns, quartiles_ns = 0, 0, 0, 0.0
-    one_by_one: list[float] = []
+    alone_ns: list[float] = []
     most = COLD_LAUNCHES if protocol.one_by_one else LAUNCHES_AT_MOST
     while launches == 0 or (passed_ns < protocol.sample_ns and launches < most):
         if protocol.one_by_one:
-            backend.flush_caches(protocol.displaced_bytes or None)
+            backend.flush_caches(protocol.evict_bytes or None)
             timing = backend.time(runner.bound, 1)
-            one_by_one.append(timing.event_ns)
+            alone_ns.append(timing.event_ns)
             if protocol.cold and timing.event_ns <= 0:
                 raise LaunchFailed("cold launches need the device's clock, which stands still: measure warm ones")
         else:
@@ -161,8 +161,8 @@ def sample(backend: Backend, runner: Runner, protocol: Protocol) -> None:
         quartiles_ns += timing.launches * timing.launch_ns
         if runner.timing == "wall":
             passed_ns, quartiles_ns = wall_ns, wall_ns
-    if one_by_one and runner.timing == "event":
-        quartiles_ns = launches * sorted(one_by_one)[launches // 4]
+    if alone_ns and runner.timing == "event":
+        quartiles_ns = launches * sorted(alone_ns)[launches // 4]
     runner.samples_ns.append(quartiles_ns / launches)
     runner.wall_ns.append(wall_ns / launches)
     runner.launches = launches
@@ -233,6 +233,6 @@ def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
         "warm_up_ns": protocol.warm_up_ns,
         "affinity": affinity(os.environ),
         "cold": protocol.cold,
-        "displaced_bytes": protocol.displaced_bytes,
+        "evict_bytes": protocol.evict_bytes,
         "stopped": runner.stopped,
     }

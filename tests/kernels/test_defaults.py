@@ -76,15 +76,13 @@ def test_a_tile_computes_few_columns_that_are_not_there(columns: int, tile: tupl
     assert (default["MR"], default["NV"]) == tile
 
 
-WIDE = replace(CPU, preferred_float_width=16)
-
-
 @pytest.mark.parametrize(
     ("rows", "columns", "reduction", "tile", "order"),
     [
         (1024, 512, 512, (14, 2), 0),
         (3136, 96, 16, (8, 2), 0),  # what it stores counts
-        (49, 512, 2048, (13, 2), 1),  # and not 7 x 4, unrolled
+        (49, 512, 2048, (13, 2), 1),
+        (21, 512, 512, (7, 2), 1),  # and not 7 x 4, for which there are no registers when it is unrolled
         (49, 2048, 512, (13, 2), 1),
         (400, 48, 288, (8, 3), 0),  # three vectors of columns
     ],
@@ -93,10 +91,19 @@ def test_with_avx512_a_tile_is_tall_where_the_reduction_is_long_and_cores_share_
     rows: int, columns: int, reduction: int, tile: tuple[int, int], order: int
 ) -> None:
     problem = MatMulProblem(rows, reduction, columns)
-    default = family_of("MatMul").default(problem, WIDE)
+    default = family_of("MatMul").default(problem, CPU)
     assert (default["MR"], default["NV"], default["ORDER"]) == (*tile, order)
     assert default["KU"] == (2 if reduction >= 64 else 1)
-    assert family_of("MatMul").space(problem, WIDE).violations(default) == []
+    assert family_of("MatMul").space(problem, CPU).violations(default) == []
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_without_avx512_defaults_are_those_of_before(width: int) -> None:
+    limits = replace(CPU, preferred_float_width=width)
+    matmul = family_of("MatMul").default(MatMulProblem(49, 512, 2048), limits)
+    stem = ConvProblem(1, 224, 224, 3, 64, (7, 7), pads=(3, 3, 3, 3), strides=(2, 2), layout="NCHW")
+    assert (matmul["MR"] <= 8, matmul["ORDER"]) == (True, 0)
+    assert family_of("Conv").default(stem, limits)["LM"] < 4
 
 
 @pytest.mark.parametrize(
@@ -111,15 +118,16 @@ def test_with_avx512_a_tile_is_tall_where_the_reduction_is_long_and_cores_share_
 def test_with_avx512_a_tile_is_wide_where_rows_lie_apart_and_low_where_they_are_read_from_planes(
     problem: ConvProblem, tile: tuple[int, int]
 ) -> None:
-    default = family_of("Conv").default(problem, WIDE)
+    default = family_of("Conv").default(problem, CPU)
     assert (default["MR"], default["NV"], default["KU"]) == (*tile, 2)
-    assert family_of("Conv").space(problem, WIDE).violations(default) == []
+    assert family_of("Conv").space(problem, CPU).violations(default) == []
 
 
 @pytest.mark.parametrize(
     ("side", "channels", "units", "at_once"),
     [
         (13, 512, 2, True),
+        (7, 512, 2, True),
         (14, 256, 2, True),
         (28, 128, 2, False),  # 49 tiles
         (14, 64, 2, False),  # filters that a cache holds
@@ -127,7 +135,7 @@ def test_with_avx512_a_tile_is_wide_where_rows_lie_apart_and_low_where_they_are_
     ],
 )
 def test_winograds_filters_are_read_once_for_few_tiles(side: int, channels: int, units: int, at_once: bool) -> None:
-    limits = replace(WIDE, compute_units=units)
+    limits = replace(CPU, compute_units=units)
     problem = ConvProblem(1, side, side, channels, channels, (3, 3), pads=(1, 1, 1, 1))
     default = family_of("Conv").default(problem, limits)
     assert (default["ALG"] > 0 and default["MR"] * default["RB"] == 16) is at_once

@@ -309,7 +309,7 @@ def test_a_cpu_sees_other_data_between_launches_where_the_baseline_packs_many_we
     trial = measure(programs, request).trials[0]
     expected = least <= 4 * SIZE and backend.identity.device_type == "cpu"
     assert (trial.status, trial.measured["cold"]) == ("ok", False)
-    assert (trial.measured["displaced_bytes"] > 0) is expected
+    assert (trial.measured["evict_bytes"] > 0) is expected
     assert not expected or trial.measured["launches_per_sample"] <= 16
 
 

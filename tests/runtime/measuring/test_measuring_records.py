@@ -164,10 +164,10 @@ def test_a_cold_sample_flushes_the_caches_before_each_launch() -> None:
     assert one.launches == COLD_LAUNCHES
 
 
-def test_a_displaced_sample_lets_other_data_pass_before_each_launch_and_is_the_lower_quartile_of_them() -> None:
+def test_an_evicting_sample_lets_other_data_pass_before_each_launch_and_is_the_lower_quartile_of_them() -> None:
     device, times = Device(), iter([900, 400, 300, 500, 400])
     one = runner(lambda launches: next(times))
-    sample(device, one, Protocol(sample_ns=2_100, displaced_bytes=1 << 20))  # type: ignore[arg-type]
+    sample(device, one, Protocol(sample_ns=2_100, evict_bytes=1 << 20))  # type: ignore[arg-type]
     assert device.done == [f"{1 << 20} bytes", "1 launches"] * 4
     assert (one.samples_ns, one.launches) == ([400], 4)
 
