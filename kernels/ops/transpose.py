@@ -20,6 +20,7 @@ from gputune.kernels.hard_values import MOVES
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
+    VECTOR_WIDTHS,
     busy,
     ceil_div,
     check_indices,
@@ -34,6 +35,8 @@ from gputune.kernels.tiling.streaming import (
 BLOCK_SIDES = (1, 2, 3, 4, 8, 16)
 """Sides of a work-item's block; 3 is for pictures, which have three channels."""
 MOST_IN_BLOCK = 128
+MOST_STORED = 16
+"""Elements that are stored at once at most."""
 CPU_WRITES = 16
 CPU_GROUP = 16
 
@@ -101,7 +104,7 @@ class TransposeFamily(KernelFamily):
                     lambda down, across: down * across <= MOST_IN_BLOCK,
                     f"VR*VC must not exceed {MOST_IN_BLOCK}, or a block does not stay in registers",
                 ),
-                busy(("VC", "DIMX"), columns, "the length of a row"),
+                busy(("VC", "DIMX"), columns * problem.batch, "the length of all rows beside each other"),
                 busy(("VR", "DIMY"), rows, "the length of a column"),
                 *group_constraints(limits),
                 Constraint(
@@ -126,8 +129,12 @@ class TransposeFamily(KernelFamily):
             # neighbouring vectors of one line are written by one work-group, each a whole line of the cache
             most = min(limits.max_work_item_sizes[1], limits.max_work_group_size, ceil_div(rows, CPU_WRITES))
             down, x, y = CPU_WRITES, 1, power_at_most(min(CPU_GROUP, most))
+        elif limits.device_type == "cpu" and problem.batch > 1 and rows > 1 and MOST_STORED % rows == 0:
+            across = min(MOST_STORED // rows, power_at_most(columns))  # a block is one vector of what is written
+            x, y = default_group(limits, columns * problem.batch // across, 1)
+            down = rows
         else:
-            x, y = default_group(limits, ceil_div(columns, across), ceil_div(rows, down))
+            x, y = default_group(limits, max(columns * problem.batch // across, 1), ceil_div(rows, down))
         return {"VR": down, "VC": across, "DIMX": x, "DIMY": y, "STAGED": 0, "PAD": 0}
 
     def guesses(self, problem: TransposeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
@@ -146,14 +153,18 @@ class TransposeFamily(KernelFamily):
     def render(self, problem: TransposeProblem, configuration: Configuration) -> Instance:
         rows, columns = problem.matrix
         x, y = configuration["DIMX"], configuration["DIMY"]
+        staged, block = configuration["STAGED"], configuration["VR"] * configuration["VC"]
+        is_vector = not staged and configuration["VR"] == rows and block in VECTOR_WIDTHS[1:]
+        macros = {"ROWS": rows, "COLUMNS": columns, "MAPS": problem.batch, "WHOLE": block if is_vector else 0}
+        beside = 1 if staged else problem.batch
         main = Launch(
             source=f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n{template('transpose_layout.cl')}",
             entry="transpose_layout",
-            options=build_options({"ROWS": rows, "COLUMNS": columns} | dict(configuration)),
+            options=build_options(macros | dict(configuration)),
             global_size=(
-                round_up(ceil_div(columns, configuration["VC"]), x),
+                round_up(ceil_div(columns, configuration["VC"]) * beside, x),
                 round_up(ceil_div(rows, configuration["VR"]), y),
-                problem.batch,
+                problem.batch // beside,
             ),
             local_size=(x, y, 1),
             arguments=("input", "output"),

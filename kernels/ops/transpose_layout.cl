@@ -8,12 +8,15 @@
 // column, each column as one vector. Dimension 0 runs over blocks of columns, dimension 1 over blocks of rows,
 // dimension 2 over maps. With STAGED the work-group's blocks change hands in local memory, so that neighbouring
 // work-items write neighbouring vectors too; PAD more elements per row spread a column over the memory banks.
-// Blocks that reach out of the matrix are moved element by element.
+// Blocks that reach out of the matrix are moved element by element; without STAGED the last block of a row lies within
+// it instead and moves what its neighbour moves, too. Then dimension 0 also runs over maps, so that a work-group may
+// have several: the channels of a pixel, which are shuffled, are a map of their own.
 // Preconditions: fewer than 2^31 elements; STAGED needs local memory for the work-group's blocks.
 
 #ifndef ROWS
 #define ROWS 8
 #define COLUMNS 64
+#define MAPS 1
 #endif
 #ifndef VR
 #define VR 4                 // rows of a block, and the width of writes
@@ -22,6 +25,7 @@
 #define DIMY 1
 #define STAGED 0             // 1: through local memory
 #define PAD 0                // elements between the rows there
+#define WHOLE 0              // VR * VC where a block's columns lie one behind the other and fit a vector, else 0
 #endif
 
 #ifndef TYPE
@@ -47,9 +51,18 @@ __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
 void transpose_layout(__global const TYPE *restrict input, __global TYPE *restrict output)
 {
     int row = get_global_id(1) * VR;
+#if STAGED
     int column = get_global_id(0) * VC;
-    input += get_global_id(2) * ROWS * COLUMNS;
-    output += get_global_id(2) * ROWS * COLUMNS;
+    const int map = get_global_id(2);
+#else
+    const int across = (COLUMNS + VC - 1) / VC;
+    const int column = min((int)get_global_id(0) % across * VC, COLUMNS - VC);
+    const int map = get_global_id(0) / across;
+    if (map >= MAPS)
+        return;
+#endif
+    input += map * ROWS * COLUMNS;
+    output += map * ROWS * COLUMNS;
     TYPE block[VR][VC];
 
     if (row + VR <= ROWS && column + VC <= COLUMNS) {
@@ -70,14 +83,23 @@ void transpose_layout(__global const TYPE *restrict input, __global TYPE *restri
     barrier(CLK_LOCAL_MEM_FENCE);
     const int item = get_local_id(1) * DIMX + get_local_id(0);
     const int down = item % DIMY;
-    const int across = item / DIMY;
+    const int beside = item / DIMY;
     for (int r = 0; r < VR; ++r)
         for (int c = 0; c < VC; ++c)
-            block[r][c] = stage[(down * VR + r) * PITCH + across * VC + c];
+            block[r][c] = stage[(down * VR + r) * PITCH + beside * VC + c];
     row = (get_group_id(1) * DIMY + down) * VR;
-    column = (get_group_id(0) * DIMX + across) * VC;
+    column = (get_group_id(0) * DIMX + beside) * VC;
 #endif
 
+#if WHOLE
+    TYPE lanes[WHOLE];
+    #pragma unroll
+    for (int c = 0; c < VC; ++c)
+        #pragma unroll
+        for (int r = 0; r < VR; ++r)
+            lanes[c * VR + r] = block[r][c];
+    CAT(vstore, WHOLE)(CAT(vload, WHOLE)(0, lanes), 0, output + column * ROWS);
+#else
     if (row + VR <= ROWS && column + VC <= COLUMNS) {
         #pragma unroll
         for (int c = 0; c < VC; ++c) {
@@ -93,4 +115,5 @@ void transpose_layout(__global const TYPE *restrict input, __global TYPE *restri
                 if (row + r < ROWS && column + c < COLUMNS)
                     output[(column + c) * ROWS + row + r] = block[r][c];
     }
+#endif
 }

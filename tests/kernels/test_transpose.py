@@ -47,6 +47,19 @@ def test_blocks_stay_in_registers_and_in_local_memory() -> None:
     assert "registers" in space.violations(legal | {"VR": 16, "VC": 16, "STAGED": 0, "DIMY": 4})[0]
 
 
+@pytest.mark.parametrize(("channels", "width"), [(4, 34), (2, 58), (8, 17), (4, 2)])
+def test_a_cpu_stores_what_a_pixel_has_of_several_groups_as_one_vector(channels: int, width: int) -> None:
+    """As many columns of the matrix as that takes, and several pixels of a work-group."""
+    limits = DeviceLimits(4096, (4096, 4096, 4096), 1 << 19, 1 << 30, 2, "cpu", 16)
+    problem = TransposeProblem(784, channels, 1, width, "NCHW", "NHWC")
+    default = FAMILY.default(problem, limits)
+    assert not FAMILY.space(problem, limits).violations(default)
+    launch = FAMILY.render(problem, default).main
+    stored = channels * default["VC"]
+    assert f"-DWHOLE={stored}" in launch.options and (stored == 16 or width < 16 // channels * 2)
+    assert launch.local_size[0] * default["VC"] >= 2 * width or launch.local_size[0] >= 64
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

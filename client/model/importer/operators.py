@@ -8,7 +8,10 @@ from gputune.client.model.lowering.operators import LOWERINGS
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE
 from gputune.client.model.passes.one_form import ONE_FORM_OPS
 
-SUPPORTED_OPS = (frozenset(LOWERINGS) - {"Elementwise"}) | ELEMENTWISE | ONE_FORM_OPS
+MADE_BY_PASSES = frozenset(("Elementwise", "Rearrange"))
+"""What no model holds, though it is lowered."""
+
+SUPPORTED_OPS = (frozenset(LOWERINGS) - MADE_BY_PASSES) | ELEMENTWISE | ONE_FORM_OPS
 # fmt: off
 QUANTISED_OPS = frozenset((
     "ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv",

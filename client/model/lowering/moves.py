@@ -90,6 +90,11 @@ def space_to_depth(lowering: Lowering, node: Node) -> None:
     rearrange(lowering, node, axes)
 
 
+def rearranged(lowering: Lowering, node: Node) -> None:
+    """What passes/rearrangements.py found."""
+    rearrange(lowering, node, [[Along(*part) for part in axis] for axis in node.attributes["axes"]])
+
+
 def pad(lowering: Lowering, node: Node) -> None:
     """A Pad; since operator set 11 its sizes and what it fills in are inputs. Negative sizes cut off."""
     shape = lowering.graph.shape(node.inputs[0])
@@ -140,6 +145,7 @@ LOWERINGS: Mapping[str, Callable[[Lowering, Node], None]] = {
     "DepthToSpace": depth_to_space,
     "Expand": expand,
     "Pad": pad,
+    "Rearrange": rearranged,
     "Reshape": reshape,
     "Slice": slice_,
     "SpaceToDepth": space_to_depth,

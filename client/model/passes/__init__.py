@@ -18,6 +18,7 @@ from gputune.client.model.passes.lift_lines import lift_lines
 from gputune.client.model.passes.mask_softmax import mask_softmax
 from gputune.client.model.passes.one_form import one_form
 from gputune.client.model.passes.one_hot import look_up_one_hot
+from gputune.client.model.passes.rearrangements import recognise_rearrangements
 from gputune.client.model.passes.recurrent import project_inputs
 from gputune.client.model.passes.sink_reshapes import sink_reshapes
 from gputune.client.model.passes.softmax import recognise_softmax
@@ -30,6 +31,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_depth,  # before the passes that see through its transposes and reshapes
     lift_lines,  # before all that is done with maps
     order_transposes,  # behind it, since a Flatten is a Reshape then
+    recognise_rearrangements,  # behind both: what they can make of a Reshape and a Transpose may need no kernel at all
     drop_identity,  # patterns then see the real producers; behind one_form, which shows which reshapes do nothing
     sink_reshapes,  # behind both, which leave fewer of them, and before what is elementwise goes elsewhere
     recognise_gated,  # before their Add, Mul and Div could go elsewhere

@@ -1,6 +1,8 @@
-"""Which axes of its first input a node looks along, and what a reduction over them leaves."""
+"""Which axes of its first input a node looks along, what a reduction over them leaves, and which a Reshape takes
+apart."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import prod
 
 from gputune.client.model.graph import Graph, Node
 
@@ -47,3 +49,25 @@ def seen_through(graph: Graph, producers: Mapping[str, Node], tensor: str) -> st
 def kept_shape(graph: Graph, source: str, axes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of a tensor once these axes are reduced to 1."""
     return tuple(1 if axis in axes else size for axis, size in enumerate(graph.shape(source)))
+
+
+def axis_groups(parts: Sequence[int], whole: Sequence[int]) -> list[list[int]] | None:
+    """For each axis of `whole` the neighbouring axes of `parts` that it consists of, None where it is not like that."""
+    groups: list[list[int]] = []
+    axis = 0
+    for size in whole:
+        groups.append([])
+        product = 1
+        while axis < len(parts) and product < size:
+            groups[-1].append(axis)
+            product *= parts[axis]
+            axis += 1
+        if product != size:
+            return None
+        if axis < len(parts) and parts[axis] == 1:
+            groups[-1].append(axis)
+            axis += 1
+    while axis < len(parts) and groups:
+        groups[-1].append(axis)
+        axis += 1
+    return groups if len(groups) and prod(parts) == prod(whole) else None

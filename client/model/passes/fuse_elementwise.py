@@ -81,8 +81,8 @@ BROADCASTING = frozenset(("Einsum", "Elementwise"))
 
 # fmt: off
 MOVING = frozenset((
-    "CenterCropPad", "DepthToSpace", "Expand", "Pad", "Resize", "Slice", "SpaceToDepth", "Tile", "Transpose",
-    "Upsample",
+    "CenterCropPad", "DepthToSpace", "Expand", "Pad", "Rearrange", "Resize", "Slice", "SpaceToDepth", "Tile",
+    "Transpose", "Upsample",
 ))
 # fmt: on
 """Operators that put elements elsewhere."""

@@ -5,13 +5,13 @@ sequence [N, H*W, C] is usually written as a Reshape and a Transpose; the other 
 map's order to the one in which it lies on the device anyway. The way back, from a sequence to a map, is likewise.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from gputune.client.model.graph import Graph, Node, TensorInfo
 from gputune.client.model.passes.additions import Work
+from gputune.client.model.passes.axes import axis_groups
 
 
 def order_transposes(graph: Graph) -> Graph:
@@ -51,7 +51,7 @@ class _Work(Work):
     def _transpose_first(self, reshape: Node, transpose: Node) -> bool:
         """Turns a map and reshapes it then, where the Reshape only puts axes of the map together."""
         whole, parts = self._shape(transpose.inputs[0]), self._shape(reshape.inputs[0])
-        groups = _groups(parts, whole) if len(parts) == 4 > len(whole) else None
+        groups = axis_groups(parts, whole) if len(parts) == 4 > len(whole) else None
         if groups is None:
             return False
         order = tuple(part for axis in self._order(transpose) for part in groups[axis])
@@ -63,7 +63,7 @@ class _Work(Work):
     def _reshape_first(self, transpose: Node, reshape: Node) -> bool:
         """Reshapes into the axes of a map and turns it then, where the Reshape only takes axes apart."""
         whole, parts = self._shape(reshape.inputs[0]), self._shape(reshape.output)
-        groups = _groups(parts, whole) if len(parts) == 4 > len(whole) else None
+        groups = axis_groups(parts, whole) if len(parts) == 4 > len(whole) else None
         if groups is None:
             return False
         order = self._order(transpose)
@@ -102,25 +102,3 @@ class _Work(Work):
 def _behind(before: Node, node: Node) -> Node:
     """The node on what the one before it reads."""
     return replace(node, inputs=before.inputs, origins=(*before.origins, *node.origins))
-
-
-def _groups(parts: Sequence[int], whole: Sequence[int]) -> list[list[int]] | None:
-    """For each axis of `whole` the neighbouring axes of `parts` that it consists of, None where it is not like that."""
-    groups: list[list[int]] = []
-    axis = 0
-    for size in whole:
-        groups.append([])
-        product = 1
-        while axis < len(parts) and product < size:
-            groups[-1].append(axis)
-            product *= parts[axis]
-            axis += 1
-        if product != size:
-            return None
-        if axis < len(parts) and parts[axis] == 1:
-            groups[-1].append(axis)
-            axis += 1
-    while axis < len(parts) and groups:
-        groups[-1].append(axis)
-        axis += 1
-    return groups if len(groups) and np.prod(parts) == np.prod(whole) else None

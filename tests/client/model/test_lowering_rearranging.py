@@ -92,6 +92,50 @@ class TestTransposes:
         plan = agrees(lowered, "a = Transpose<perm=[3,1,0,2]>(x) b = Mul(a, h) y = Relu(b)", {"h": numbers(0.5)})
         assert ops(plan) == ["Move"]
 
+    def test_the_shuffle_of_channels_is_one_kernel_that_leaves_maps_where_they_lie(self, lowered: Lowered) -> None:
+        """As ShuffleNet has it, between grouped convolutions; with an activation behind it."""
+        body = """a = Conv<group=2>(x, u) b = Reshape(a, apart) c = Transpose<perm=[0,2,1,3,4]>(b)
+                  d = Reshape(c, map) e = Relu(d) y = Conv<group=3>(e, v)"""
+        shapes = {"apart": integers(2, 3, 4, 6, 5), "map": integers(2, 12, 6, 5)}
+        plan = agrees(lowered, body, {"u": (12, 2, 1, 1), "v": (3, 4, 1, 1), **shapes})
+        assert ops(plan) == ["Transpose", "Conv", "Move", "Conv", "Transpose"]
+
+    def test_without_an_activation_it_turns_the_matrix_of_each_pixel(self, lowered: Lowered) -> None:
+        body = """a = Conv(x, u) b = Reshape(a, apart) c = Transpose<perm=[0,2,1,3,4]>(b) d = Reshape(c, map)
+                  y = Conv(d, v)"""
+        shapes = {"apart": integers(2, 3, 4, 6, 5), "map": integers(2, 12, 6, 5)}
+        plan = agrees(lowered, body, {"u": (12, 4, 1, 1), "v": (5, 12, 1, 1), **shapes})
+        turned = plan.operations[2].task.problem
+        assert ops(plan)[2] == "Transpose" and (turned.batch, *turned.matrix) == (60, 3, 4)
+
+    @pytest.mark.parametrize(
+        ("apart", "perm", "map", "moved"),
+        [
+            ((2, 2, 2, 3, 6, 5), "0,3,4,1,5,2", (2, 3, 12, 10), "Move"),  # a pixel shuffle
+            ((2, 12, 3, 2, 1, 5), "0,3,5,1,2,4", (2, 10, 12, 3), "Transpose"),  # parts of rows and columns as channels
+            ((2, 12, 6, 1, 5), "0,1,3,2,4", (2, 12, 6, 5), ""),  # nothing moves
+        ],
+        ids=["pixels", "depth", "nothing"],
+    )
+    def test_what_a_reshape_takes_apart_and_another_puts_together_is_one_kernel(
+        self, lowered: Lowered, apart: tuple[int, ...], perm: str, map: tuple[int, ...], moved: str
+    ) -> None:
+        body = f"""a = Conv(x, u) b = Reshape(a, apart) c = Transpose<perm=[{perm}]>(b) d = Reshape(c, map)
+                  y = Conv(d, v)"""
+        shapes = {"apart": integers(*apart), "map": integers(*map)}
+        plan = agrees(lowered, body, {"u": (12, 4, 1, 1), "v": (5, map[1], 1, 1), **shapes})
+        assert ops(plan) == ["Transpose", "MatMul", *([moved] if moved else []), "MatMul", "Transpose"]
+
+    def test_one_whose_parts_others_read_stays_as_it_is(self, lowered: Lowered) -> None:
+        body = """b = Reshape(x, apart) c = Transpose<perm=[0,2,1,3,4]>(b) d = Reshape(c, map) e = ReduceSum(c, two)
+                  f = ReduceSum(e, two) y = Add(d, f)"""
+        shapes = {"apart": integers(2, 2, 2, 6, 5), "map": integers(2, 4, 6, 5), "two": integers(2)}
+        agrees(lowered, body, shapes)
+
+    def test_axes_that_are_put_together_across_each_other_stay_as_they_are(self, lowered: Lowered) -> None:
+        body = "b = Reshape(x, apart) c = Transpose<perm=[1,0,3,2]>(b) y = Reshape(c, map)"
+        agrees(lowered, body, {"apart": integers(4, 3, 4, 5), "map": integers(2, 6, 5, 4)})
+
 
 class TestReshapes:
     """Maps that are lines for a while stay as they lie."""
