@@ -117,6 +117,7 @@ class OpenVinoRequest:
         self._inputs = dict(inputs)
         settings = {
             "INFERENCE_PRECISION_HINT": "f32",
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,  # else products with int8 weights compute in int8
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": threads,

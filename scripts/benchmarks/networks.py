@@ -116,10 +116,13 @@ def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[
         own = [(case, one) for case, one in zip(cases, measured, strict=True) if case.group == group]
         lines += [f"{group}: {beside_best(own, *marks)}"] if own else []
     found = [(case, one.speed(DEFAULTS, PEER)) for case, one in zip(cases, measured, strict=True)]
+    engines = {name for one in measured for name in ENGINES if name in one.rounds}
+    absent = [f"{name}: {one.name}" for one in measured for name in ENGINES if name in engines - one.rounds.keys()]
     slow = [f"{case.name} ({speed.value:.2f})" for case, speed in found if speed is not None and speed.value < 1]
     means = {other: geomean([(one.speed(TUNED, other), 1) for one in measured]) for other in (PEER, DEFAULTS, NAIVE)}
     return [
         *lines,
+        *([f"engines that could not run a network: {'; '.join(absent)}"] if absent else []),
         f"defaults below onnxruntime: {', '.join(slow) or 'none'}",
         f"all: {', '.join(f'{value:.2f} x {other}' for other, value in means.items())}, mark of the last: {NAIVE_MARK}",
     ]

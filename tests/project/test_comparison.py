@@ -32,7 +32,7 @@ from benchmarks.peers.comparison import (
     measure_all,
     named,
 )
-from benchmarks.peers.turns import Contender, Entry
+from benchmarks.peers.turns import Contender, Entry, running
 from benchmarks.tuning.tools import NotTimed, Ratio
 from gputune.client.model.plan import Plan
 from gputune.kernels.catalogue import family_of
@@ -86,6 +86,29 @@ def test_who_waits_for_a_turn_stands_still(product: Entry, tmp_path: Path) -> No
 def test_the_last_words_of_a_contender_that_ends_are_told(product: Entry) -> None:
     with pytest.raises(NotTimed, match=r"blas has ended with exit code 1: (.|\n)*no_such_file"):
         Contender(Entry("blas", "numpy", dict(product.arguments) | {"inputs": "no_such_file"}))
+
+
+def test_an_engine_that_cannot_read_a_model_is_left_out(product: Entry, capsys: pytest.CaptureFixture[str]) -> None:
+    """And named; one that has to take part is not."""
+    unreadable = replace(product, name=MNN, arguments=dict(product.arguments) | {"inputs": "no_such_file"})
+    with running([replace(unreadable, may_fail=True), product]) as contenders:
+        assert [contender.name for contender in contenders] == ["blas"]
+    assert capsys.readouterr().out.startswith(f"goes on without {MNN}: ")
+    with pytest.raises(NotTimed, match="no_such_file"), running([unreadable, product]):
+        pass
+
+
+def test_a_table_says_which_engine_could_not_run_a_network() -> None:
+    cases = [Case(name, networks.OTHER, [], 1) for name in ("one", "other")]
+    took = {"deviations": {TUNED: 0, DEFAULTS: 0}}
+    all_but_one = {name: [[2.0]] * 3 for name in (DEFAULTS, PEER, PEER_ALONE)} | {TUNED: [[1.0]] * 3}
+    measured = [
+        Measured("one", "", all_but_one | {MNN: [[3.0]] * 3}, **took),
+        Measured("other", "", all_but_one, **took),
+    ]
+    lines = networks.tell(cases, measured, "device")[1]
+    assert f"engines that could not run a network: {MNN}: other" in lines
+    assert not any("could not run" in line for line in networks.tell(cases[:1], measured[:1], "device")[1])
 
 
 def test_a_node_that_converts_a_layout_does_not_count() -> None:

@@ -57,7 +57,12 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels
         if find_spec(module) is not None and not (kernels and name in WITHOUT_NODE_TIMES)
     }
     theirs = [
-        Entry(named(name, threads), kind, files | {"threads": threads} | ({"nodes": True} if kernels else {}))
+        Entry(
+            named(name, threads),
+            kind,
+            files | {"threads": threads} | ({"nodes": True} if kernels else {}),
+            may_fail=name != PEER,
+        )
         for threads in dict.fromkeys((len(os.sched_getaffinity(0)), 1))
         for name, kind in rivals.items()
     ]

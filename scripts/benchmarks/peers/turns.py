@@ -25,12 +25,14 @@ LAST_WORDS = 500
 @dataclass(frozen=True)
 class Entry:
     """A contender to be started: `kind` is one of contenders.KINDS, `arguments` are what that takes, as JSON has them.
-    environment: what its process has beside this one's."""
+    environment: what its process has beside this one's. may_fail: the others go on without it where it cannot start, as
+    an engine does not that cannot read a model."""
 
     name: str
     kind: str
     arguments: Mapping[str, Any]
     environment: Mapping[str, str] = field(default_factory=dict)
+    may_fail: bool = False
 
 
 class Contender:
@@ -97,11 +99,17 @@ class Contender:
 
 @contextmanager
 def running(entries: Sequence[Entry]) -> Iterator[list[Contender]]:
-    """All of them started, one after the other, and ended at the end. Raises NotTimed."""
+    """All of them started that can, one after the other, and ended at the end. Raises NotTimed."""
     with ExitStack() as stack:
         contenders = []
         for entry in entries:
-            contender = Contender(entry)
+            try:
+                contender = Contender(entry)
+            except NotTimed as error:
+                if not entry.may_fail:
+                    raise
+                print(f"goes on without {entry.name}: {str(error).splitlines()[-1]}", flush=True)
+                continue
             stack.callback(contender.close)
             contenders.append(contender)
         yield contenders
