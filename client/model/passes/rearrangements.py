@@ -5,13 +5,16 @@ tensors between have five or six axes and lie in ONNX's order; as one Rearrange 
 maps lie on the device to the same order.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from gputune.client.model.graph import Graph, Node
 from gputune.client.model.passes.axes import axis_groups
 
 MAP_AXES = 4
+
+Axes = tuple[tuple[tuple[int, int, int], ...], ...]
+"""The attribute of a Rearrange."""
 
 
 def recognise_rearrangements(graph: Graph) -> Graph:
@@ -39,26 +42,14 @@ def recognise_rearrangements(graph: Graph) -> Graph:
     return graph.rewritten(replaced.get(node.output, node) for node in graph.nodes if node.output not in dropped)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of an input axis: `size` positions, `step` apart."""
-
-    size: int
-    axis: int
-    step: int
-
-
 def _before(makers: dict[str, Node], uses: dict[str, int], node: Node, op: str, before: str) -> Node | None:
     """What makes the input of a node of this operator, where it is of the other one and nothing else reads it."""
     maker = makers.get(node.inputs[0]) if node.op == op else None
     return maker if maker is not None and maker.op == before and uses[maker.output] == 1 else None
 
 
-def _axes(
-    graph: Graph, split: Node, transpose: Node, merge: Node
-) -> tuple[tuple[tuple[int, int, int], ...], ...] | None:
-    """What the attribute of the Rearrange is; None where there is no map, or axes are not taken apart and put together
-    one by one."""
+def _axes(graph: Graph, split: Node, transpose: Node, merge: Node) -> Axes | None:
+    """None where there is no map, or axes are not taken apart and put together one by one."""
     source, apart = graph.shape(split.inputs[0]), graph.shape(split.output)
     turned, target = graph.shape(transpose.output), graph.shape(merge.output)
     if MAP_AXES not in (len(source), len(target)) or not prod(source):
@@ -66,11 +57,9 @@ def _axes(
     taken, put = axis_groups(apart, source), axis_groups(turned, target)
     if taken is None or put is None:
         return None
-    parts: dict[int, _Part] = {}
+    parts: dict[int, tuple[int, int, int]] = {}
     for axis, group in enumerate(taken):
         for place, part in enumerate(group):
-            parts[part] = _Part(apart[part], axis, prod(apart[inner] for inner in group[place + 1 :]))
+            parts[part] = apart[part], axis, prod(apart[inner] for inner in group[place + 1 :])
     order = tuple(transpose.attributes.get("perm", range(len(apart))[::-1]))
-    return tuple(
-        tuple((part.size, part.axis, part.step) for part in (parts[order[place]] for place in group)) for group in put
-    )
+    return tuple(tuple(parts[order[place]] for place in group) for group in put)
