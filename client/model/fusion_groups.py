@@ -77,7 +77,7 @@ def fusion_groups(plan: Plan) -> Iterator[Group]:
 def _separable(depthwise: Operation, project: Operation) -> Group | None:
     """A depthwise and a pointwise convolution, unless no kernel can be both."""
     first, second = depthwise.task.problem, project.task.problem
-    if second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
+    if first.group > 1 or second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
         return None
     problem = SeparableProblem(
         batch=first.batch,

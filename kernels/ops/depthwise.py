@@ -1,7 +1,8 @@
-"""Depthwise convolution (one filter per channel) over NHWC maps: pixel tiles in depthwise_direct.cl.
+"""Depthwise convolution (one filter per channel), and convolution in groups of few channels, over NHWC maps: strips of
+pixels in depthwise_direct.cl.
 
-output[n, y, x, c] = epilogue(bias[c] + sum over ky, kx of
-                     input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * weight[c, 0, ky, kx])
+output[n, y, x, c] = epilogue(bias[c] + sum over ky, kx, i of weight[c, i, ky, kx] *
+                     input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c - c % group + i])
 """
 
 import math
@@ -39,6 +40,9 @@ from gputune.kernels.tiling.workgroups import (
     registers_needed,
 )
 
+MOST_GROUP = 8
+"""Channels of a group: where there are more, a vector holds so few groups that tiles of one group are as good."""
+
 STRIPS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
 MOST_LOADS = 48
 
@@ -65,9 +69,10 @@ GPU_GUESSES = (
 
 @dataclass(frozen=True)
 class DepthwiseProblem:
-    """A depthwise convolution: input [N, H, W, C], weight [C, 1, kh, kw], output [N, Ho, Wo, C].
+    """A depthwise convolution: input [N, H, W, C], weight [C, group, kh, kw], output [N, Ho, Wo, C].
 
-    Pads are (top, left, bottom, right); the epilogue's operands are output-shaped.
+    Each `group` channels of the output see the same ones of the input; `group` is one of groups_of(channels). Pads are
+    (top, left, bottom, right); the epilogue's operands are output-shaped.
     """
 
     batch: int
@@ -78,6 +83,7 @@ class DepthwiseProblem:
     strides: Pair = (1, 1)
     pads: Pads = (0, 0, 0, 0)
     dilations: Pair = (1, 1)
+    group: int = 1
     bias: bool = False
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
@@ -86,6 +92,8 @@ class DepthwiseProblem:
     def __post_init__(self) -> None:
         if min(self.batch, self.channels) < 1:
             raise ValueError("DepthwiseConv needs a positive batch and channels")
+        if self.group not in groups_of(self.channels):
+            raise ValueError(f"DepthwiseConv has no groups of {self.group} of {self.channels} channels")
         if (self.layout, self.dtype) != ("NHWC", "float32"):
             raise ValueError(f"DepthwiseConv knows NHWC float32, not {self.layout} {self.dtype}")
         check_indices(
@@ -117,7 +125,7 @@ class DepthwiseFamily(KernelFamily):
         shape = self.output(problem).shape
         return (
             TensorSpec("input", (problem.batch, problem.height, problem.width, problem.channels)),
-            TensorSpec("weight", (problem.channels, 1, *problem.kernel), constant=True),
+            TensorSpec("weight", (problem.channels, problem.group, *problem.kernel), constant=True),
             *bias,
             *operand_specs(problem.epilogue, shape),
         )
@@ -131,6 +139,7 @@ class DepthwiseFamily(KernelFamily):
         rules = [
             Constraint(("MR",), lambda mr: mr <= width, f"MR must not exceed the output's width of {width}"),
             fits(channels, "the channels"),
+            Constraint(("VW",), lambda vw: vw >= problem.group, f"VW must hold a group of {problem.group} channels"),
             Constraint(
                 ("MR", "VW"),
                 lambda mr, vw: registers_needed(mr, vw, limits) <= most,
@@ -172,12 +181,13 @@ class DepthwiseFamily(KernelFamily):
         taps, channels = math.prod(problem.kernel), problem.channels
         packing = Packing(
             outputs=channels,
-            inputs=1,
+            inputs=problem.group,
             panel=channels,
-            output_stride=taps,
+            output_stride=problem.group * taps,
             input_stride=taps,
             taps=taps,
             zeros=configuration["VW"],
+            swapped=problem.group,
         )
         grid = _grid(problem, configuration["MR"], configuration["VW"])
         global_size, local_size = launch_sizes(grid, configuration)
@@ -185,7 +195,9 @@ class DepthwiseFamily(KernelFamily):
             source=problem.epilogue.prelude() + template("depthwise_direct.cl"),
             entry="depthwise_direct",
             options=build_options(
-                {"MAPS": problem.batch, "CHANNELS": channels, **problem.window.macros, **configuration}
+                {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": problem.group}
+                | problem.window.macros
+                | dict(configuration)
             ),
             global_size=global_size,
             local_size=local_size,
@@ -194,22 +206,29 @@ class DepthwiseFamily(KernelFamily):
         return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
 
     def reference(self, problem: DepthwiseProblem, inputs: Mapping[str, Array]) -> Array:
-        """Whole shifted maps times one weight per channel, in float64."""
+        """Whole shifted maps times one weight per channel, in float64, for each channel of the groups in turn."""
         weight = inputs["weight"].astype(np.float64)
         total = np.zeros(self.output(problem).shape)
+        firsts = np.arange(problem.channels) // problem.group * problem.group
         for row, column, seen in problem.window.shifted_maps(inputs["input"]):
-            total += seen * weight[:, 0, row, column]
+            for each in range(problem.group):
+                total += seen[..., firsts + each] * weight[:, each, row, column]
         if problem.bias:
             total += inputs["bias"]
         return problem.epilogue.apply_to(total, inputs).astype(np.float32)
 
     def work(self, problem: DepthwiseProblem) -> Work:
         outputs = problem.batch * math.prod(problem.output_size) * problem.channels
-        each = 2 * math.prod(problem.kernel) + problem.bias + len(problem.epilogue.steps)
+        each = 2 * problem.group * math.prod(problem.kernel) + problem.bias + len(problem.epilogue.steps)
         return Work(outputs * each, self.moved_bytes(problem))
 
     def tolerance(self, problem: DepthwiseProblem) -> Tolerance:
-        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(math.prod(problem.kernel)), absolute=1e-5)
+        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.group * math.prod(problem.kernel)), absolute=1e-5)
+
+
+def groups_of(channels: int) -> tuple[int, ...]:
+    """How many of these channels a group may have here."""
+    return tuple(1 << k for k in range(MOST_GROUP.bit_length()) if channels % (1 << k) == 0)
 
 
 def _grid(problem: DepthwiseProblem, strip: int, width: int) -> Grid:
@@ -226,7 +245,7 @@ def _span(problem: DepthwiseProblem, strip: int) -> int:
 def _cut(problem: DepthwiseProblem, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
     """A guess made to fit: a strip within a row, a vector within the channels."""
     strip = max(pixels for pixels in STRIPS if pixels <= min(problem.output_size[1], guess["MR"]))
-    width = min(guess["VW"], power_at_most(problem.channels))
+    width = max(problem.group, min(guess["VW"], power_at_most(problem.channels)))
     cut = {"MR": strip, "VW": width, "REUSE": guess["REUSE"]}
     return cut | clip_group(_grid(problem, strip, width), guess, limits)
 

@@ -1,26 +1,30 @@
-// Depthwise convolution of NHWC maps: one filter per channel.
+// Depthwise convolution of NHWC maps: one filter per channel, or per channel of a group of few.
 //
-//   output[n, y, x, c] = EPILOGUE(bias[c] + sum over ky, kx of
-//                                 input[n, y*SH - PT + ky*DH, x*SW - PL + kx*DW, c] * weight[c, ky, kx])
+//   output[n, y, x, c] = EPILOGUE(bias[c] + sum over ky, kx, i of
+//                         input[n, y*SH - PT + ky*DH, x*SW - PL + kx*DW, c - c % GROUP + i] * weight[c, i, ky, kx])
 //
 //      SPAN pixels of a row of the input       MR pixels of a row of the output
 //     +----+----+----+----+-- --+----+          +----+----+-- --+----+
 //     | VW |    |    |    |     |    |   -->    | VW |    |     |    |  accumulators in registers
 //     +----+----+----+----+-- --+----+          +----+----+-- --+----+
 //
-// REUSE 1 loads the span once per ky and takes every tap from registers; REUSE 0 loads per tap, with fewer registers.
+// REUSE 1 loads each pixel of the span once per ky and adds it to all outputs that it is a tap of; REUSE 0 loads per tap.
 // Work split: one grid dimension runs over vectors of VW channels, LN to a work-group, the other over strips of MR
 // pixels, LM to a work-group; with ORDER 0 vectors are dimension 0.
-//   packed = [ky][kx][channel], then bias as [channel], then VW zeros
+// A vector holds whole groups, and every lane of a group needs each of its elements: in step i lane j has that of lane
+// j ^ i, by a permutation of registers that all taps share.
+//   packed = [ky][kx][i][channel], of input i ^ channel % GROUP, then bias as [channel], then VW zeros
 // A pixel outside the map reads the zeros. Where VW does not divide the channels, the last vector starts earlier, so
 // that it ends with them, and stores just the channels that no other vector stores.
-// Preconditions: VW <= CHANNELS, fewer than 2^31 elements in each buffer.
+// Preconditions: GROUP <= VW <= CHANNELS, GROUP a power of two that divides CHANNELS, fewer than 2^31 elements in each
+// buffer.
 
 #ifndef MAPS
 #define MAPS 1               // batch
 #define HEIGHT 8             // of the input
 #define WIDTH 8
 #define CHANNELS 8
+#define GROUP 1              // channels of a group
 #define OUT_HEIGHT 8
 #define OUT_WIDTH 8
 #define KH 3                 // kernel
@@ -52,6 +56,35 @@
 #define STRIPS ((OUT_WIDTH + MR - 1) / MR)
 #define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
 
+// The vector whose lane j is lane j ^ i of v, for i below GROUP: constants, so that all this is one permutation.
+#if VW == 16
+#define SWAP1(v) (v).s1032547698badcfe
+#define SWAP2(v) (v).s23016745ab89efcd
+#define SWAP4(v) (v).s45670123cdef89ab
+#elif VW == 8
+#define SWAP1(v) (v).s10325476
+#define SWAP2(v) (v).s23016745
+#define SWAP4(v) (v).s45670123
+#elif VW == 4
+#define SWAP1(v) (v).s1032
+#define SWAP2(v) (v).s2301
+#elif VW == 2
+#define SWAP1(v) (v).s10
+#endif
+static inline vec swapped(vec v, int i)
+{
+#if GROUP > 1
+    v = i & 1 ? SWAP1(v) : v;
+#endif
+#if GROUP > 2
+    v = i & 2 ? SWAP2(v) : v;
+#endif
+#if GROUP > 4
+    v = i & 4 ? SWAP4(v) : v;
+#endif
+    return v;
+}
+
 // The vector at column x of the current row of the input, or zeros.
 #define PIXEL(x) LOAD(row_inside && (uint)(x) < WIDTH ? line + (x) * CHANNELS : zeros, 0)
 
@@ -75,29 +108,36 @@ void depthwise_direct(__global const float *restrict input, __global const float
     const int top = out_row % OUT_HEIGHT * SH - PT;
     const int left = first * SW - PL;
     __global const float *filter = packed + channel;
-    __global const float *zeros = packed + (KH * KW + 1) * CHANNELS;
+    __global const float *zeros = packed + (KH * KW * GROUP + 1) * CHANNELS;
 
     vec total[MR];
     UNROLL for (int r = 0; r < MR; ++r)
-        total[r] = LOAD(filter, KH * KW * CHANNELS);
+        total[r] = LOAD(filter, KH * KW * GROUP * CHANNELS);
 
     for (int ky = 0; ky < KH; ++ky) {
         const int y = top + ky * DH;
         const bool row_inside = (uint)y < HEIGHT;
         __global const float *line = input + (map * HEIGHT + y) * WIDTH * CHANNELS + channel;
 #if REUSE
-        vec span[SPAN];
-        UNROLL for (int i = 0; i < SPAN; ++i)
-            span[i] = PIXEL(left + i);
-#define TAP(r, kx) span[(r) * SW + (kx) * DW]
-#else
-#define TAP(r, kx) PIXEL(left + (r) * SW + (kx) * DW)
-#endif
-        UNROLL for (int kx = 0; kx < KW; ++kx) {
-            const vec weight = LOAD(filter, (ky * KW + kx) * CHANNELS);
-            UNROLL for (int r = 0; r < MR; ++r)
-                total[r] = fma(TAP(r, kx), weight, total[r]);
+        UNROLL for (int s = 0; s < SPAN; ++s) {
+            const vec seen = PIXEL(left + s);
+            UNROLL for (int i = 0; i < GROUP; ++i) {
+                const vec value = swapped(seen, i);
+                UNROLL for (int kx = 0; kx < KW; ++kx) {
+                    const int r = s - kx * DW;
+                    if (r >= 0 && r % SW == 0 && r / SW < MR)
+                        total[r / SW] = fma(value, LOAD(filter, ((ky * KW + kx) * GROUP + i) * CHANNELS), total[r / SW]);
+                }
+            }
         }
+#else
+        UNROLL for (int kx = 0; kx < KW; ++kx)
+            UNROLL for (int i = 0; i < GROUP; ++i) {
+                const vec weight = LOAD(filter, ((ky * KW + kx) * GROUP + i) * CHANNELS);
+                UNROLL for (int r = 0; r < MR; ++r)
+                    total[r] = fma(swapped(PIXEL(left + r * SW + kx * DW), i), weight, total[r]);
+            }
+#endif
     }
 
 #if TAIL

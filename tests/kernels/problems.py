@@ -73,6 +73,12 @@ DEPTHWISE = {
     "strides-beyond-the-kernel": DepthwiseProblem(1, 10, 13, 5, (1, 2), (3, 4), bias=True),
     "one-channel": DepthwiseProblem(1, 5, 6, 1, (3, 3), (1, 2), (1, 1, 1, 1)),
     "one-pixel": DepthwiseProblem(1, 3, 3, 3, (3, 3), bias=True),
+    "pairs": DepthwiseProblem(1, 9, 11, 18, (3, 3), (2, 1), (1, 1, 1, 1), group=2, bias=True, epilogue=RESIDUAL),
+    "fours-batch": DepthwiseProblem(2, 7, 13, 20, (3, 5), (1, 2), (1, 2, 1, 2), group=4, bias=True, epilogue=RELU),
+    "fours-dilated": DepthwiseProblem(1, 13, 12, 12, (3, 2), pads=(3, 1, 3, 2), dilations=(3, 2), group=4),
+    "eights": DepthwiseProblem(1, 10, 9, 40, (3, 3), pads=(1, 1, 1, 1), group=8, epilogue=GATED),
+    "eights-one-pixel": DepthwiseProblem(1, 3, 3, 8, (3, 3), group=8, bias=True),
+    "eights-one-tap": DepthwiseProblem(1, 5, 6, 16, (1, 1), group=8, bias=True),
     "windows-in-the-padding": DepthwiseProblem(1, 2, 2, 20, (3, 3), pads=(4, 4, 4, 4), bias=True),
 }
 MATMULS = {

@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
+from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.depthwise import FAMILY, DepthwiseProblem
 
 from .onnx_conv import run_convolution
-from .problems import DEPTHWISE, GPU, random_inputs
+from .problems import CPU, DEPTHWISE, GPU, random_inputs
 
 
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_reference_agrees_with_onnxruntime(name: str) -> None:
     problem = DEPTHWISE[name]
     inputs = random_inputs("DepthwiseConv", problem)
-    want = run_convolution(problem, inputs, problem.channels)
+    want = run_convolution(problem, inputs, problem.channels // problem.group)
     want = problem.epilogue.apply_to(want, inputs)
     got = FAMILY.reference(problem, inputs)
     assert got.dtype == np.float32
@@ -26,6 +27,9 @@ def test_problem_refuses_what_has_no_meaning() -> None:
         DepthwiseProblem(1, 4, 4, 0, (3, 3))
     with pytest.raises(ValueError, match="NCHW"):
         DepthwiseProblem(1, 4, 4, 8, (3, 3), layout="NCHW")
+    for group in (0, 3, 4, 16):
+        with pytest.raises(ValueError, match=f"no groups of {group} of 18 channels"):
+            DepthwiseProblem(1, 4, 4, 18, (3, 3), group=group)
     with pytest.raises(ValueError, match="does not fit"):
         DepthwiseProblem(1, 2, 4, 8, (3, 3))
 
@@ -34,6 +38,21 @@ def test_work_counts_every_tap_and_every_byte_once() -> None:
     work = FAMILY.work(DepthwiseProblem(1, 8, 8, 4, (3, 3), (2, 2), (1, 1, 1, 1), bias=True))
     assert work.flops == 16 * 4 * (2 * 9 + 1)
     assert work.bytes == 4 * (64 * 4 + 4 * 9 + 4 + 16 * 4)
+
+
+def test_work_counts_every_channel_of_a_group() -> None:
+    work = FAMILY.work(DepthwiseProblem(1, 8, 8, 4, (3, 3), group=2))
+    assert work.flops == 36 * 4 * 2 * 2 * 9
+    assert work.bytes == 4 * (64 * 4 + 4 * 2 * 9 + 36 * 4)
+
+
+@pytest.mark.parametrize("limits", [CPU, GPU], ids=["cpu", "gpu"])
+def test_vectors_hold_whole_groups(limits: DeviceLimits) -> None:
+    problem = DepthwiseProblem(1, 8, 8, 24, (3, 3), group=8)
+    space = FAMILY.space(problem, limits)
+    assert {configuration["VW"] for configuration in space.configurations()} == {8, 16}
+    for configuration in (FAMILY.default(problem, limits), *FAMILY.guesses(problem, limits)):
+        assert space.violations(configuration) == []
 
 
 def test_a_row_is_reused_only_while_it_fits_the_registers() -> None:

@@ -13,7 +13,7 @@ from gputune.client.model.passes.joined_maps import parts_of
 from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops.conv import MOST_PLANES, ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
-from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.depthwise import DepthwiseProblem, groups_of
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.move import move
 from gputune.kernels.tiling.window import Pair
@@ -38,10 +38,11 @@ def conv(lowering: Lowering, node: Node) -> None:
     few = groups == 1 and channels <= MOST_PLANES
     on_device = not few or lowering.layouts.lies_on_device(node.inputs[0])  # else it is read as the model has it
     source = lowering.layouts.get(node.inputs[0], on_device)
-    if 1 < groups == channels and filters in range(channels, MOST_REPEATED * channels + 1, channels):
+    repeated = MOST_REPEATED if seen == 1 else 1
+    if groups > 1 and seen in groups_of(channels) and filters in range(channels, repeated * channels + 1, channels):
         inputs = {"input": _repeated(lowering, node, source, filters // channels), "weight": weight, **biases}
         depthwise = DepthwiseProblem(
-            batch, *size, filters, window.kernel, window.strides, window.pads, window.dilations,
+            batch, *size, filters, window.kernel, window.strides, window.pads, window.dilations, group=seen,
             bias=bool(bias), epilogue=node.chain,
         )  # fmt: skip
         lowering.run(node, "DepthwiseConv", depthwise, inputs)

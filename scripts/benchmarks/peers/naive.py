@@ -54,7 +54,7 @@ def launch_of(problem: MatMulProblem | ConvProblem | DepthwiseProblem) -> tuple[
         return "matmul", {"M": problem.m, "N": problem.n, "K": problem.k}
     if isinstance(problem, ConvProblem):
         return "conv", _conv(problem, problem.group_inputs, problem.out_channels, problem.groups)
-    return "conv", _conv(problem, 1, problem.channels, problem.channels)
+    return "conv", _conv(problem, problem.group, problem.channels, problem.channels // problem.group)
 
 
 def _conv(problem: ConvProblem | DepthwiseProblem, inputs: int, outputs: int, groups: int) -> dict[str, int]:

@@ -92,6 +92,13 @@ def test_a_depthwise_and_the_pointwise_convolution_that_reads_it_are_a_group(alt
     assert both.plan_with([]) == both.plan
 
 
+def test_no_kernel_is_a_convolution_in_groups_and_the_pointwise_one_that_reads_it(alternated: Alternated) -> None:
+    weights = {**WEIGHTS, "v": (4, 2, 3, 3)}
+    both = alternated(build(SIGNATURE, "d = Conv<group=2, pads=[1,1,1,1]>(x, v, b) y = Conv(d, w, c)", weights))
+    assert ops(both.plan) == ["Transpose", "DepthwiseConv", "MatMul", "Transpose"]
+    assert both.groups == ()
+
+
 def test_a_group_that_saves_more_launches_is_the_likely_one(
     alternated: Alternated, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,19 @@ def test_few_filters_of_each_channel_are_depthwise(lowered: Lowered, times: int,
     assert ops(plan) == ["Transpose", *operations, "Transpose"]
 
 
+@pytest.mark.parametrize(
+    ("seen", "filters", "operation"),
+    [(2, 12, "DepthwiseConv"), (8, 48, "DepthwiseConv"), (2, 24, "Conv"), (6, 36, "Conv"), (16, 96, "Conv")],
+)
+def test_groups_of_few_channels_are_in_vectors(lowered: Lowered, seen: int, filters: int, operation: str) -> None:
+    """Where a group has as many outputs as inputs, a power of two."""
+    weights = {"w": (filters, seen, 3, 2), "b": (filters,)}
+    body = "y = Conv<group=6, pads=[1,0,1,1]>(x, w, b)"
+    plan = lowered(model := build(f"(float[2,{6 * seen},6,7] x) => (float[a,b,c,d] y)", body, weights))
+    assert_agrees(model, plan)
+    assert ops(plan) == ["Transpose", operation, "Transpose"]
+
+
 @st.composite
 def transposed_convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     axes = draw(st.integers(1, 2))
