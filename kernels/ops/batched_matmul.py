@@ -232,6 +232,7 @@ def _tiling(problem: BatchedMatMulProblem) -> _Tiling:
         output_stride=0,
         input_stride=0,
         groups=problem.products,
+        pitch=problem.a_steps[-2] if problem.a_steps[-1] == 1 else 0,
         matrices=_matrices(problem),
     )
 

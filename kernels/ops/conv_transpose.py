@@ -143,6 +143,7 @@ class ConvTransposeFamily(TiledFamily):
             groups=problem.groups,
             taps=math.prod(problem.taps),
             zeros=problem.group_inputs,
+            pitch=problem.in_channels,
         )
 
     def render(self, problem: ConvTransposeProblem, configuration: Configuration) -> Instance:

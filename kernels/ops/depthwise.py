@@ -50,6 +50,10 @@ CPU_DEFAULT = {"MR": 8, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
 NARROW_CPU_DEFAULT = {"MR": 4, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
 """Of a CPU whose registers hold 8 floats: as many of them, and a whole cache line of each pixel."""
 
+GROUPED_CPU_DEFAULT = {"MR": 7, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
+STRIDED_GROUPED_CPU_DEFAULT = {"MR": 4, "VW": 16, "REUSE": 0, "LM": 4, "LN": 4, "ORDER": 0}
+"""Where each pixel is permuted as well: fewer of them at a time."""
+
 GPU_DEFAULT = {"MR": 2, "VW": 4, "REUSE": 0, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
     {"MR": 14, "VW": 16, "REUSE": 1, "LM": 8, "LN": 1, "ORDER": 1},
@@ -83,9 +87,9 @@ class DepthwiseProblem:
     strides: Pair = (1, 1)
     pads: Pads = (0, 0, 0, 0)
     dilations: Pair = (1, 1)
-    group: int = 1
     bias: bool = False
     epilogue: Chain = EMPTY
+    group: int = 1
     layout: str = "NHWC"
     dtype: str = "float32"
 
@@ -168,8 +172,7 @@ class DepthwiseFamily(KernelFamily):
     def default(self, problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
         guess = dict(GPU_DEFAULT)
         if limits.device_type == "cpu":
-            narrow = limits.preferred_float_width == 8
-            guess = NARROW_CPU_DEFAULT if narrow else CPU_DEFAULT | {"VW": default_width(limits, problem.channels)}
+            guess = _cpu_default(problem, limits)
         wanted, space = _cut(problem, guess, limits), self.space(problem, limits)
         return space.first() if space.violations(wanted) else wanted
 
@@ -229,6 +232,13 @@ class DepthwiseFamily(KernelFamily):
 def groups_of(channels: int) -> tuple[int, ...]:
     """How many of these channels a group may have here."""
     return tuple(1 << k for k in range(MOST_GROUP.bit_length()) if channels % (1 << k) == 0)
+
+
+def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
+    if limits.preferred_float_width == 8:
+        return NARROW_CPU_DEFAULT
+    grouped = STRIDED_GROUPED_CPU_DEFAULT if problem.strides[1] > 1 else GROUPED_CPU_DEFAULT
+    return (grouped if problem.group > 1 else CPU_DEFAULT) | {"VW": default_width(limits, problem.channels)}
 
 
 def _grid(problem: DepthwiseProblem, strip: int, width: int) -> Grid:

@@ -88,6 +88,7 @@ class MatMulFamily(TiledFamily):
             input_stride=problem.n,
             splits=True,
             prefetches=True,
+            pitch=0 if problem.parts else problem.k,
         )
 
     def render(self, problem: MatMulProblem, configuration: Configuration) -> Instance:

@@ -50,6 +50,15 @@ def test_of_sixteen_registers_some_hold_what_is_multiplied(op: str) -> None:
     assert all(any("accumulators spill" in reason for reason in space.violations(tile)) for tile in spilling)
 
 
+@pytest.mark.parametrize(("reduction", "rows"), [(1024, 8), (1008, 14), (512, 14), (2048, 8), (3072, 8), (1536, 14)])
+def test_rows_a_page_apart_are_no_more_than_the_first_cache_has_ways(reduction: int, rows: int) -> None:
+    limits = replace(CPU, preferred_float_width=16)
+    problem = MatMulProblem(1120, reduction, 512)
+    assert family_of("MatMul").default(problem, limits)["MR"] == rows
+    conv = ConvProblem(1, 28, 40, reduction, 512, (1, 3), dilations=(1, 2))
+    assert (family_of("Conv").default(conv, limits)["MR"] <= 8) == (rows == 8)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_few_rows_split_the_reduction_instead(rows: int) -> None:
     problem = MatMulProblem(rows, 1280, 1000)
@@ -81,7 +90,7 @@ def test_a_tile_computes_few_columns_that_are_not_there(columns: int, tile: tupl
     [
         (1024, 512, 512, (14, 2), 0),
         (3136, 96, 16, (8, 2), 0),  # what it stores counts
-        (49, 512, 2048, (13, 2), 1),
+        (49, 512, 2000, (13, 2), 1),
         (21, 512, 512, (7, 2), 1),  # and not 7 x 4, for which there are no registers when it is unrolled
         (49, 2048, 512, (13, 2), 1),
         (400, 48, 288, (8, 3), 0),  # three vectors of columns
