@@ -45,8 +45,8 @@ from gputune.kernels.tiling.workgroups import (
     last_vector_holds,
     least_tiles,
     least_width,
-    registers_needed,
     tile_fits,
+    unrolled_fits,
 )
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 16)
@@ -87,10 +87,6 @@ LONG_REDUCTION = 64
 
 WORTH_UNROLLED = 0.9
 """As WORTH_ANOTHER, where the reduction is unrolled: a lower tile reads the right side more often, which costs more."""
-
-MOST_UNROLLED_REGISTERS = 30
-"""Of 32 for accumulators and a row of the right side, where the reduction is unrolled: a tile of 7 x 4 vectors takes
-twice as long in steps of two, as the next row is read ahead into registers that there are not."""
 
 GPU_DEFAULT = {"MR": 4, "NV": 1, "VW": 4, "KU": 4, "KA": 1, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
@@ -255,7 +251,7 @@ class Tiling:
             for vectors in VECTORS
             if rows <= self.line
             and (vectors - 1) * width < self.columns
-            and (not unrolled or registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS)
+            and (not unrolled or unrolled_fits(rows, vectors, width, limits))
         )
         worth = WORTH_UNROLLED if unrolled else WORTH_ANOTHER
         chosen = cheapest_tile(

@@ -35,6 +35,7 @@ from gputune.kernels.tiling.workgroups import (
     least_tiles,
     least_width,
     registers,
+    unrolled_fits,
 )
 
 TEMPLATE, PACK_TEMPLATE = "conv_winograd.cl", "pack_winograd.cl"
@@ -181,7 +182,9 @@ class Winograd:
             (rows, vectors)
             for rows in ROWS
             for vectors in VECTORS
-            if min(LEAST_ROWS, self.tiles) <= rows <= self.tiles and (vectors - 1) * width < self.out_channels
+            if min(LEAST_ROWS, self.tiles) <= rows <= self.tiles
+            and (vectors - 1) * width < self.out_channels
+            and (usual["KU"] == 1 or unrolled_fits(rows, vectors, width, limits))
         )
         rows, vectors = cheapest_tile(
             (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, 1, nv, width), limits

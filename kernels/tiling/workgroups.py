@@ -24,6 +24,10 @@ AVX512_FLOATS = 16
 LEAST_ACCUMULATORS = 8
 """As many FMAs are under way in a core at once; fewer leave it waiting."""
 
+MOST_UNROLLED_REGISTERS = 30
+"""Of 32 for accumulators and a row of the right side, where the reduction is unrolled: a tile of 7 x 4 vectors takes
+twice as long in steps of two, as the next row is read ahead into registers that there are not."""
+
 WORTH_ANOTHER = 0.95
 """A tile is another one than what won most often where the cost of that is so much less."""
 
@@ -158,6 +162,11 @@ def cut_tile(rows: Sequence[int], vectors: int, width: int, limits: DeviceLimits
     nothing fits."""
     fitting = [(mr, nv) for mr in rows for nv in range(1, vectors + 1) if tile_fits(mr, nv, width, limits)]
     return max(fitting, key=lambda tile: (tile[0] * tile[1], -tile[1]), default=(1, 1))
+
+
+def unrolled_fits(rows: int, vectors: int, width: int, limits: DeviceLimits) -> bool:
+    """Whether a tile's reduction can be unrolled: registers for a row of the right side, and some for the next."""
+    return registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS
 
 
 def cheapest_tile(

@@ -198,6 +198,14 @@ def test_winograds_tile_fits_the_columns_and_its_order_the_filters(
     assert ((default["MR"], default["NV"]), default["ORDER"]) == (tile, order)
 
 
+@pytest.mark.parametrize(("side", "inputs", "outputs"), [(26, 384, 256), (28, 128, 128), (56, 64, 64), (20, 256, 256)])
+def test_an_unrolled_tile_leaves_registers_for_the_next_row(side: int, inputs: int, outputs: int) -> None:
+    """7 x 4 vectors suit 49 tiles, and take one and a half times as long as 7 x 2 when unrolled."""
+    problem = ConvProblem(1, side, side, inputs, outputs, (3, 3), pads=(1, 1, 1, 1))
+    for tile in (family_of("Conv").default(problem, CPU), *family_of("Conv").guesses(problem, CPU)):
+        assert tile["KU"] == 1 or (tile["MR"] + 1) * tile["NV"] <= 30
+
+
 @pytest.mark.parametrize("limits", [GPU, SMALL, replace(GPU, max_work_group_size=16)], ids=["gpu", "one", "sixteen"])
 @pytest.mark.parametrize(("op", "problem"), [("Conv", CONV), ("MatMul", MATMUL), ("DepthwiseConv", DEPTHWISE)])
 def test_work_groups_shrink_to_the_device_and_tiles_stay(op: str, problem: Any, limits: DeviceLimits) -> None:
