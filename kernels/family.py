@@ -258,9 +258,17 @@ def _whole(spec: TensorSpec, generator: np.random.Generator) -> Array:
     return generator.integers(0 if spec.dtype.startswith("u") else -9, 10, spec.shape).astype(spec.dtype)
 
 
+ADDED: Mapping[str, bool] = {"added": True}
+"""Metadata of a field that a problem did not always have: at its default it is left out of problem_to_dict, so that
+what caches know of such problems is found."""
+
+
 def problem_to_dict(problem: Any) -> dict[str, Any]:
     """A problem as plain JSON values (tuples become lists)."""
     plain: dict[str, Any] = _plain(dataclasses.asdict(problem))
+    for each in dataclasses.fields(problem):
+        if each.metadata == ADDED and getattr(problem, each.name) == each.default:
+            del plain[each.name]
     return plain
 
 

@@ -7,12 +7,13 @@ output[n, y, x, c] = epilogue(bias[c] + sum over ky, kx, i of weight[c, i, ky, k
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ADDED,
     Array,
     DeviceLimits,
     Instance,
@@ -26,7 +27,7 @@ from gputune.kernels.family import (
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import Packing
+from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
 from gputune.kernels.tiling.window import Pads, Pair, Window
 from gputune.kernels.tiling.workgroups import (
@@ -89,7 +90,7 @@ class DepthwiseProblem:
     dilations: Pair = (1, 1)
     bias: bool = False
     epilogue: Chain = EMPTY
-    group: int = 1
+    group: int = field(default=1, metadata=ADDED)
     layout: str = "NHWC"
     dtype: str = "float32"
 
@@ -143,7 +144,6 @@ class DepthwiseFamily(KernelFamily):
         rules = [
             Constraint(("MR",), lambda mr: mr <= width, f"MR must not exceed the output's width of {width}"),
             fits(channels, "the channels"),
-            Constraint(("VW",), lambda vw: vw >= problem.group, f"VW must hold a group of {problem.group} channels"),
             Constraint(
                 ("MR", "VW"),
                 lambda mr, vw: registers_needed(mr, vw, limits) <= most,
@@ -156,6 +156,9 @@ class DepthwiseFamily(KernelFamily):
             ),
             *group_constraints(("MR", "VW"), lambda mr, vw: _grid(problem, mr, vw), limits),
         ]
+        if problem.group > 1:
+            whole = f"VW must hold a group of {problem.group} channels"
+            rules.append(Constraint(("VW",), lambda vw: vw >= problem.group, whole))
         if limits.device_type == "cpu" and channels > VECTOR_WIDTHS[-1]:
             least = min(least_width(limits), power_at_most(channels))
             rules.append(Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}"))
@@ -181,24 +184,17 @@ class DepthwiseFamily(KernelFamily):
         return [_cut(problem, guess, limits) for guess in guesses]
 
     def render(self, problem: DepthwiseProblem, configuration: Configuration) -> Instance:
-        taps, channels = math.prod(problem.kernel), problem.channels
-        packing = Packing(
-            outputs=channels,
-            inputs=problem.group,
-            panel=channels,
-            output_stride=problem.group * taps,
-            input_stride=taps,
-            taps=taps,
-            zeros=configuration["VW"],
-            swapped=problem.group,
-        )
+        channels, group = problem.channels, problem.group
+        packed, pack = _pack(problem, configuration["VW"])
         grid = _grid(problem, configuration["MR"], configuration["VW"])
         global_size, local_size = launch_sizes(grid, configuration)
         main = Launch(
-            source=problem.epilogue.prelude() + template("depthwise_direct.cl"),
+            source=problem.epilogue.prelude()
+            + (template("swapped_lanes.cl") if group > 1 else "")
+            + template("depthwise_direct.cl"),
             entry="depthwise_direct",
             options=build_options(
-                {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": problem.group}
+                {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": group}
                 | problem.window.macros
                 | dict(configuration)
             ),
@@ -206,7 +202,7 @@ class DepthwiseFamily(KernelFamily):
             local_size=local_size,
             arguments=("input", "packed", "output", *problem.epilogue.operand_names),
         )
-        return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
+        return Instance(main, (pack,), {"packed": packed})
 
     def reference(self, problem: DepthwiseProblem, inputs: Mapping[str, Array]) -> Array:
         """Whole shifted maps times one weight per channel, in float64, for each channel of the groups in turn."""
@@ -227,6 +223,27 @@ class DepthwiseFamily(KernelFamily):
 
     def tolerance(self, problem: DepthwiseProblem) -> Tolerance:
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.group * math.prod(problem.kernel)), absolute=1e-5)
+
+
+def _pack(problem: DepthwiseProblem, zeros: int) -> tuple[int, Launch]:
+    """The bytes of the packed filters, and what fills them."""
+    taps, channels, group = math.prod(problem.kernel), problem.channels, problem.group
+    if group == 1:
+        packing = Packing(
+            outputs=channels, inputs=1, panel=channels, output_stride=taps, input_stride=taps, taps=taps, zeros=zeros
+        )
+        return packing.nbytes, packing.launch("weight", problem.bias)
+    size = (taps * group + 1) * channels + zeros
+    bias = "bias" if problem.bias else "weight"
+    launch = Launch(
+        source=template("pack_groups.cl"),
+        entry="pack_groups",
+        options=build_options({"RUN": PACK_RUN}),
+        global_size=(ceil_div(size, PACK_RUN),),
+        local_size=(1,),
+        arguments=("weight", bias, "packed", size, channels, group, taps, int(problem.bias)),
+    )
+    return size * FLOAT_BYTES, launch
 
 
 def groups_of(channels: int) -> tuple[int, ...]:

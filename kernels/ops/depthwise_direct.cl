@@ -56,34 +56,9 @@
 #define STRIPS ((OUT_WIDTH + MR - 1) / MR)
 #define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
 
-// The vector whose lane j is lane j ^ i of v, for i below GROUP: constants, so that all this is one permutation.
-#if VW == 16
-#define SWAP1(v) (v).s1032547698badcfe
-#define SWAP2(v) (v).s23016745ab89efcd
-#define SWAP4(v) (v).s45670123cdef89ab
-#elif VW == 8
-#define SWAP1(v) (v).s10325476
-#define SWAP2(v) (v).s23016745
-#define SWAP4(v) (v).s45670123
-#elif VW == 4
-#define SWAP1(v) (v).s1032
-#define SWAP2(v) (v).s2301
-#elif VW == 2
-#define SWAP1(v) (v).s10
+#ifndef SWAPPED              // swapped_lanes.cl is for groups
+#define SWAPPED(v, i) (v)
 #endif
-static inline vec swapped(vec v, int i)
-{
-#if GROUP > 1
-    v = i & 1 ? SWAP1(v) : v;
-#endif
-#if GROUP > 2
-    v = i & 2 ? SWAP2(v) : v;
-#endif
-#if GROUP > 4
-    v = i & 4 ? SWAP4(v) : v;
-#endif
-    return v;
-}
 
 // The vector at column x of the current row of the input, or zeros.
 #define PIXEL(x) LOAD(row_inside && (uint)(x) < WIDTH ? line + (x) * CHANNELS : zeros, 0)
@@ -122,7 +97,7 @@ void depthwise_direct(__global const float *restrict input, __global const float
         UNROLL for (int s = 0; s < SPAN; ++s) {
             const vec seen = PIXEL(left + s);
             UNROLL for (int i = 0; i < GROUP; ++i) {
-                const vec value = swapped(seen, i);
+                const vec value = SWAPPED(seen, i);
                 UNROLL for (int kx = 0; kx < KW; ++kx) {
                     const int r = s - kx * DW;
                     if (r >= 0 && r % SW == 0 && r / SW < MR)
@@ -135,7 +110,7 @@ void depthwise_direct(__global const float *restrict input, __global const float
             UNROLL for (int i = 0; i < GROUP; ++i) {
                 const vec weight = LOAD(filter, ((ky * KW + kx) * GROUP + i) * CHANNELS);
                 UNROLL for (int r = 0; r < MR; ++r)
-                    total[r] = fma(swapped(PIXEL(left + r * SW + kx * DW), i), weight, total[r]);
+                    total[r] = fma(SWAPPED(PIXEL(left + r * SW + kx * DW), i), weight, total[r]);
             }
 #endif
     }

@@ -3,7 +3,7 @@
 //   packed = [group][panel][tap][input][column of the panel], then bias as [group][panel][column], then zeros
 //
 // Column c of panel p of a group is its output p * panel + c; its source is
-//   weight[(group * outputs + output) * output_stride + (input ^ output % swapped) * input_stride + tap]
+//   weight[(group * outputs + output) * output_stride + input * input_stride + tap]
 // Columns from `outputs` on are zero, and so is the bias without has_bias. A work-item writes RUN elements of packed.
 // Sizes are arguments, so that one build serves every problem and configuration; work-groups are of one work-item, which
 // every device allows.
@@ -15,7 +15,7 @@
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_filter(__global const float *restrict weight, __global const float *restrict bias,
                  __global float *restrict packed, int size, int groups, int outputs, int panel, int taps, int inputs,
-                 int output_stride, int input_stride, int swapped, int has_bias)
+                 int output_stride, int input_stride, int has_bias)
 {
     const int panels = (outputs + panel - 1) / panel;
     const int filters = groups * panels * taps * inputs * panel;
@@ -30,8 +30,7 @@ void pack_filter(__global const float *restrict weight, __global const float *re
             const int input = i / panel % inputs;
             const int tap = i / (panel * inputs) % taps;
             if (output < outputs)
-                value = weight[(group * outputs + output) * output_stride
-                               + (input ^ output % swapped) * input_stride + tap];
+                value = weight[(group * outputs + output) * output_stride + input * input_stride + tap];
         } else if (has_bias && i < filters + biases) {
             const int output = (i - filters) % (panels * panel);
             const int group = (i - filters) / (panels * panel);

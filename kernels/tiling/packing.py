@@ -35,8 +35,7 @@ class Packing:
 
     The packed buffer holds [group][panel][tap][input][`panel` outputs], then the bias as
     [group][panel][`panel` outputs], then `zeros` zeros. In the source, outputs lie `output_stride`
-    elements apart, inputs `input_stride`, taps 1. The row of an input holds, for each output, the
-    weight of input ^ (output % `swapped`); `swapped` is a power of two that divides the inputs.
+    elements apart, inputs `input_stride`, taps 1.
     """
 
     outputs: int
@@ -47,7 +46,6 @@ class Packing:
     groups: int = 1
     taps: int = 1
     zeros: int = 0
-    swapped: int = 1
 
     @property
     def size(self) -> int:
@@ -80,7 +78,6 @@ class Packing:
                 self.inputs,
                 self.output_stride,
                 self.input_stride,
-                self.swapped,
                 int(bias),
             ),
         )

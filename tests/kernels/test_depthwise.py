@@ -1,9 +1,12 @@
 """Depthwise convolution: the reference against onnxruntime, what a problem refuses, and what it costs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from gputune.kernels.family import DeviceLimits
+from gputune.client.report.problems import problem_of
+from gputune.kernels.family import DeviceLimits, problem_to_dict
 from gputune.kernels.ops.depthwise import FAMILY, DepthwiseProblem
 
 from .onnx_conv import run_convolution
@@ -38,6 +41,14 @@ def test_work_counts_every_tap_and_every_byte_once() -> None:
     work = FAMILY.work(DepthwiseProblem(1, 8, 8, 4, (3, 3), (2, 2), (1, 1, 1, 1), bias=True))
     assert work.flops == 16 * 4 * (2 * 9 + 1)
     assert work.bytes == 4 * (64 * 4 + 4 * 9 + 4 + 16 * 4)
+
+
+def test_problems_of_one_channel_a_group_are_known_as_before_there_were_groups() -> None:
+    depthwise = DepthwiseProblem(1, 8, 8, 4, (3, 3))
+    grouped = replace(depthwise, group=2)
+    assert "group" not in problem_to_dict(depthwise)
+    assert problem_to_dict(grouped) == {**problem_to_dict(depthwise), "group": 2}
+    assert [problem_of("DepthwiseConv", problem_to_dict(each)) for each in (depthwise, grouped)] == [depthwise, grouped]
 
 
 def test_work_counts_every_channel_of_a_group() -> None:

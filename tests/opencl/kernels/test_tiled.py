@@ -85,7 +85,16 @@ def test_tiles_and_groups_that_divide_nothing(
 
 
 @pytest.mark.parametrize(
-    "name", ["conv_direct.cl", "conv_planes.cl", "depthwise_direct.cl", "matmul_tiled.cl", "pack_filter.cl"]
+    "name",
+    [
+        "conv_direct.cl",
+        "conv_planes.cl",
+        "depthwise_direct.cl",
+        "matmul_tiled.cl",
+        "pack_filter.cl",
+        "pack_groups.cl",
+        "swapped_lanes.cl",
+    ],
 )
 def test_the_template_compiles_alone(bench: Any, name: str) -> None:
     bench.backend.build(template(name), BASE_OPTIONS)
