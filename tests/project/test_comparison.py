@@ -100,11 +100,11 @@ def test_an_engine_that_cannot_read_a_model_is_left_out(product: Entry, capsys: 
 
 def test_a_table_says_which_engine_could_not_run_a_network() -> None:
     cases = [Case(name, networks.OTHER, [], 1) for name in ("one", "other")]
-    took = {"deviations": {TUNED: 0, DEFAULTS: 0}}
+    deviations = {TUNED: 0.0, DEFAULTS: 0.0}
     all_but_one = {name: [[2.0]] * 3 for name in (DEFAULTS, PEER, PEER_ALONE)} | {TUNED: [[1.0]] * 3}
     measured = [
-        Measured("one", "", all_but_one | {MNN: [[3.0]] * 3}, **took),
-        Measured("other", "", all_but_one, **took),
+        Measured("one", "", all_but_one | {MNN: [[3.0]] * 3}, deviations=deviations),
+        Measured("other", "", all_but_one, deviations=deviations),
     ]
     lines = networks.tell(cases, measured, "device")[1]
     assert f"engines that could not run a network: {MNN}: other" in lines
