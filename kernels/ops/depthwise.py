@@ -226,7 +226,8 @@ class DepthwiseFamily(KernelFamily):
 
 
 def _pack(problem: DepthwiseProblem, zeros: int) -> tuple[int, Launch]:
-    """The bytes of the packed filters, and what fills them."""
+    """The bytes of the packed filters, and what fills them; with pack_filter.cl where it can, so that one build of it
+    serves depthwise filters as it does all others."""
     taps, channels, group = math.prod(problem.kernel), problem.channels, problem.group
     if group == 1:
         packing = Packing(
@@ -252,6 +253,7 @@ def groups_of(channels: int) -> tuple[int, ...]:
 
 
 def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
+    """Before it is cut: as many pixels as there are registers for them, a cache line of each."""
     if limits.preferred_float_width == 8:
         return NARROW_CPU_DEFAULT
     grouped = STRIDED_GROUPED_CPU_DEFAULT if problem.strides[1] > 1 else GROUPED_CPU_DEFAULT

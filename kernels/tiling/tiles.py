@@ -68,7 +68,7 @@ GROUP_PRODUCTS = 1 << 14
 
 CPU_DEFAULT = {"MR": 8, "NV": 2, "VW": 16, "KU": 1, "KA": 4, "LM": 1, "LN": 1, "ORDER": 0}
 TALL_CPU_DEFAULT = CPU_DEFAULT | {"MR": 14, "KU": 2}
-"""For a long reduction on a CPU with AVX-512, as the next one."""
+"""For a long reduction on a CPU with AVX-512, as the next two."""
 
 PAGE_BYTES = 4096
 """Rows that lie a multiple of this apart have their elements in the same few places of a first cache."""
@@ -237,7 +237,7 @@ class Tiling:
             return CPU_DEFAULT | {"ORDER": order}
         if self.strided:
             return WIDE_CPU_DEFAULT | {"ORDER": order}
-        pages = self.pitch and self.pitch * FLOAT_BYTES % PAGE_BYTES == 0
+        pages = self.pitch > 0 and self.pitch * FLOAT_BYTES % PAGE_BYTES == 0
         return (PAGES_CPU_DEFAULT if pages else TALL_CPU_DEFAULT) | {"ORDER": order}
 
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:

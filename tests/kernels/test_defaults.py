@@ -8,7 +8,9 @@ import pytest
 
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
+from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.tiling.workgroups import registers
@@ -59,6 +61,21 @@ def test_rows_a_page_apart_are_no_more_than_the_first_cache_has_ways(reduction: 
     assert (family_of("Conv").default(conv, limits)["MR"] <= 8) == (rows == 8)
 
 
+def test_the_distance_of_rows_is_that_in_memory() -> None:
+    """Which is not the reduction where rows are heads of a longer one, or lie in parts; and that of input pixels."""
+
+    def rows(op: str, problem: Any) -> int:
+        return family_of(op).default(problem, CPU)["MR"]
+
+    def heads(step: int) -> BatchedMatMulProblem:
+        return BatchedMatMulProblem((4,), 140, 64, 64, (64, step, 1), (4096, 64, 1), (8960, 64, 1), (140 * step, 16384))
+
+    assert rows("BatchedMatMul", heads(1024)) == 8 < rows("BatchedMatMul", heads(768)) == 14
+    assert rows("MatMul", MatMulProblem(1120, 1024, 512, parts=(512, 512))) == 14
+    transposed = (ConvTransposeProblem(1, 28, 40, channels, 512, (2, 2), (2, 2), (56, 80)) for channels in (1024, 1008))
+    assert [rows("ConvTranspose", problem) for problem in transposed] == [8, 14]
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_few_rows_split_the_reduction_instead(rows: int) -> None:
     problem = MatMulProblem(rows, 1280, 1000)
@@ -91,6 +108,7 @@ def test_a_tile_computes_few_columns_that_are_not_there(columns: int, tile: tupl
         (1024, 512, 512, (14, 2), 0),
         (3136, 96, 16, (8, 2), 0),  # what it stores counts
         (49, 512, 2000, (13, 2), 1),
+        (49, 512, 2048, (7, 2), 1),  # rows a page apart
         (21, 512, 512, (7, 2), 1),  # and not 7 x 4, for which there are no registers when it is unrolled
         (49, 2048, 512, (13, 2), 1),
         (400, 48, 288, (8, 3), 0),  # three vectors of columns

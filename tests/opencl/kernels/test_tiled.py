@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gputune.kernels.catalogue import family_of
@@ -82,6 +83,20 @@ def test_tiles_and_groups_that_divide_nothing(
     bench: Any, op: str, problem: Any, configurations: Sequence[dict[str, int]]
 ) -> None:
     bench.compare(family_of(op), problem, configurations, random_inputs(op, problem))
+
+
+@pytest.mark.parametrize("reuse", [0, 1])
+@pytest.mark.parametrize(("group", "width"), [(g, w) for g in (2, 4, 8) for w in (2, 4, 8, 16) if g <= w])
+def test_vectors_of_groups(bench: Any, group: int, width: int, reuse: int) -> None:
+    """Of every width, with a last vector that starts earlier; what is infinite in a group stays in it."""
+    problem = DepthwiseProblem(1, 6, 9, 40, (3, 2), (2, 1), (1, 0, 1, 1), bias=True, group=group)
+    configuration = {"MR": 4, "VW": width, "REUSE": reuse, "LM": 2, "LN": 2, "ORDER": 0}
+    inputs = random_inputs("DepthwiseConv", problem)
+    bench.compare(family_of("DepthwiseConv"), problem, [configuration], inputs)
+    inputs["input"][..., 16] = np.inf
+    got, _ = bench.run(family_of("DepthwiseConv"), problem, configuration, inputs)
+    touched = sorted(set(np.argwhere(~np.isfinite(got))[:, -1]))
+    assert touched == list(range(16, 16 + group))
 
 
 @pytest.mark.parametrize(
