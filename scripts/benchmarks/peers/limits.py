@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from gputune.runtime.backends import Backend, Bound
 
 LARGEST_DRIFT = 0.10
-ACCUMULATORS = (8, 12, 16, 24)
+ACCUMULATORS = (4, 6, 8, 12, 16, 24)
+"""Of 16 floats: those of 8 floats are two each, of which 16 registers hold 6 beside the constants."""
 LAUNCH_NS = 20e6
 LAUNCHES_PER_BLOCK = 7
 STREAM_BYTES = 256 << 20
