@@ -29,10 +29,12 @@ from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSp
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
+from gputune.kernels.tiling.strips import widest_even
 from gputune.kernels.tiling.window import Pads, Pair, Window
 from gputune.kernels.tiling.workgroups import (
     Grid,
     clip_group,
+    few_registers,
     group_constraints,
     group_parameters,
     launch_sizes,
@@ -48,12 +50,12 @@ STRIPS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
 MOST_LOADS = 48
 
 CPU_DEFAULT = {"MR": 8, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
-NARROW_CPU_DEFAULT = {"MR": 4, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
-"""Of a CPU whose registers hold 8 floats: as many of them, and a whole cache line of each pixel."""
-
-GROUPED_CPU_DEFAULT = {"MR": 7, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
-STRIDED_GROUPED_CPU_DEFAULT = {"MR": 4, "VW": 16, "REUSE": 0, "LM": 4, "LN": 4, "ORDER": 0}
+GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 7}
+STRIDED_GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 4, "REUSE": 0}
 """Where each pixel is permuted as well: fewer of them at a time."""
+
+NARROW_GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 4}
+"""Of a CPU whose registers hold 8 floats: as many of them, and a whole cache line of each pixel."""
 
 GPU_DEFAULT = {"MR": 2, "VW": 4, "REUSE": 0, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
@@ -185,7 +187,7 @@ class DepthwiseFamily(KernelFamily):
 
     def render(self, problem: DepthwiseProblem, configuration: Configuration) -> Instance:
         channels, group = problem.channels, problem.group
-        packed, pack = _pack(problem, configuration["VW"])
+        packed, pack = _pack(problem)
         grid = _grid(problem, configuration["MR"], configuration["VW"])
         global_size, local_size = launch_sizes(grid, configuration)
         main = Launch(
@@ -225,16 +227,14 @@ class DepthwiseFamily(KernelFamily):
         return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.group * math.prod(problem.kernel)), absolute=1e-5)
 
 
-def _pack(problem: DepthwiseProblem, zeros: int) -> tuple[int, Launch]:
+def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
     """The bytes of the packed filters, and what fills them; with pack_filter.cl where it can, so that one build of it
     serves depthwise filters as it does all others."""
     taps, channels, group = math.prod(problem.kernel), problem.channels, problem.group
     if group == 1:
-        packing = Packing(
-            outputs=channels, inputs=1, panel=channels, output_stride=taps, input_stride=taps, taps=taps, zeros=zeros
-        )
+        packing = Packing(outputs=channels, inputs=1, panel=channels, output_stride=taps, input_stride=taps, taps=taps)
         return packing.nbytes, packing.launch("weight", problem.bias)
-    size = (taps * group + 1) * channels + zeros
+    size = (taps * group + 1) * channels
     bias = "bias" if problem.bias else "weight"
     launch = Launch(
         source=template("pack_groups.cl"),
@@ -254,10 +254,12 @@ def groups_of(channels: int) -> tuple[int, ...]:
 
 def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
     """Before it is cut: as many pixels as there are registers for them, a cache line of each."""
-    if limits.preferred_float_width == 8:
-        return NARROW_CPU_DEFAULT
-    grouped = STRIDED_GROUPED_CPU_DEFAULT if problem.strides[1] > 1 else GROUPED_CPU_DEFAULT
-    return (grouped if problem.group > 1 else CPU_DEFAULT) | {"VW": default_width(limits, problem.channels)}
+    width = {"VW": default_width(limits, problem.channels)}
+    if problem.group == 1:
+        return CPU_DEFAULT | width
+    if few_registers(limits):
+        return NARROW_GROUPED_CPU_DEFAULT
+    return (STRIDED_GROUPED_CPU_DEFAULT if problem.strides[1] > 1 else GROUPED_CPU_DEFAULT) | width
 
 
 def _grid(problem: DepthwiseProblem, strip: int, width: int) -> Grid:
@@ -272,8 +274,9 @@ def _span(problem: DepthwiseProblem, strip: int) -> int:
 
 
 def _cut(problem: DepthwiseProblem, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-    """A guess made to fit: a strip within a row, a vector within the channels."""
-    strip = max(pixels for pixels in STRIPS if pixels <= min(problem.output_size[1], guess["MR"]))
+    """A guess made to fit: no longer a strip than it takes to cover a row, a vector within the channels."""
+    columns = problem.output_size[1]
+    strip = widest_even([pixels for pixels in STRIPS if pixels <= min(columns, guess["MR"])], columns)
     width = max(problem.group, min(guess["VW"], power_at_most(problem.channels)))
     cut = {"MR": strip, "VW": width, "REUSE": guess["REUSE"]}
     return cut | clip_group(_grid(problem, strip, width), guess, limits)

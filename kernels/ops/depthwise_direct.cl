@@ -13,9 +13,10 @@
 // pixels, LM to a work-group; with ORDER 0 vectors are dimension 0.
 // A vector holds whole groups, and every lane of a group needs each of its elements: in step i lane j has that of lane
 // j ^ i, by a permutation of registers that all taps share.
-//   packed = [ky][kx][i][channel], of input i ^ channel % GROUP, then bias as [channel], then VW zeros
-// A pixel outside the map reads the zeros. Where VW does not divide the channels, the last vector starts earlier, so
-// that it ends with them, and stores just the channels that no other vector stores.
+//   packed = [ky][kx][i][channel], of input i ^ channel % GROUP, then bias as [channel]
+// Pixels outside the map are zero and never read; pixels beyond a row's end are computed and not stored. Where VW does
+// not divide the channels, the last vector starts earlier, so that it ends with them, and stores just the channels that
+// no other vector stores.
 // Preconditions: GROUP <= VW <= CHANNELS, GROUP a power of two that divides CHANNELS, fewer than 2^31 elements in each
 // buffer.
 
@@ -60,8 +61,9 @@
 #define SWAPPED(v, i) (v)
 #endif
 
-// The vector at column x of the current row of the input, or zeros.
-#define PIXEL(x) LOAD(row_inside && (uint)(x) < WIDTH ? line + (x) * CHANNELS : zeros, 0)
+// Whether pixel i of a span lies in the map; known when compiling for all but those that the padding can reach.
+#define INSIDE(i) ((i >= PL || left + i >= 0) && ((STRIPS - 1) * MR * SW - PL + i < WIDTH || left + i < WIDTH))
+#define PIXEL(i) (INSIDE((i)) ? LOAD(line, (i) * CHANNELS) : (vec)(0.0f))
 
 __kernel
 #if ORDER
@@ -83,7 +85,6 @@ void depthwise_direct(__global const float *restrict input, __global const float
     const int top = out_row % OUT_HEIGHT * SH - PT;
     const int left = first * SW - PL;
     __global const float *filter = packed + channel;
-    __global const float *zeros = packed + (KH * KW * GROUP + 1) * CHANNELS;
 
     vec total[MR];
     UNROLL for (int r = 0; r < MR; ++r)
@@ -91,11 +92,12 @@ void depthwise_direct(__global const float *restrict input, __global const float
 
     for (int ky = 0; ky < KH; ++ky) {
         const int y = top + ky * DH;
-        const bool row_inside = (uint)y < HEIGHT;
-        __global const float *line = input + (map * HEIGHT + y) * WIDTH * CHANNELS + channel;
+        if ((uint)y >= HEIGHT)
+            continue;
+        __global const float *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
 #if REUSE
         UNROLL for (int s = 0; s < SPAN; ++s) {
-            const vec seen = PIXEL(left + s);
+            const vec seen = PIXEL(s);
             UNROLL for (int i = 0; i < GROUP; ++i) {
                 const vec value = SWAPPED(seen, i);
                 UNROLL for (int kx = 0; kx < KW; ++kx) {
@@ -110,7 +112,7 @@ void depthwise_direct(__global const float *restrict input, __global const float
             UNROLL for (int i = 0; i < GROUP; ++i) {
                 const vec weight = LOAD(filter, ((ky * KW + kx) * GROUP + i) * CHANNELS);
                 UNROLL for (int r = 0; r < MR; ++r)
-                    total[r] = fma(SWAPPED(PIXEL(left + r * SW + kx * DW), i), weight, total[r]);
+                    total[r] = fma(SWAPPED(PIXEL(r * SW + kx * DW), i), weight, total[r]);
             }
 #endif
     }

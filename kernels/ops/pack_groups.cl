@@ -1,6 +1,6 @@
 // Rearranges the filters of a convolution in groups once: into the order in which depthwise_direct.cl reads them.
 //
-//   packed = [tap][i][channel], then bias as [channel], then zeros
+//   packed = [tap][i][channel], then bias as [channel]
 //
 // Row i has, for each channel, the weight of the input i ^ channel % group of its group; its source is
 //   weight[(channel * group + input) * taps + tap]
