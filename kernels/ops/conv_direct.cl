@@ -70,7 +70,7 @@
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(filter, (c) * (LN * NW) + v * VW);             \
-            PREFETCH(filter + ((c) + PF) * (LN * NW) + v * VW);            \
+            PREFETCH(filter + ((c) + PF) * (LN * NW), v * VW);             \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = pixels[r][c];                                 \

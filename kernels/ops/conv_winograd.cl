@@ -181,7 +181,7 @@ void winograd_transform(__global const float *restrict input, __global const flo
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(filter, (c) * NW + v * VW);                    \
-            PREFETCH(filter + ((c) + PF) * NW + v * VW);                   \
+            PREFETCH(filter + ((c) + PF) * NW, v * VW);                    \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = tiles[r * INPUTS + (c)];                      \

@@ -63,7 +63,7 @@
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(columns, (k) * (LN * NW) + v * VW);            \
-            PREFETCH(columns + ((k) + PF) * (LN * NW) + v * VW);           \
+            PREFETCH(columns + ((k) + PF) * (LN * NW), v * VW);            \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = rows[r][k];                                   \

@@ -108,15 +108,7 @@ class SeparableFamily(TiledFamily):
         return TensorSpec("output", (problem.batch, *problem.window.output, problem.out_channels))
 
     def tiling(self, problem: SeparableProblem) -> Strips:
-        rows, columns = problem.window.output
-        return Strips(
-            lines=problem.batch * rows,
-            columns=columns,
-            channels=problem.channels,
-            outputs=problem.out_channels,
-            stride=problem.strides[1],
-            reach=(problem.kernel[1] - 1) * problem.dilations[1] + 1,
-        )
+        return Strips(problem.batch, problem.window, problem.channels, problem.out_channels)
 
     def pays(self, problem: SeparableProblem, limits: DeviceLimits) -> bool:
         """On CPUs, where a strip of the map between the two stays in a cache."""

@@ -17,7 +17,15 @@ from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parame
 from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, power_at_most, round_up
-from gputune.kernels.tiling.strips import MOST_LOADS, PIXELS, cut_unrolling, unrolling_constraint, widest_even
+from gputune.kernels.tiling.strips import (
+    MOST_LOADS,
+    PIXELS,
+    cut_unrolling,
+    few_loads,
+    fitting_tile,
+    unrolling_constraint,
+    widest_even,
+)
 from gputune.kernels.tiling.window import Window
 from gputune.kernels.tiling.workgroups import (
     accumulators_fit,
@@ -105,7 +113,13 @@ class BlockStrips:
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
         """A middling tile, cut to the problem."""
-        wanted, space = self._cut(GUESSES[0], limits), self.space(limits)
+        guess, space = GUESSES[0], self.space(limits)
+        wanted = self._cut(guess, limits)
+        if limits.device_type == "cpu":
+            most = min(guess["MR"], self.window.output[1])
+            fitting = [pixels for pixels in PIXELS if pixels <= most and few_loads(self.window, pixels)]
+            tile = fitting_tile(wanted, fitting, self.window, self.channels, self._steps, limits)
+            wanted = self._cut(guess | tile, limits) | {"MR": tile["MR"]}
         return space.first() if space.violations(wanted) else wanted
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
@@ -117,7 +131,9 @@ class BlockStrips:
         yield Constraint(("ROWS",), lambda count: count <= rows, f"ROWS must not exceed the output's {rows} rows")
         yield Constraint(("MR",), lambda mr: mr <= columns, f"MR must not exceed the output's width of {columns}")
         yield Constraint(
-            ("MR",), self._loads, f"MR pixels must not need more than {MOST_LOADS} vectors of a row at once"
+            ("MR",),
+            lambda mr: few_loads(self.window, mr),
+            f"MR pixels must not need more than {MOST_LOADS} vectors of a row at once",
         )
         widest = max(self.channels, self.outputs)
         yield last_vector_holds(widest, "channels")
@@ -159,14 +175,17 @@ class BlockStrips:
         """What the two matrices take at least."""
         return (self.inputs + self.outputs) * self.channels * FLOAT_BYTES
 
-    def _loads(self, pixels: int) -> bool:
-        reach = (self.window.kernel[1] - 1) * self.window.dilations[1] + 1
-        return pixels == 1 or (pixels - 1) * self.window.strides[1] + reach <= MOST_LOADS
-
     def _most_packed(self, configuration: Configuration) -> int:
         """Elements of the largest packed buffer."""
         packings = (self.expansion(configuration), self.filters(configuration), self.projection(configuration))
         return max(each.size for each in packings)
+
+    def _steps(self, pixels: int, columns: int) -> int:
+        """Steps of both reductions for a map, with tiles of so many pixels, which run on from row to row, and
+        columns."""
+        expanded = ceil_div(math.prod(self.window.size), pixels) * self.inputs * ceil_div(self.channels, columns)
+        projected = ceil_div(math.prod(self.window.output), pixels) * self.channels * ceil_div(self.outputs, columns)
+        return expanded + projected
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """A guess made to fit the device's vectors and units, the maps and the memory."""
@@ -184,7 +203,7 @@ class BlockStrips:
             for pixels in PIXELS
             if pixels <= min(columns, guess["MR"])
             and tile_fits(pixels, cut["NV"], cut["VW"], limits)
-            and self._loads(pixels)
+            and few_loads(self.window, pixels)
         ]
         cut["MR"] = widest_even(fitting, columns)
         room = _own_bytes(limits)

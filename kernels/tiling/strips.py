@@ -11,7 +11,7 @@ And SPLIT work-groups that share a strip's columns give more cores work, but eac
 tile that fits all that, then the strip, then the unrolling.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits
@@ -19,13 +19,19 @@ from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parame
 from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, fits, power_at_most
+from gputune.kernels.tiling.window import Window
 from gputune.kernels.tiling.workgroups import (
+    FEW_UNROLLING,
     accumulators_fit,
+    cheapest_tile,
+    few_registers,
     last_vector_holds,
     least_width,
     tile_fits,
+    unrolled_fits,
 )
 
+VECTORS = (1, 2, 3, 4)
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 MOST_LOADS = 48
 MOST_UNROLLED = 64
@@ -73,19 +79,67 @@ def widest_even(fitting: Sequence[int], columns: int) -> int:
     return next((pixels for pixels in fitting if ceil_div(columns, pixels) == fewest), 1)
 
 
+def span_of(window: Window, pixels: int) -> int:
+    """Pixels of a row of the input that so many neighbours in a row of the output see."""
+    return (pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1
+
+
+def few_loads(window: Window, pixels: int) -> bool:
+    """Whether so many neighbours can be computed together."""
+    return pixels == 1 or span_of(window, pixels) <= MOST_LOADS
+
+
+def depthwise_cost(window: Window, pixels: int) -> int:
+    """Multiply-adds that a vector of channels of a row of the middle takes as much time as, in tiles of so many
+    neighbours: loads count where those are more, and each pixel's end is about as much as three."""
+    rows, columns = window.kernel
+    tile = rows * max(span_of(window, pixels) + columns, columns * pixels) + 3 * pixels
+    return ceil_div(window.output[1], pixels) * tile
+
+
+def fitting_tile(
+    usual: Configuration,
+    fitting: Iterable[int],
+    window: Window,
+    channels: int,
+    steps: Callable[[int, int], int],
+    limits: DeviceLimits,
+) -> dict[str, int]:
+    """MR, one of `fitting`, and NV with which a map takes clearly less time on a CPU than with the usual ones, if there
+    are, and KU. channels: of the middle. steps: of the reductions, with tiles of so many pixels and columns."""
+    width, rows = usual["VW"], window.output[0]
+    tiles = [
+        (pixels, vectors) for pixels in fitting for vectors in VECTORS if unrolled_fits(pixels, vectors, width, limits)
+    ]
+    pixels, vectors = cheapest_tile(
+        (usual["MR"], usual["NV"]),
+        tiles,
+        width,
+        lambda mr, nv: steps(mr, nv * width),
+        limits,
+        beside=lambda mr: rows * ceil_div(channels, width) * depthwise_cost(window, mr),
+    )
+    return {"MR": pixels, "NV": vectors, "KU": FEW_UNROLLING if few_registers(limits) else usual["KU"]}
+
+
 @dataclass(frozen=True)
 class Strips:
-    """A problem as these kernels see it: `lines` of `columns` pixels, whose `channels` become `outputs`.
+    """A problem as these kernels see it: maps of `channels`, which a window sees and of which `outputs` are made."""
 
-    A tile's row of the window reaches over (pixels - 1) * stride + reach pixels of the input.
-    """
-
-    lines: int
-    columns: int
+    batch: int
+    window: Window
     channels: int
     outputs: int
-    stride: int
-    reach: int
+
+    @property
+    def lines(self) -> int:
+        """Rows of all the output's maps."""
+        return self.batch * self.window.output[0]
+
+    @property
+    def columns(self) -> int:
+        """Pixels of such a row."""
+        return self.window.output[1]
 
     def tiles(self, pixels: int) -> int:
         """Tiles of `pixels` neighbours in a line that cover the output."""
@@ -112,7 +166,7 @@ class Strips:
             (
                 Parameter("MR", PIXELS, "neighbouring pixels of a tile"),
                 Parameter("RT", (1, 2, 3, 4, 7, 8), "tiles of a strip, for which the middle is kept at once"),
-                Parameter("NV", (1, 2, 3, 4), "vectors of a tile's row"),
+                Parameter("NV", VECTORS, "vectors of a tile's row"),
                 Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
                 Parameter("KU", (1, 2, 4, 8), "unrolling of the reduction"),
                 PREFETCH,
@@ -124,7 +178,12 @@ class Strips:
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
         """What won most often on devices of the kind, cut to the problem."""
-        wanted, space = self._cut(_guesses(limits)[0], limits), self.space(limits)
+        guess, space = _guesses(limits)[0], self.space(limits)
+        wanted = self._cut(guess, limits)
+        if limits.device_type == "cpu":
+            fitting = self._fitting(guess["MR"], limits)
+            tile = fitting_tile(wanted, fitting, self.window, self.channels, self._steps, limits)
+            wanted = self._cut(guess | tile, limits)
         return space.first() if space.violations(wanted) else wanted
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
@@ -136,7 +195,9 @@ class Strips:
             ("MR",), lambda mr: mr <= self.columns, f"MR must not exceed the output's width of {self.columns}"
         )
         yield Constraint(
-            ("MR",), self._loads, f"MR pixels must not need more than {MOST_LOADS} vectors of the input at once"
+            ("MR",),
+            lambda mr: few_loads(self.window, mr),
+            f"MR pixels must not need more than {MOST_LOADS} vectors of the input at once",
         )
         yield fits(self.channels, "the channels")
         yield last_vector_holds(self.outputs, "columns")
@@ -190,8 +251,19 @@ class Strips:
         """What the packed matrix takes at least."""
         return self.packing(1, 1, 1).nbytes
 
-    def _loads(self, pixels: int) -> bool:
-        return pixels == 1 or (pixels - 1) * self.stride + self.reach <= MOST_LOADS
+    def _steps(self, pixels: int, columns: int) -> int:
+        """Steps of the reduction for a map, with tiles of so many pixels and columns."""
+        return self.tiles(pixels) // self.batch * self.channels * ceil_div(self.outputs, columns)
+
+    def _fitting(self, most: int, limits: DeviceLimits) -> list[int]:
+        """What MR may be on a CPU, no more than `most`, whatever NV is."""
+        return [
+            pixels
+            for pixels in PIXELS
+            if pixels <= min(self.columns, most)
+            and self.middle_bytes(pixels) <= _own_bytes(limits)
+            and few_loads(self.window, pixels)
+        ]
 
     def _busy(self, vectors: int, width: int, together: int) -> bool:
         return together == 1 or (together - 1) * width < max(self.channels, ceil_div(self.outputs, vectors))
@@ -223,7 +295,7 @@ class Strips:
             if pixels <= min(self.columns, guess["MR"])
             and tile_fits(pixels, cut["NV"], cut["VW"], limits)
             and self.middle_bytes(pixels) <= room
-            and self._loads(pixels)
+            and few_loads(self.window, pixels)
         ]
         cut["MR"] = widest_even(fitting, self.columns)
         while cut["RT"] > 1 and (cut["RT"] > self.tiles(cut["MR"]) or self.middle_bytes(cut["MR"] * cut["RT"]) > room):

@@ -32,6 +32,7 @@ from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constrai
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
+    FEW_UNROLLING,
     GROUP_SIDES,
     WORTH_ANOTHER,
     Grid,
@@ -39,6 +40,7 @@ from gputune.kernels.tiling.workgroups import (
     cheapest_tile,
     clip_group,
     cut_tile,
+    few_registers,
     group_constraints,
     group_parameters,
     has_avx512,
@@ -224,12 +226,12 @@ class Tiling:
         return down, self.groups * across
 
     def _usual_tile(self, limits: DeviceLimits) -> dict[str, int]:
-        """A CPU's default before it is cut. With AVX-512 it is tall for a long reduction, but for rows in lines: those
-        lie in planes, where neighbours along a line are read one by one. And where the right side is larger than the
-        left one, cores share out columns there: each reads weights of its own, which come from beyond its caches."""
-        if not has_avx512(limits):
-            return CPU_DEFAULT
+        """A CPU's default before it is cut. Where the right side is larger than the left one, cores share out columns:
+        each reads weights of its own, which come from beyond its caches. With AVX-512 it is tall for a long reduction,
+        but for rows in lines: those lie in planes, where neighbours along a line are read one by one."""
         order = int(self.weight_bytes > self._left_bytes)
+        if not has_avx512(limits):
+            return CPU_DEFAULT | {"ORDER": order}
         if self.lines > 1:
             unrolling = 2 if self.columns > default_width(limits, VECTOR_WIDTHS[-1]) else 1
             return LINES_CPU_DEFAULT | {"KU": unrolling, "ORDER": order}
@@ -255,13 +257,13 @@ class Tiling:
         )
         worth = WORTH_UNROLLED if unrolled else WORTH_ANOTHER
         chosen = cheapest_tile(
-            (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, nv, width), limits, worth
+            (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: math.prod(self.grid(mr, nv, width)), limits, worth
         )
         products = math.prod(chosen) * width * self.taps * self.reduction
         return {
             "MR": chosen[0],
             "NV": chosen[1],
-            "KU": 2 if limits.preferred_float_width == 8 else usual["KU"],
+            "KU": FEW_UNROLLING if few_registers(limits) else usual["KU"],
             "LM": min(max(power_at_most(ceil_div(GROUP_PRODUCTS, products)), usual["LM"]), GROUP_SIDES[-1]),
         }
 

@@ -187,7 +187,7 @@ class Winograd:
             and (usual["KU"] == 1 or unrolled_fits(rows, vectors, width, limits))
         )
         rows, vectors = cheapest_tile(
-            (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: self.grid(mr, 1, nv, width), limits
+            (usual["MR"], usual["NV"]), tiles, width, lambda mr, nv: math.prod(self.grid(mr, 1, nv, width)), limits
         )
         order = 0 if self._weight_bytes <= CACHED_FILTER_BYTES else usual["ORDER"]
         return {"MR": rows, "NV": vectors, "ORDER": order}

@@ -24,6 +24,14 @@ AVX512_FLOATS = 16
 LEAST_ACCUMULATORS = 8
 """As many FMAs are under way in a core at once; fewer leave it waiting."""
 
+FEW_LEAST_ACCUMULATORS, FEW_LOAD_STEPS = 10, 4 / 3
+"""Measured with 16 registers, where each number of the left side is spread out by a load of its own: tiles of 4 x 2
+vectors take 1.2 times as long for as many multiply-adds as those of 6 x 2, and those of 8 to 12 x 1 1.4 to 1.6 times.
+A load takes as long as 4 / 3 multiply-adds then."""
+
+FEW_UNROLLING = 4
+"""Unrolling of the reduction for the small tiles that 16 registers allow: 2 to 6 % faster than by 2."""
+
 MOST_UNROLLED_REGISTERS = 30
 """Of 32 for accumulators and a row of the right side, where the reduction is unrolled: a tile of 7 x 4 vectors takes
 twice as long in steps of two, as the next row is read ahead into registers that there are not."""
@@ -112,6 +120,11 @@ def registers(limits: DeviceLimits) -> tuple[int, int]:
     return (FEW_ACCUMULATORS if width == 8 else MANY_ACCUMULATORS), width
 
 
+def few_registers(limits: DeviceLimits) -> bool:
+    """Whether it is a CPU with 16 vector registers."""
+    return limits.device_type == "cpu" and registers(limits)[0] == FEW_ACCUMULATORS
+
+
 def has_avx512(limits: DeviceLimits) -> bool:
     """Whether it is a CPU with 32 vector registers of 16 floats, for which some defaults were chosen."""
     return limits.device_type == "cpu" and registers(limits) == (MANY_ACCUMULATORS, AVX512_FLOATS)
@@ -139,16 +152,16 @@ def tile_fits(rows: int, vectors: int, width: int, limits: DeviceLimits) -> bool
     number out of memory, one more register for that. Of 32 registers those that are not accumulators always do; of
     16 they do not: a tile of 7 x 2 vectors takes three times as long there as one of 6 x 2.
     """
-    most, needed = registers(limits)[0], registers_needed(rows * vectors, width, limits)
-    if most == FEW_ACCUMULATORS:
+    needed = registers_needed(rows * vectors, width, limits)
+    if few_registers(limits):
         return needed + registers_needed(vectors, width, limits) + 1 <= FEW_REGISTERS
-    return needed <= most
+    return needed <= registers(limits)[0]
 
 
 def accumulators_fit(limits: DeviceLimits) -> Constraint:
     """MR rows of NV vectors of VW floats stay in registers."""
     most, floats = registers(limits)
-    beside = f", of {FEW_REGISTERS} registers with NV*VW floats and one number" if most == FEW_ACCUMULATORS else ""
+    beside = f", of {FEW_REGISTERS} registers with NV*VW floats and one number" if few_registers(limits) else ""
     return Constraint(
         ("MR", "NV", "VW"),
         lambda mr, nv, vw: tile_fits(mr, nv, vw, limits),
@@ -169,24 +182,33 @@ def unrolled_fits(rows: int, vectors: int, width: int, limits: DeviceLimits) -> 
     return registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS
 
 
+def step_cost(rows: int, vectors: int, width: int, limits: DeviceLimits) -> float:
+    """What a step of the reduction takes in a tile of a CPU, in multiply-adds of registers: those that it has, or its
+    loads where they take longer."""
+    across = registers_needed(vectors, width, limits)
+    if few_registers(limits):
+        return max(rows * across, FEW_LOAD_STEPS * (rows + across), FEW_LEAST_ACCUMULATORS)
+    return max(rows * across, rows + across, LEAST_ACCUMULATORS)
+
+
 def cheapest_tile(
     usual: tuple[int, int],
     tiles: Iterable[tuple[int, int]],
     width: int,
-    grid: Callable[[int, int], Grid],
+    steps: Callable[[int, int], int],
     limits: DeviceLimits,
     worth: float = WORTH_ANOTHER,
+    beside: Callable[[int], int] = lambda rows: 0,
 ) -> tuple[int, int]:
-    """Of tiles (MR, NV) of vectors of `width` floats the one for which a CPU's grid of tiles takes the fewest steps.
+    """Of tiles (MR, NV) of vectors of `width` floats the one that takes the least time on a CPU.
 
-    grid: tiles down and across for a tile. A step of a tile takes as long as its multiply-adds, or its loads where
-    those are more; tiles that reach beyond the last row or column compute and load for nothing. The usual one is kept
-    unless another costs less than `worth` times as much.
+    steps: of the reduction in all tiles of a size, up to a factor that is the same for all sizes; tiles that reach
+    beyond the last row or column compute and load for nothing. beside: what else takes longer with one MR than with
+    another, in multiply-adds. The usual one is kept unless another costs less than `worth` times as much.
     """
 
-    def cost(tile: tuple[int, int]) -> int:
-        vectors = registers_needed(tile[1], width, limits)
-        return math.prod(grid(*tile)) * max(tile[0] * vectors, tile[0] + vectors, LEAST_ACCUMULATORS)
+    def cost(tile: tuple[int, int]) -> float:
+        return steps(*tile) * step_cost(*tile, width, limits) + beside(tile[0])
 
     fitting = [tile for tile in tiles if tile_fits(*tile, width, limits)]
     best = min(fitting, key=lambda tile: (cost(tile), -tile[0] * tile[1]), default=usual)

@@ -12,7 +12,9 @@ from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.tiling.workgroups import registers
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import CPU, GPU, SMALL
@@ -20,7 +22,7 @@ from tests.kernels.problems import CPU, GPU, SMALL
 CONV = ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=(1, 1, 1, 1))
 MATMUL = MatMulProblem(196, 256, 256)
 LARGE = {"Conv": CONV, "MatMul": MATMUL}
-TILED = ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul", "Separable")
+TILED = ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul", "SeparableConv")
 DEPTHWISE = DepthwiseProblem(1, 28, 28, 128, (3, 3), pads=(1, 1, 1, 1))
 
 
@@ -30,9 +32,52 @@ def test_a_cpu_gets_its_own_vectors_and_accumulators_that_hide_latency(op: str, 
     limits = replace(CPU, preferred_float_width=width)
     default = family_of(op).default(problem, limits)
     accumulators = default["MR"] * default.get("NV", 1) * math.ceil(default["VW"] / max(width, 4))
-    cache_line = op == "DepthwiseConv" and width == 8
-    assert default["VW"] == (16 if cache_line else max(width, 4))
-    assert 8 <= accumulators <= registers(limits)[0]
+    assert default["VW"] == max(width, 4)
+    least = 7 if op == "DepthwiseConv" else 8  # 28 pixels are four strips, with nothing computed in vain
+    assert least <= accumulators <= registers(limits)[0]
+
+
+@pytest.mark.parametrize(
+    ("side", "outputs", "width", "tile"),
+    [
+        (56, 24, 8, (4, 3)),  # three vectors; two by two, a quarter would be computed in vain
+        (56, 32, 8, (6, 2)),
+        (14, 96, 8, (5, 2)),  # three tiles cover a row, of 6 pixels or of 5
+        (7, 160, 8, (4, 3)),
+        (56, 24, 16, (7, 2)),
+        (28, 40, 16, (7, 3)),
+        (160, 48, 16, (5, 3)),
+    ],
+)
+def test_a_tile_of_a_separable_convolution_fits_its_columns_and_rows(
+    side: int, outputs: int, width: int, tile: tuple[int, int]
+) -> None:
+    problem = SeparableProblem(1, side, side, 144, outputs, (3, 3), pads=(1, 1, 1, 1))
+    default = family_of("SeparableConv").default(problem, replace(CPU, preferred_float_width=width))
+    assert (default["MR"], default["NV"]) == tile
+    assert default["KU"] == (4 if width == 8 else 2)
+
+
+@pytest.mark.parametrize(
+    ("side", "outputs", "width", "tile"),
+    [
+        (56, 24, 8, (4, 3)),
+        (56, 32, 8, (6, 2)),
+        (28, 40, 16, (7, 3)),
+    ],
+)
+def test_a_tile_of_an_inverted_residual_fits_its_columns(
+    side: int, outputs: int, width: int, tile: tuple[int, int]
+) -> None:
+    problem = InvertedResidualProblem(1, side, side, 24, 144, outputs, (3, 3), pads=(1, 1, 1, 1))
+    default = family_of("InvertedResidual").default(problem, replace(CPU, preferred_float_width=width))
+    assert (default["MR"], default["NV"]) == tile
+
+
+@pytest.mark.parametrize(("side", "strip"), [(7, 7), (14, 7), (28, 7), (56, 8), (20, 7), (5, 3)])
+def test_a_strip_of_a_depthwise_convolution_divides_rows_evenly(side: int, strip: int) -> None:
+    problem = DepthwiseProblem(1, side, side, 64, (3, 3), pads=(1, 1, 1, 1))
+    assert family_of("DepthwiseConv").default(problem, CPU)["MR"] == strip
 
 
 @pytest.mark.parametrize("op", [op for op, problem in ONE_OF_EACH.items() if op in TILED])
@@ -125,11 +170,12 @@ def test_with_avx512_a_tile_is_tall_where_the_reduction_is_long_and_cores_share_
 
 
 @pytest.mark.parametrize("width", [4, 8])
-def test_without_avx512_defaults_are_those_of_before(width: int) -> None:
+def test_without_avx512_tiles_are_low_and_cores_share_out_large_weights_too(width: int) -> None:
     limits = replace(CPU, preferred_float_width=width)
     matmul = family_of("MatMul").default(MatMulProblem(49, 512, 2048), limits)
     stem = ConvProblem(1, 224, 224, 3, 64, (7, 7), pads=(3, 3, 3, 3), strides=(2, 2), layout="NCHW")
-    assert (matmul["MR"] <= 8, matmul["ORDER"]) == (True, 0)
+    assert (matmul["MR"] <= 8, matmul["ORDER"]) == (True, 1)
+    assert matmul["KU"] == (4 if width == 8 else 1)  # small tiles of few registers are unrolled further
     assert family_of("Conv").default(stem, limits)["LM"] < 4
 
 
@@ -204,7 +250,7 @@ def test_a_convolution_is_computed_by_the_algorithm_that_its_shape_asks_for(
         (160, 96, 24, (4, 3), 0),  # three vectors of columns, and filters that stay in a cache
         (56, 64, 64, (6, 2), 0),
         (28, 128, 128, (5, 2), 1),
-        (14, 256, 256, (4, 2), 1),  # 16 tiles; two at a time would read all filters eight times
+        (14, 256, 256, (4, 3), 1),  # 16 tiles; two at a time would read all filters eight times
     ],
 )
 def test_winograds_tile_fits_the_columns_and_its_order_the_filters(
