@@ -29,7 +29,7 @@ from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSp
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
-from gputune.kernels.tiling.strips import widest_even
+from gputune.kernels.tiling.strips import MOST_LOADS, widest_even
 from gputune.kernels.tiling.window import Pads, Pair, Window
 from gputune.kernels.tiling.workgroups import (
     Grid,
@@ -47,7 +47,6 @@ MOST_GROUP = 8
 """Channels of a group: where there are more, a vector holds so few groups that tiles of one group are as good."""
 
 STRIPS = (1, 2, 3, 4, 6, 7, 8, 12, 14, 16)
-MOST_LOADS = 48
 
 CPU_DEFAULT = {"MR": 8, "VW": 16, "REUSE": 1, "LM": 4, "LN": 4, "ORDER": 0}
 GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 7}
@@ -55,7 +54,7 @@ STRIDED_GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 4, "REUSE": 0}
 """Where each pixel is permuted as well: fewer of them at a time."""
 
 NARROW_GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 4}
-"""Of a CPU whose registers hold 8 floats: as many of them, and a whole cache line of each pixel."""
+"""With 16 registers: a whole line of a cache of each pixel, which is two of them."""
 
 GPU_DEFAULT = {"MR": 2, "VW": 4, "REUSE": 0, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
@@ -153,7 +152,7 @@ class DepthwiseFamily(KernelFamily):
             ),
             Constraint(
                 ("MR", "REUSE"),
-                lambda mr, reuse: not reuse or _span(problem, mr) <= MOST_LOADS,
+                lambda mr, reuse: not reuse or problem.window.span(mr) <= MOST_LOADS,
                 f"REUSE must not load more than {MOST_LOADS} vectors at once",
             ),
             *group_constraints(("MR", "VW"), lambda mr, vw: _grid(problem, mr, vw), limits),
@@ -253,7 +252,7 @@ def groups_of(channels: int) -> tuple[int, ...]:
 
 
 def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, int]:
-    """Before it is cut: as many pixels as there are registers for them, a cache line of each."""
+    """Before it is cut: pixels for which there are registers, a vector of each, or a line of a cache."""
     width = {"VW": default_width(limits, problem.channels)}
     if problem.group == 1:
         return CPU_DEFAULT | width
@@ -268,17 +267,17 @@ def _grid(problem: DepthwiseProblem, strip: int, width: int) -> Grid:
     return problem.batch * rows * ceil_div(columns, strip), ceil_div(problem.channels, width)
 
 
-def _span(problem: DepthwiseProblem, strip: int) -> int:
-    """Input pixels that a strip's row of the window reaches over."""
-    return (strip - 1) * problem.strides[1] + (problem.kernel[1] - 1) * problem.dilations[1] + 1
-
-
 def _cut(problem: DepthwiseProblem, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-    """A guess made to fit: no longer a strip than it takes to cover a row, a vector within the channels."""
-    columns = problem.output_size[1]
-    strip = widest_even([pixels for pixels in STRIPS if pixels <= min(columns, guess["MR"])], columns)
+    """A guess made to fit: no longer a strip than it takes to cover a row in as few, a vector within the channels. What
+    a strip sees is not loaded at once where that is too much for any, as with wide dilations."""
+    columns, reuse = problem.output_size[1], guess["REUSE"]
+    strips = [pixels for pixels in STRIPS if pixels <= min(columns, guess["MR"])]
+    loaded = [pixels for pixels in strips if problem.window.span(pixels) <= MOST_LOADS]
+    if reuse and not loaded:
+        reuse = 0
+    strip = widest_even(loaded if reuse else strips, columns)
     width = max(problem.group, min(guess["VW"], power_at_most(problem.channels)))
-    cut = {"MR": strip, "VW": width, "REUSE": guess["REUSE"]}
+    cut = {"MR": strip, "VW": width, "REUSE": reuse}
     return cut | clip_group(_grid(problem, strip, width), guess, limits)
 
 

@@ -61,9 +61,11 @@
 #define SWAPPED(v, i) (v)
 #endif
 
-// Whether pixel i of a span lies in the map; known when compiling for all but those that the padding can reach.
-#define INSIDE(i) ((i >= PL || left + i >= 0) && ((STRIPS - 1) * MR * SW - PL + i < WIDTH || left + i < WIDTH))
-#define PIXEL(i) (INSIDE((i)) ? LOAD(line, (i) * CHANNELS) : (vec)(0.0f))
+// Whether pixel i of a span lies in the map: known when compiling, but for those beyond the ends of the first and the last
+// strip of a row.
+#define LAST_LEFT ((STRIPS - 1) * MR * SW - PL)
+#define INSIDE(i) (((i) >= PL || left + (i) >= 0) && (LAST_LEFT + (i) < WIDTH || left + (i) < WIDTH))
+#define PIXEL(i) (INSIDE(i) ? LOAD(line, (i) * CHANNELS) : (vec)(0.0f))
 
 __kernel
 #if ORDER

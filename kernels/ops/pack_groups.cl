@@ -23,7 +23,7 @@ void pack_groups(__global const float *restrict weight, __global const float *re
         if (i < filters) {
             const int input = i / channels % group ^ channel % group;
             value = weight[(channel * group + input) * taps + i / (channels * group)];
-        } else if (has_bias && i < filters + channels)
+        } else if (has_bias)
             value = bias[channel];
         packed[i] = value;
     }

@@ -4,9 +4,7 @@
 #define CACHE_LINE 16 // floats
 #if PF && defined(__has_builtin)
 #if __has_builtin(__builtin_prefetch)
-#define PREFETCH(row, i)                                                   \
-    if ((i) % CACHE_LINE == 0)                                             \
-    __builtin_prefetch((row) + (i))
+#define PREFETCH(row, i) ((i) % CACHE_LINE ? (void)0 : __builtin_prefetch((row) + (i)))
 #endif
 #endif
 #ifndef PREFETCH

@@ -20,6 +20,7 @@ from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, power_at_m
 from gputune.kernels.tiling.strips import (
     MOST_LOADS,
     PIXELS,
+    VECTORS,
     cut_unrolling,
     few_loads,
     fitting_tile,
@@ -102,7 +103,7 @@ class BlockStrips:
                 Parameter("ROWS", STRIP_ROWS, "rows of the output that a work-group computes"),
                 Parameter("STEP", STRIP_ROWS, "rows of them that are computed at a time"),
                 Parameter("MR", PIXELS, "pixels of a tile"),
-                Parameter("NV", (1, 2, 3, 4), "vectors of a tile's pixel"),
+                Parameter("NV", VECTORS, "vectors of a tile's pixel"),
                 Parameter("VW", VECTOR_WIDTHS, "channels of a vector"),
                 Parameter("KU", (1, 2, 4, 8), "unrolling of the reductions"),
                 PREFETCH,
@@ -112,13 +113,14 @@ class BlockStrips:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """A middling tile, cut to the problem."""
+        """A middling tile, cut to the problem; on a CPU one that fits it better, if there is one."""
         guess, space = GUESSES[0], self.space(limits)
         wanted = self._cut(guess, limits)
         if limits.device_type == "cpu":
             most = min(guess["MR"], self.window.output[1])
             fitting = [pixels for pixels in PIXELS if pixels <= most and few_loads(self.window, pixels)]
-            tile = fitting_tile(wanted, fitting, self.window, self.channels, self._steps, limits)
+            tile = fitting_tile(wanted, fitting, self.window, self.channels, self.outputs, self._steps, limits)
+            # Tiles of the products run on from row to row, so it does not matter whether they divide one.
             wanted = self._cut(guess | tile, limits) | {"MR": tile["MR"]}
         return space.first() if space.violations(wanted) else wanted
 

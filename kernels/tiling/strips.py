@@ -8,7 +8,8 @@ kept (`middle_bytes`). A wider tile of pixels shares what neighbouring windows s
 wasted where it does not divide a line: so it is no wider than it takes to cover a line in as few tiles (`widest_even`).
 And SPLIT work-groups that share a strip's columns give more cores work, but each computes the middle for itself.
 `_cut` goes by this order: vectors within the channels, work-items and splits that all find something to do, the widest
-tile that fits all that, then the strip, then the unrolling.
+tile that fits all that, then the strip, then the unrolling. A CPU's default is then cut once more with another tile,
+where one computes clearly less in vain (`fitting_tile`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -79,21 +80,16 @@ def widest_even(fitting: Sequence[int], columns: int) -> int:
     return next((pixels for pixels in fitting if ceil_div(columns, pixels) == fewest), 1)
 
 
-def span_of(window: Window, pixels: int) -> int:
-    """Pixels of a row of the input that so many neighbours in a row of the output see."""
-    return (pixels - 1) * window.strides[1] + (window.kernel[1] - 1) * window.dilations[1] + 1
-
-
 def few_loads(window: Window, pixels: int) -> bool:
     """Whether so many neighbours can be computed together."""
-    return pixels == 1 or span_of(window, pixels) <= MOST_LOADS
+    return pixels == 1 or window.span(pixels) <= MOST_LOADS
 
 
 def depthwise_cost(window: Window, pixels: int) -> int:
     """Multiply-adds that a vector of channels of a row of the middle takes as much time as, in tiles of so many
     neighbours: loads count where those are more, and each pixel's end is about as much as three."""
     rows, columns = window.kernel
-    tile = rows * max(span_of(window, pixels) + columns, columns * pixels) + 3 * pixels
+    tile = rows * max(window.span(pixels) + columns, columns * pixels) + 3 * pixels
     return ceil_div(window.output[1], pixels) * tile
 
 
@@ -102,14 +98,20 @@ def fitting_tile(
     fitting: Iterable[int],
     window: Window,
     channels: int,
+    outputs: int,
     steps: Callable[[int, int], int],
     limits: DeviceLimits,
 ) -> dict[str, int]:
-    """MR, one of `fitting`, and NV with which a map takes clearly less time on a CPU than with the usual ones, if there
-    are, and KU. channels: of the middle. steps: of the reductions, with tiles of so many pixels and columns."""
+    """MR, NV and KU for a CPU: of the usual tile, or of one with an MR of `fitting` that takes clearly less time.
+
+    channels: of the middle. steps: of the reductions for a map, with tiles of so many pixels and columns.
+    """
     width, rows = usual["VW"], window.output[0]
     tiles = [
-        (pixels, vectors) for pixels in fitting for vectors in VECTORS if unrolled_fits(pixels, vectors, width, limits)
+        (pixels, vectors)
+        for pixels in fitting
+        for vectors in VECTORS
+        if (vectors - 1) * width < outputs and unrolled_fits(pixels, vectors, width, limits)
     ]
     pixels, vectors = cheapest_tile(
         (usual["MR"], usual["NV"]),
@@ -177,12 +179,13 @@ class Strips:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """What won most often on devices of the kind, cut to the problem."""
+        """What won most often on devices of the kind, cut to the problem; on a CPU with a tile that fits it better, if
+        there is one."""
         guess, space = _guesses(limits)[0], self.space(limits)
         wanted = self._cut(guess, limits)
         if limits.device_type == "cpu":
             fitting = self._fitting(guess["MR"], limits)
-            tile = fitting_tile(wanted, fitting, self.window, self.channels, self._steps, limits)
+            tile = fitting_tile(wanted, fitting, self.window, self.channels, self.outputs, self._steps, limits)
             wanted = self._cut(guess | tile, limits)
         return space.first() if space.violations(wanted) else wanted
 

@@ -243,8 +243,8 @@ class Tiling:
         return (PAGES_CPU_DEFAULT if pages else TALL_CPU_DEFAULT) | {"ORDER": order}
 
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
-        """MR and NV that compute clearly less than the usual ones for rows and columns that are not there, if there
-        are; KU and LM for a CPU's loops."""
+        """MR and NV that take clearly less time than the usual ones, which compute for rows and columns that are not
+        there, if there are such; KU and LM for a CPU's loops."""
 
         width, unrolled = usual["VW"], usual["KU"] > 1
         tiles = (

@@ -46,6 +46,10 @@ class Window:
             window_positions(width, kw, sw, (left, right), dw),
         )
 
+    def span(self, pixels: int) -> int:
+        """Columns of the map that so many neighbours in a row of the output see."""
+        return (pixels - 1) * self.strides[1] + (self.kernel[1] - 1) * self.dilations[1] + 1
+
     @property
     def macros(self) -> dict[str, int]:
         """The window's sizes under the names that the templates use."""

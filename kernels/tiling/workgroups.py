@@ -202,9 +202,9 @@ def cheapest_tile(
 ) -> tuple[int, int]:
     """Of tiles (MR, NV) of vectors of `width` floats the one that takes the least time on a CPU.
 
-    steps: of the reduction in all tiles of a size, up to a factor that is the same for all sizes; tiles that reach
-    beyond the last row or column compute and load for nothing. beside: what else takes longer with one MR than with
-    another, in multiply-adds. The usual one is kept unless another costs less than `worth` times as much.
+    steps: of the reduction in all tiles of a size, or their number where all have as many; tiles that reach beyond the
+    last row or column compute and load for nothing. beside: what else takes longer with one MR than with another, in
+    multiply-adds beside those of `steps`. The usual one is kept unless another costs less than `worth` times as much.
     """
 
     def cost(tile: tuple[int, int]) -> float:

@@ -70,6 +70,7 @@ DEPTHWISE = {
     "batch-prime-channels": DepthwiseProblem(2, 9, 7, 17, (5, 5), pads=(2, 2, 2, 2), bias=True, epilogue=RESIDUAL),
     "asymmetric": DepthwiseProblem(1, 12, 11, 104, (5, 3), (1, 2), (2, 0, 1, 1), epilogue=GATED),
     "dilated": DepthwiseProblem(1, 13, 12, 8, (3, 2), pads=(3, 1, 3, 2), dilations=(3, 2), bias=True),
+    "dilated-widely": DepthwiseProblem(1, 4, 50, 12, (3, 3), pads=(1, 24, 1, 24), dilations=(1, 24), bias=True),
     "strides-beyond-the-kernel": DepthwiseProblem(1, 10, 13, 5, (1, 2), (3, 4), bias=True),
     "one-channel": DepthwiseProblem(1, 5, 6, 1, (3, 3), (1, 2), (1, 1, 1, 1)),
     "one-pixel": DepthwiseProblem(1, 3, 3, 3, (3, 3), bias=True),

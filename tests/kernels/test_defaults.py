@@ -15,15 +15,35 @@ from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.separable import SeparableProblem
+from gputune.kernels.space import TuningSpace
 from gputune.kernels.tiling.workgroups import registers
+from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.kernels.problems import CPU, GPU, SMALL
+from tests.kernels.problems import CASES, CPU, GPU, SMALL
+from tests.kernels.separable_problems import SEPARABLE
 
 CONV = ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=(1, 1, 1, 1))
 MATMUL = MatMulProblem(196, 256, 256)
 LARGE = {"Conv": CONV, "MatMul": MATMUL}
 TILED = ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul", "SeparableConv")
 DEPTHWISE = DepthwiseProblem(1, 28, 28, 128, (3, 3), pads=(1, 1, 1, 1))
+
+
+def _refuse(space: TuningSpace) -> dict[str, int]:
+    pytest.fail(f"the default is illegal, and the first of {space.size} configurations took its place")
+
+
+@pytest.mark.parametrize("units", [1, 2, 64])
+@pytest.mark.parametrize("width", [1, 4, 8, 16])
+def test_no_default_is_illegal(width: int, units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is, the first configuration of the space stands in for it, which is legal, too, but slow."""
+    monkeypatch.setattr(TuningSpace, "first", _refuse)
+    limits = replace(CPU, preferred_float_width=width, compute_units=units)
+    separable = [("SeparableConv", name, problem) for name, problem in SEPARABLE.items()]
+    inverted = [("InvertedResidual", name, problem) for name, problem in INVERTED.items()]
+    sevens = DepthwiseProblem(1, 112, 112, 32, (7, 7), (7, 7))
+    for op, _, problem in [*CASES, *separable, *inverted, ("DepthwiseConv", "", sevens)]:
+        family_of(op).default(problem, limits)
 
 
 @pytest.mark.parametrize("width", [1, 4, 8, 16])
@@ -64,6 +84,7 @@ def test_a_tile_of_a_separable_convolution_fits_its_columns_and_rows(
         (56, 24, 8, (4, 3)),
         (56, 32, 8, (6, 2)),
         (28, 40, 16, (7, 3)),
+        (28, 8, 8, (7, 1)),  # and is no lower for vectors that the output does not have
     ],
 )
 def test_a_tile_of_an_inverted_residual_fits_its_columns(

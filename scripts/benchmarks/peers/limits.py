@@ -12,7 +12,7 @@ from gputune.runtime.backends import Backend, Bound
 
 LARGEST_DRIFT = 0.10
 ACCUMULATORS = (4, 6, 8, 12, 16, 24)
-"""Of 16 floats: those of 8 floats are two each, of which 16 registers hold 6 beside the constants."""
+"""Vectors of 16 floats. With registers of 8 floats each takes two, so that 16 registers hold 6, and the constants."""
 LAUNCH_NS = 20e6
 LAUNCHES_PER_BLOCK = 7
 STREAM_BYTES = 256 << 20
