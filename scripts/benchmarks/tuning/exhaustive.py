@@ -30,6 +30,7 @@ from benchmarks.tuning.tools import (
 from gputune.client.model.plan import Task
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import choose_target
+from gputune.client.target.reconnecting import MEMORY
 from gputune.core.launches import Trial
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.space import Configuration, configuration_key
@@ -126,7 +127,8 @@ def measure_all(client: TargetClient, bench: TaskOnTarget, most: int, folder: Pa
     space = list(family_of(task.op).space(task.problem, limits_of(client)).configurations())
     if len(space) > most:
         space = random.Random(0).sample(space, most)
-    where = [client.device, client.server.get("settings"), MEASURING_VERSION, SAMPLES, task.op, repr(task.problem)]
+    device = {name: value for name, value in client.device.items() if name not in MEMORY}  # differs in the next run
+    where = [device, client.server.get("settings"), MEASURING_VERSION, SAMPLES, task.op, repr(task.problem)]
     code = [bench.family.render(task.problem, space[0]).main.source]
     name = hashlib.sha256(json.dumps(where + code, sort_keys=True).encode()).hexdigest()[:16]
     with appending(folder / f"{task.op}_{name}.jsonl") as (lines, add):
