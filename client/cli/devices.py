@@ -38,7 +38,7 @@ def command(as_json: bool, device: str | None, memory: bool) -> None:
         print_json(told | ({"memory": importers} if memory else {}))
     else:
         for report in reports:
-            say(f"{report.title}: {'works' if report.usable else report.reason}")
+            say(str(report))
         for line in lines:
             say(line)
         for entry in importers:

@@ -75,6 +75,10 @@ class DeviceReport:
             return f"driver {self.driver_file or 'of the OpenCL loader'}"
         return f"#{self.index} {self.identity.name} ({self.identity.platform}, {self.identity.device_type})"
 
+    def __str__(self) -> str:
+        """One line for people, as `gputune devices` prints it."""
+        return f"{self.title}: {'works' if self.usable else self.reason}"
+
     def environment(self) -> dict[str, str]:
         """Variables that a process which opens this device needs, so that it sees this driver and no
         other."""

@@ -3,9 +3,10 @@
 import click
 
 from gputune.client.cli.farm import look, serve, tune
+from gputune.client.cli.groups import Group
 
 
-@click.group("farm")
+@click.group("farm", cls=Group)
 def command() -> None:
     """Tune many models on many devices.
 

@@ -71,6 +71,12 @@ def test_no_choice_says_why_and_what_to_do(reports: list[DeviceReport], wanted: 
     assert "\n" not in str(caught.value)
 
 
+def test_a_report_prints_as_one_line() -> None:
+    assert f"{CPU}" == "#0 Small CPU (P, cpu): works"
+    assert f"{DEAD}" == "#4 Dead GPU (P, gpu): the driver crashed with SIGSEGV"
+    assert f"{EMPTY}" == "driver /vendors/empty.icd: the driver gives no device"
+
+
 def test_the_explanation_names_all_that_was_passed_over_and_why() -> None:
     lines = choose([CPU, BIG, GPU, DEAD, EMPTY], None).explanation
     assert lines[0] == "using #3 Good GPU (P, gpu): the best usable device, a GPU"
