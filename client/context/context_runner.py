@@ -119,11 +119,11 @@ class ContextRunner:
         def turn(context: RemoteExecutor) -> float:
             return _quartile([context.run_timed(self._inputs)[1] for _ in range(1 + self._inferences)][1:])
 
-        return self._in_turns(contexts, turn, rounds)
+        return self._in_turns("comparing contexts", contexts, turn, rounds)
 
     def task_ns(self, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
         """By task digest, what all its operations take together in an inference, by the device's clock."""
-        rounds = self._in_turns(contexts, self._task_times, ROUNDS)
+        rounds = self._in_turns("timing kernels in contexts", contexts, self._task_times, ROUNDS)
         return [{task: [times[task] for times in own] for task in own[0]} for own in rounds]
 
     def _task_times(self, context: RemoteExecutor) -> dict[str, float]:
@@ -140,11 +140,11 @@ class ContextRunner:
         return times
 
     def _in_turns(
-        self, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any], rounds: int
+        self, label: str, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any], rounds: int
     ) -> list[list[Any]]:
-        """What the turns of each context gave, there and back again."""
+        """What the turns of each context gave, there and back again; label: of the progress."""
         results: list[list[Any]] = [[] for _ in contexts]
-        with self._progress.running("comparing contexts", rounds * len(contexts)):
+        with self._progress.running(label, rounds * len(contexts)):
             for number in range(rounds):
                 if self.late and number >= LEAST_ROUNDS:
                     break

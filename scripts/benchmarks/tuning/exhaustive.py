@@ -40,6 +40,7 @@ from models import tune_models
 HELP = """Compares what auto finds with the best of an exhaustive measurement, on ten tasks of real models. About 15,000
 measurements: half an hour to an hour and a half on two cores; an interrupted run goes on where it was. --quick: two
 tasks on the null device, half a minute."""
+HEAD = ("task", "space", "measured", "evaluations", "share", "pick / best", "default / pick")
 WITHIN = 1.03
 EVALUATIONS = 0.10
 TASKS_RIGHT = 0.9
@@ -76,6 +77,10 @@ def run(options: argparse.Namespace) -> Result:
             near.append(found["by_best"]["value"] <= WITHIN)
             few.append(found["evaluations"] <= EVALUATIONS * found["space"])
             rows.append(_row(title_of(task), found))
+            print(
+                "  " + ", ".join(f"{name} {value}" for name, value in zip(HEAD[1:], rows[-1][1:], strict=True)),
+                flush=True,
+            )
     both = [a and b for a, b in zip(near, few, strict=True)]
     conclusions = [
         f"within {WITHIN - 1:.0%} of the best: {share(near)}; with at most {EVALUATIONS:.0%} of the evaluations: "
@@ -83,8 +88,7 @@ def run(options: argparse.Namespace) -> Result:
         "evaluations are a share of the whole space; where a random part of it was measured, its best stands for the "
         "whole's",
     ]
-    head = ("task", "space", "measured", "evaluations", "share", "pick / best", "default / pick")
-    return Result(figures, head, rows, conclusions)
+    return Result(figures, HEAD, rows, conclusions)
 
 
 def _row(title: str, found: dict[str, Any]) -> tuple[str, ...]:
