@@ -79,6 +79,23 @@ def test_a_tile_of_a_separable_convolution_fits_its_columns_and_rows(
 
 
 @pytest.mark.parametrize(
+    ("channels", "outputs", "width", "pays"),
+    [
+        (960, 160, 8, False),
+        (256, 128, 8, True),  # 128 KiB of weights, the most
+        (256, 129, 8, False),
+        (960, 160, 16, True),  # tiles are larger, and read them less often
+        (960, 160, 4, True),
+    ],
+)
+def test_with_few_registers_a_separable_convolution_of_many_weights_does_not_pay(
+    channels: int, outputs: int, width: int, pays: bool
+) -> None:
+    problem = SeparableProblem(1, 14, 14, channels, outputs, (3, 3), pads=(1, 1, 1, 1))
+    assert family_of("SeparableConv").pays(problem, replace(CPU, preferred_float_width=width)) is pays
+
+
+@pytest.mark.parametrize(
     ("side", "outputs", "width", "tile"),
     [
         (56, 24, 8, (4, 3)),
