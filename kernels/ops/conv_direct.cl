@@ -55,6 +55,9 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
+#define PIXEL_TILES ((PIXELS + MR - 1) / MR)
+#define PASSES (ORDER ? PIXEL_TILES : LM) // of pixel tiles over a panel
+
 #include "vectors.cl"
 #include "prefetch.cl"
 
@@ -70,7 +73,7 @@
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(filter, (c) * (LN * NW) + v * VW);             \
-            PREFETCH(filter + ((c) + PF) * (LN * NW), v * VW);             \
+            PREFETCH_AHEAD(filter + ((c) + PF) * (LN * NW), v * VW);       \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = pixels[r][c];                                 \
@@ -95,6 +98,8 @@ void conv_direct(__global const float *restrict input, __global const float *res
     if (tile >= TILES || first >= PIXELS)
         return;
     __global const float *filter = packed + (column / LN * (TAPS * INPUTS) * LN + column % LN) * NW;
+    const int share = first / MR % PASSES * ((TAPS * INPUTS + PASSES - 1) / PASSES); // of the next panel, the first row
+    __global const float *next = filter + (TAPS * INPUTS + share) * (LN * NW);
     __global const float *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column) * NW;
     __global const float *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
 
@@ -119,9 +124,11 @@ void conv_direct(__global const float *restrict input, __global const float *res
                 pixels[r] = inside ? input + (corner[r] + (ky * DH * WIDTH + kx * DW) * (GROUPS * INPUTS)) : zeros;
             }
             int c = 0;
-            for (; c + KU <= INPUTS; c += KU)
+            for (; c + KU <= INPUTS; c += KU) {
+                PREFETCH_SHARE(next, LN * NW, KU)
                 UNROLL for (int u = 0; u < KU; ++u)
                     ACCUMULATE(c + u)
+            }
 #if INPUTS % KU
             for (; c < INPUTS; ++c)
                 ACCUMULATE(c)

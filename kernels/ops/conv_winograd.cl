@@ -56,6 +56,8 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
+#define PASSES RB                  // of register tiles over the filters of a frequency
+
 #include "vectors.cl"
 #include "prefetch.cl"
 
@@ -181,7 +183,7 @@ void winograd_transform(__global const float *restrict input, __global const flo
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(filter, (c) * NW + v * VW);                    \
-            PREFETCH(filter + ((c) + PF) * NW, v * VW);                    \
+            PREFETCH_AHEAD(filter + ((c) + PF) * NW, v * VW);              \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = tiles[r * INPUTS + (c)];                      \
@@ -210,14 +212,17 @@ void winograd_multiply(__global const float *restrict transformed, __global cons
         __global const float *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
         for (int first = 0; first < BLOCK; first += MR) {
             __global const float *tiles = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
+            __global const float *next = filter + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
             vec total[MR][NV];
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v)
                     total[r][v] = 0.0f;
             int c = 0;
-            for (; c + KU <= INPUTS; c += KU)
+            for (; c + KU <= INPUTS; c += KU) {
+                PREFETCH_SHARE(next, NW, KU)
                 UNROLL for (int u = 0; u < KU; ++u)
                     ACCUMULATE(c + u)
+            }
 #if INPUTS % KU
             for (; c < INPUTS; ++c)
                 ACCUMULATE(c)

@@ -94,7 +94,7 @@
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(columns, (k) * NW + v * VW);                   \
-            PREFETCH(columns + ((k) + PF) * NW, v * VW);                   \
+            PREFETCH_AHEAD(columns + ((k) + PF) * NW, v * VW);             \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = rows[r][k];                                   \

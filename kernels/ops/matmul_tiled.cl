@@ -49,6 +49,9 @@
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
+#define ROW_TILES ((M + MR - 1) / MR)
+#define PASSES (ORDER ? ROW_TILES : LM) // of row tiles over a panel
+
 #include "vectors.cl"
 #include "prefetch.cl"
 
@@ -63,7 +66,7 @@
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(columns, (k) * (LN * NW) + v * VW);            \
-            PREFETCH(columns + ((k) + PF) * (LN * NW), v * VW);            \
+            PREFETCH_AHEAD(columns + ((k) + PF) * (LN * NW), v * VW);      \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = rows[r][k];                                   \
@@ -74,10 +77,12 @@
 
 // Every k of a part, from 0 to its width; its first one's row of packed is where columns is.
 #define REDUCE(width)                                                      \
-    for (; k + KU * KA <= (width); k += KU * KA)                           \
+    for (; k + KU * KA <= (width); k += KU * KA) {                         \
+        PREFETCH_SHARE(next, LN * NW, KU * KA)                             \
         UNROLL for (int u = 0; u < KU; ++u)                                \
             UNROLL for (int s = 0; s < KA; ++s)                            \
                 ACCUMULATE(s, k + u * KA + s)                              \
+    }                                                                      \
     if ((width) % (KU * KA))                                               \
         for (; k < (width); ++k)                                           \
             ACCUMULATE(0, k)
@@ -104,6 +109,8 @@ void matmul_tiled(PART_PARAMETERS __global const float *restrict packed,
     if (tile >= TILES || first >= M)
         return;
     __global const float *columns = packed + (tile / LN * K * LN + tile % LN) * NW;
+    const int share = first / MR % PASSES * ((K + PASSES - 1) / PASSES); // of the next panel, this pass's first row
+    __global const float *next = columns + (K + share) * (LN * NW);
     __global const float *bias = packed + (PANELS * LN * K + tile) * NW;
 
     __global const float *rows[MR];

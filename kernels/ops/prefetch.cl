@@ -1,5 +1,14 @@
-// PREFETCH(row, i) asks for the memory at row + i before it is read, where PF is not 0 and the compiler knows how to:
-// once for each line of a cache, for i from 0 on in steps of a vector.
+// Packed weights are asked for before they are read, where PF is not 0 and the compiler knows how to.
+//
+//   PREFETCH(row, i)        the vector at row + i, for i from 0 on in steps of a vector: once for each line of a cache
+//   PREFETCH_AHEAD(row, i)  the same, where a panel is read once: row is PF rows ahead
+//   PREFETCH_SHARE(next, pitch, steps)
+//                           where a panel is read several times in turn, which a template says by PASSES in front of
+//                           this file: each pass asks for its share of the next panel, so many rows of NW floats for
+//                           so many steps of the reduction, and moves `next` on
+//
+// In the first pass over a panel that nobody asked for, a core waits for memory; in the others, which find the panel in
+// a cache, memory waits for the core.
 
 #define CACHE_LINE 16 // floats
 #if PF && defined(__has_builtin)
@@ -9,4 +18,17 @@
 #endif
 #ifndef PREFETCH
 #define PREFETCH(row, i)
+#endif
+
+#if PF && PASSES > 1
+#define PREFETCH_AHEAD(row, i)
+#define PREFETCH_SHARE(next, pitch, steps)                                   \
+    UNROLL for (int a = 0; a < ((steps) + PASSES - 1) / PASSES; ++a) {       \
+        UNROLL for (int v = 0; v < NV; ++v)                                  \
+            PREFETCH(next, v * VW);                                          \
+        next += (pitch);                                                     \
+    }
+#else
+#define PREFETCH_AHEAD(row, i) PREFETCH(row, i)
+#define PREFETCH_SHARE(next, pitch, steps)
 #endif

@@ -121,7 +121,7 @@ static inline void depthwise(__global const float *restrict input, __global cons
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
             right[v] = LOAD(columns, (c) * (LN * NW) + v * VW);            \
-            PREFETCH(columns + ((c) + PF) * (LN * NW), v * VW);            \
+            PREFETCH_AHEAD(columns + ((c) + PF) * (LN * NW), v * VW);      \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = rows[r * PITCH + (c)];                        \

@@ -22,12 +22,12 @@ from gputune.kernels.tiling.prefetching import prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
 from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS, VECTORS
 from gputune.kernels.tiling.workgroups import (
-    AVX512_FLOATS,
     Grid,
     accumulators_fit,
     cheapest_tile,
     clip_group,
     cut_tile,
+    few_registers,
     group_constraints,
     has_avx512,
     last_vector_holds,
@@ -74,10 +74,18 @@ CPU_GUESSES = (
     {"ALG": 4, "MR": 4, "NV": 4, "VW": 16, "KU": 4, "ORDER": 0, "RB": 4},
     {"ALG": 2, "MR": 8, "NV": 2, "VW": 16, "KU": 4, "ORDER": 0, "RB": 2},
 )
+FEW_TILES = 16
+"""Up to so many tiles, and from two thirds of them on, a convolution takes long to read its filters, where no core's
+cache holds those. Then a default reads them seldom:"""
+
 ONE_PASS = {"MR": 8, "NV": 2, "RB": 2, "ORDER": 0}
-"""For few tiles of filters that no core's cache holds, with AVX-512: a block of filters is used for all tiles before
-the next one, in place of coming from memory for each row of tiles. With all else out of the caches, on two such cores,
-13 x 13 pixels of 512 by 1024 channels take 4.7 ms so, and 7.3 in tiles of 4 x 4; 7 x 7 of 512 by 512 1.1 and 1.6."""
+"""With AVX-512 once: a block of filters is used for all tiles before the next one, in place of coming from memory for
+each row of tiles. With all else out of the caches, on two such cores, 13 x 13 pixels of 512 by 1024 channels take
+4.7 ms so, and 7.3 in tiles of 4 x 4; 7 x 7 of 512 by 512 1.1 and 1.6."""
+
+TWO_PASSES = {"MR": 4, "NV": 3, "RB": 2, "ORDER": 1}
+"""With 16 registers twice, and not four times: 1.05 to 1.23 times as fast on seven shapes of 7 x 7 to 16 x 16 pixels.
+One pass is 1.3 times as fast on some of them and slower on others."""
 
 GPU_GUESSES = (
     {"ALG": 2, "MR": 4, "NV": 1, "VW": 4, "KU": 4, "ORDER": 0, "RB": 1},
@@ -145,8 +153,8 @@ class Winograd:
         """Guesses for this ALG, best first, cut to the problem; a device's limits may forbid them."""
         cpu = limits.device_type == "cpu"
         own = [guess for guess in (CPU_GUESSES if cpu else GPU_GUESSES) if guess["ALG"] == self.outputs]
-        if self._takes_one_pass(limits):
-            yield self._cut(own[0], limits) | ONE_PASS
+        if seldom := self._reads_filters_seldom(limits):
+            yield self._cut(own[0], limits) | seldom
         for guess in own:
             yield self._cut(guess, limits)
 
@@ -166,13 +174,14 @@ class Winograd:
         grid = self.grid(cut["MR"], cut["RB"], cut["NV"], cut["VW"])
         return cut | clip_group(grid, cut, limits)
 
-    def _takes_one_pass(self, limits: DeviceLimits) -> bool:
-        """Whether ONE_PASS is for this convolution: it computes all tiles at once, or two thirds of them are there, and
-        there are columns for every core."""
-        most = ONE_PASS["MR"] * ONE_PASS["RB"]
-        blocks = self.out_channels // (ONE_PASS["NV"] * AVX512_FLOATS)
-        many = self._weight_bytes > CACHED_FILTER_BYTES and blocks >= least_tiles(limits)
-        return has_avx512(limits) and many and 2 * most // 3 <= self.tiles <= most
+    def _reads_filters_seldom(self, limits: DeviceLimits) -> dict[str, int] | None:
+        """ONE_PASS or TWO_PASSES, where the tiles are FEW_TILES at most and there are columns for every core."""
+        passes = ONE_PASS if has_avx512(limits) else TWO_PASSES if few_registers(limits) else None
+        if passes is None or self._weight_bytes <= CACHED_FILTER_BYTES:
+            return None
+        columns = self.out_channels // (passes["NV"] * registers(limits)[1])
+        few = 2 * FEW_TILES // 3 <= self.tiles <= FEW_TILES
+        return passes if few and columns >= least_tiles(limits) else None
 
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """MR and NV of a CPU's guess that compute no more than they must, and ORDER: where the filters stay in a

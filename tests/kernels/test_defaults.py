@@ -300,6 +300,26 @@ def test_winograds_tile_fits_the_columns_and_its_order_the_filters(
     assert ((default["MR"], default["NV"]), default["ORDER"]) == (tile, order)
 
 
+@pytest.mark.parametrize(
+    ("side", "channels", "units", "twice"),
+    [
+        (14, 256, 2, True),  # 16 tiles
+        (7, 512, 2, True),  # 16 of 2 x 2
+        (14, 64, 2, False),  # the filters stay in a cache
+        (20, 256, 2, False),  # 25 tiles
+        (10, 256, 2, False),  # 9, in tiles of their own
+        (14, 256, 16, False),  # too few columns for so many cores
+    ],
+)
+def test_with_few_registers_winograds_filters_are_read_twice_for_few_tiles(
+    side: int, channels: int, units: int, twice: bool
+) -> None:
+    problem = ConvProblem(1, side, side, channels, channels, (3, 3), pads=(1, 1, 1, 1))
+    default = family_of("Conv").default(problem, replace(CPU, preferred_float_width=8, compute_units=units))
+    assert default["ALG"] > 0
+    assert (default["MR"] * default["RB"] == 8) is twice
+
+
 @pytest.mark.parametrize(("side", "inputs", "outputs"), [(26, 384, 256), (28, 128, 128), (56, 64, 64), (20, 256, 256)])
 def test_an_unrolled_tile_leaves_registers_for_the_next_row(side: int, inputs: int, outputs: int) -> None:
     """7 x 4 vectors suit 49 tiles, and take one and a half times as long as 7 x 2 when unrolled."""
