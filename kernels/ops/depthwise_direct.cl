@@ -51,21 +51,16 @@
 #endif
 
 #include "vectors.cl"
+#include "row_span.cl"
 
 #define VECTORS ((CHANNELS + VW - 1) / VW)
 #define TAIL (CHANNELS % VW) // channels that only the last vector stores, one by one
 #define STRIPS ((OUT_WIDTH + MR - 1) / MR)
-#define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
+#define LAST_TILE ((STRIPS - 1) * MR)
 
 #ifndef SWAPPED              // swapped_lanes.cl is for groups
 #define SWAPPED(v, i) (v)
 #endif
-
-// Whether pixel i of a span lies in the map: known when compiling, but for those beyond the ends of the first and the last
-// strip of a row.
-#define LAST_LEFT ((STRIPS - 1) * MR * SW - PL)
-#define INSIDE(i) (((i) >= PL || left + (i) >= 0) && (LAST_LEFT + (i) < WIDTH || left + (i) < WIDTH))
-#define PIXEL(i) (INSIDE(i) ? LOAD(line, (i) * CHANNELS) : (vec)(0.0f))
 
 __kernel
 #if ORDER
@@ -99,7 +94,7 @@ void depthwise_direct(__global const float *restrict input, __global const float
         __global const float *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
 #if REUSE
         UNROLL for (int s = 0; s < SPAN; ++s) {
-            const vec seen = PIXEL(s);
+            const vec seen = PIXEL(line, s, CHANNELS);
             UNROLL for (int i = 0; i < GROUP; ++i) {
                 const vec value = SWAPPED(seen, i);
                 UNROLL for (int kx = 0; kx < KW; ++kx) {
@@ -114,7 +109,7 @@ void depthwise_direct(__global const float *restrict input, __global const float
             UNROLL for (int i = 0; i < GROUP; ++i) {
                 const vec weight = LOAD(filter, ((ky * KW + kx) * GROUP + i) * CHANNELS);
                 UNROLL for (int r = 0; r < MR; ++r)
-                    total[r] = fma(SWAPPED(PIXEL(r * SW + kx * DW), i), weight, total[r]);
+                    total[r] = fma(SWAPPED(PIXEL(line, r * SW + kx * DW, CHANNELS), i), weight, total[r]);
             }
 #endif
     }

@@ -65,6 +65,7 @@
 
 #include "vectors.cl"
 #include "prefetch.cl"
+#include "row_span.cl"
 
 #define NW (NV * VW)
 #define CHANNEL_TILES ((CHANNELS + NW - 1) / NW)
@@ -74,12 +75,10 @@
 #define ROW_TILES ((OUT_WIDTH + MR - 1) / MR)
 #define RING (((STEP - 1) * SH + (KH - 1) * DH + 1) * WIDTH) // pixels of expanded
 #define KEPT_TILES (STEP < ROWS ? CHANNEL_TILES : 1)
-#define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
+#define LAST_TILE (OUT_WIDTH - MR)
 #define WHOLE ((CHANNELS + VW - 1) / VW * VW)
 // A pixel of the middle; pixels that lie a multiple of 1 KiB apart would share few places of a cache.
 #define PITCH (WHOLE % 256 ? WHOLE : WHOLE + 16)
-// Whether pixel i of a span lies in the map; known when compiling for all but those that the padding can reach.
-#define INSIDE(i) ((i >= PL || left + i >= 0) && ((OUT_WIDTH - MR) * SW - PL + i < WIDTH || left + i < WIDTH))
 
 #if LN == 1
 #define MIDDLE               // private
@@ -148,7 +147,7 @@ static inline void depthwise(MIDDLE const float *ring, int y, int left, __global
             MIDDLE const float *line = ring + ((y + ky * DH) * WIDTH % RING + left) * NW;
             vec span[SPAN];
             UNROLL for (int i = 0; i < SPAN; ++i)
-                span[i] = INSIDE(i) ? LOAD(line, i * NW) : (vec)(0.0f);
+                span[i] = PIXEL(line, i, NW);
             UNROLL for (int kx = 0; kx < KW; ++kx) {
                 const vec weight = LOAD(filter, (ky * KW + kx) * WHOLE);
                 UNROLL for (int r = 0; r < MR; ++r)

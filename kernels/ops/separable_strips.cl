@@ -58,6 +58,7 @@
 
 #include "vectors.cl"
 #include "prefetch.cl"
+#include "row_span.cl"
 
 #define NW (NV * VW)
 #define TILES ((OUTPUTS + NW - 1) / NW)
@@ -66,12 +67,9 @@
 #define VECTORS ((CHANNELS + VW - 1) / VW)
 #define ROW_TILES ((OUT_WIDTH + MR - 1) / MR)
 #define ALL_TILES (MAPS * OUT_HEIGHT * ROW_TILES)
-#define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
+#define LAST_TILE ((ROW_TILES - 1) * MR)
 // A pixel of the middle; pixels that lie a multiple of 4 KiB apart would share few places of a cache.
 #define PITCH (CHANNELS % 256 ? CHANNELS : CHANNELS + 16)
-
-// Whether pixel i of a span lies in the map; known when compiling for all but those that the padding can reach.
-#define INSIDE(i) ((i >= PL || left + i >= 0) && ((ROW_TILES - 1) * MR * SW - PL + i < WIDTH || left + i < WIDTH))
 
 #if LN == 1
 #define MIDDLE               // private
@@ -99,7 +97,7 @@ static inline void depthwise(__global const float *restrict input, __global cons
             __global const float *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
             vec span[SPAN];
             UNROLL for (int i = 0; i < SPAN; ++i)
-                span[i] = INSIDE(i) ? LOAD(line, i * CHANNELS) : (vec)(0.0f);
+                span[i] = PIXEL(line, i, CHANNELS);
             UNROLL for (int kx = 0; kx < KW; ++kx) {
                 const vec weight = LOAD(filter, (ky * KW + kx) * CHANNELS);
                 UNROLL for (int r = 0; r < MR; ++r)
