@@ -5,6 +5,10 @@ measuring evicts them; in a network every kernel finds those of others there. So
 weights that do not fit a core's first cache are always prefetched. Alone that costs nothing or a few per cent. In
 SqueezeNet, tuned anew, Winograd's product of 64 by 256 channels takes 60 us since, where it took 110 and alone 55, on
 two cores of an EPYC.
+
+Where tiles read a panel of weights one after the other, PF only says that they prefetch: each asks for its share of the
+next panel, so that memory is read evenly and not in every first pass. With weights out of the caches, products of 49
+rows are 1.04 to 1.14 times as fast so, on two cores with AVX2.
 """
 
 from gputune.kernels.family import DeviceLimits

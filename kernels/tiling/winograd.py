@@ -84,7 +84,7 @@ each row of tiles. With all else out of the caches, on two such cores, 13 x 13 p
 4.7 ms so, and 7.3 in tiles of 4 x 4; 7 x 7 of 512 by 512 1.1 and 1.6."""
 
 TWO_PASSES = {"MR": 4, "NV": 3, "RB": 2, "ORDER": 1}
-"""With 16 registers twice, and not four times: 1.05 to 1.23 times as fast on seven shapes of 7 x 7 to 16 x 16 pixels.
+"""With 16 registers twice, and not four times: 1.05 to 1.23 times as fast on six shapes of 7 x 7 to 16 x 16 pixels.
 One pass is 1.3 times as fast on some of them and slower on others."""
 
 GPU_GUESSES = (
