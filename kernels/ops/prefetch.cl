@@ -7,7 +7,7 @@
 //                           this file: each pass asks for its share of the next panel, so many rows of NW floats for
 //                           so many steps of the reduction, and moves `next` on
 //
-// In the first pass over a panel that nobody asked for, a core waits for memory; in the others, which find the panel in
+// In a first pass over a panel that was not asked for, a core waits for memory; in the others, which find the panel in
 // a cache, memory waits for the core.
 
 #define CACHE_LINE 16 // floats
