@@ -7,8 +7,8 @@
 //                           this file: each pass asks for its share of the next panel, so many rows of NW floats for
 //                           so many steps of the reduction, and moves `next` on
 //
-// In a first pass over a panel that was not asked for, a core waits for memory; in the others, which find the panel in
-// a cache, memory waits for the core.
+// A core waits for memory in the first pass over a panel that was not asked for, and memory for the core in the others,
+// which find the panel in a cache.
 
 #define CACHE_LINE 16 // floats
 #if PF && defined(__has_builtin)
