@@ -308,8 +308,9 @@ def test_an_embedded_server_that_the_system_does_not_start_says_why(
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_an_embedded_server_ends_with_its_client(number: int, is_gone: Callable[[int], bool]) -> None:
     code = """
-        import time
+        import signal, time
         from gputune.client.target.embedded_server import EmbeddedServer
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
         server = EmbeddedServer.start()
         print(server._process.pid, flush=True)
         time.sleep(60)
