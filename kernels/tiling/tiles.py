@@ -32,7 +32,6 @@ from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constrai
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
-    FEW_UNROLLING,
     GROUP_SIDES,
     WORTH_ANOTHER,
     Grid,
@@ -41,6 +40,7 @@ from gputune.kernels.tiling.workgroups import (
     clip_group,
     cut_tile,
     few_registers,
+    few_unrolling,
     group_constraints,
     group_parameters,
     has_avx512,
@@ -263,7 +263,7 @@ class Tiling:
         return {
             "MR": chosen[0],
             "NV": chosen[1],
-            "KU": FEW_UNROLLING if few_registers(limits) else usual["KU"],
+            "KU": few_unrolling(*chosen, width, limits) if few_registers(limits) else usual["KU"],
             "LM": min(max(power_at_most(ceil_div(GROUP_PRODUCTS, products)), usual["LM"]), GROUP_SIDES[-1]),
         }
 

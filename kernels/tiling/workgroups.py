@@ -29,8 +29,10 @@ FEW_LEAST_ACCUMULATORS, FEW_LOAD_STEPS = 10, 4 / 3
 vectors take 1.2 times as long for as many multiply-adds as those of 6 x 2, and those of 8 to 12 x 1 1.4 to 1.6 times.
 A load takes as long as 4 / 3 multiply-adds then."""
 
-FEW_UNROLLING = 4
-"""Unrolling of the reduction for the small tiles that 16 registers allow: 2 to 6 % faster than by 2."""
+FEW_UNROLLING, FULL_UNROLLING = 4, 2
+"""Unrolling of the reduction for the small tiles that 16 registers allow: by 4 it is 2 to 6 % faster than by 2, but in
+a tile that takes all of them, as 4 x 3 vectors do, LLVM may read ahead then and spill accumulators, by the work-group's
+size: 1.7 times as long for 40 rows of 120 by 360."""
 
 MOST_UNROLLED_REGISTERS = 30
 """Of 32 for accumulators and a row of the right side, where the reduction is unrolled: a tile of 7 x 4 vectors takes
@@ -180,6 +182,12 @@ def cut_tile(rows: Sequence[int], vectors: int, width: int, limits: DeviceLimits
 def unrolled_fits(rows: int, vectors: int, width: int, limits: DeviceLimits) -> bool:
     """Whether a tile's reduction can be unrolled: registers for a row of the right side, and some for the next."""
     return registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS
+
+
+def few_unrolling(rows: int, vectors: int, width: int, limits: DeviceLimits) -> int:
+    """KU for a tile of a product where there are 16 registers."""
+    taken = registers_needed((rows + 1) * vectors, width, limits) + 1
+    return FEW_UNROLLING if taken < FEW_REGISTERS else FULL_UNROLLING
 
 
 def step_cost(rows: int, vectors: int, width: int, limits: DeviceLimits) -> float:

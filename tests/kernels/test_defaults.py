@@ -177,12 +177,14 @@ def test_every_core_gets_a_tile(units: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "tile"),
-    [(512, (6, 2)), (24, (4, 3)), (48, (6, 2)), (8, (8, 1)), (16, (6, 2)), (72, (4, 3))],
+    ("columns", "tile", "unrolling"),
+    [(512, (6, 2), 4), (24, (4, 3), 2), (48, (6, 2), 4), (8, (8, 1), 4), (16, (6, 2), 4), (72, (4, 3), 2)],
 )
-def test_a_tile_computes_few_columns_that_are_not_there(columns: int, tile: tuple[int, int]) -> None:
+def test_a_tile_computes_few_columns_that_are_not_there(columns: int, tile: tuple[int, int], unrolling: int) -> None:
+    """A tile that takes all 16 registers is unrolled less, since nothing can be read ahead into another."""
     default = family_of("MatMul").default(MatMulProblem(5040, 64, columns), replace(CPU, preferred_float_width=8))
     assert (default["MR"], default["NV"]) == tile
+    assert default["KU"] == unrolling
 
 
 @pytest.mark.parametrize(
