@@ -222,7 +222,7 @@ def _tiling(problem: ConvProblem) -> Tiling:
         zeros=0 if problem.planes else problem.group_inputs,
         prefetches=not problem.planes,
         strided=max(problem.strides) > 1 and not problem.planes,
-        pitch=0 if problem.planes else problem.in_channels,
+        pitch=problem.strides[1] if problem.planes else problem.in_channels,
         lines=problem.batch * problem.output_size[0] if problem.planes else 1,
     )
 

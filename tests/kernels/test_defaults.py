@@ -187,6 +187,12 @@ def test_a_tile_computes_few_columns_that_are_not_there(columns: int, tile: tupl
     assert default["KU"] == unrolling
 
 
+@pytest.mark.parametrize(("stride", "unrolling"), [(1, 1), (2, 2)])
+def test_with_few_registers_neighbours_in_planes_are_not_unrolled(stride: int, unrolling: int) -> None:
+    problem = ConvProblem(1, 64, 64, 3, 64, (3, 3), (stride, stride), pads=(1, 1, 1, 1), layout="NCHW")
+    assert family_of("Conv").default(problem, replace(CPU, preferred_float_width=8))["KU"] == unrolling
+
+
 @pytest.mark.parametrize(
     ("rows", "columns", "reduction", "tile", "order"),
     [
