@@ -14,6 +14,7 @@ from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.space import TuningSpace
 from gputune.kernels.tiling.workgroups import registers
@@ -174,6 +175,19 @@ def test_every_core_gets_a_tile(units: int, rows: int) -> None:
     tiles = math.ceil(49 / default["MR"]) * math.ceil(512 / (default["NV"] * default["VW"]))
     assert tiles >= units
     assert default["MR"] == rows
+
+
+@pytest.mark.parametrize(
+    ("side", "channels", "width", "sums"), [(160, 96, 16, 4), (7, 1280, 16, 4), (20, 24, 16, 4), (1, 6, 4, 1)]
+)
+def test_a_map_that_is_pooled_as_a_whole_is_for_all_cores_in_several_sums(
+    side: int, channels: int, width: int, sums: int
+) -> None:
+    problem = PoolProblem("average", 1, side, side, channels, (side, side), (1, 1), (0, 0, 0, 0), (1, 1))
+    default = family_of("Pool").default(problem, replace(CPU, preferred_float_width=8))
+    assert default == {"VW": width, "WPT": 1, "ACC": sums, "DIMX": 1, "DIMY": 1}
+    windows = replace(problem, height=2 * side, output=(side + 1, 1))
+    assert family_of("Pool").default(windows, CPU)["ACC"] == 1
 
 
 @pytest.mark.parametrize(
