@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from gputune.kernels.catalogue import family_of
+from gputune.kernels.chain import Chain, Step
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
+from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.pool import PoolProblem
@@ -175,6 +177,25 @@ def test_every_core_gets_a_tile(units: int, rows: int) -> None:
     tiles = math.ceil(49 / default["MR"]) * math.ceil(512 / (default["NV"] * default["VW"]))
     assert tiles >= units
     assert default["MR"] == rows
+
+
+@pytest.mark.parametrize(
+    ("shape", "run"),
+    [
+        ((1, 80, 80, 96), {"VW": 16, "WPTX": 8, "DIMX": 1, "DIMY": 4}),
+        ((1, 56, 56, 72), {"VW": 16, "WPTX": 8, "DIMX": 1, "DIMY": 4}),
+        ((1, 56, 56, 64), {"VW": 16, "WPTX": 4, "DIMX": 1, "DIMY": 4}),
+        ((1, 80, 80, 24), {"VW": 8, "WPTX": 1, "DIMX": 4, "DIMY": 16}),
+        ((1, 1, 1, 512), {"VW": 8, "WPTX": 1, "DIMX": 64, "DIMY": 1}),
+    ],
+)
+def test_with_few_registers_a_work_item_scales_a_run_of_channels(shape: tuple[int, ...], run: dict[str, int]) -> None:
+    problem = ElementwiseProblem(shape, ((1, 1, 1, shape[-1]),), shape, Chain((Step("mul", (), 0),)))
+    limits = replace(CPU, preferred_float_width=8)
+    default = family_of("Elementwise").default(problem, limits)
+    assert default == {"WPTY": 1} | run
+    assert family_of("Elementwise").space(problem, limits).violations(default) == []
+    assert family_of("Elementwise").default(problem, CPU)["WPTX"] == 1
 
 
 @pytest.mark.parametrize(
