@@ -27,6 +27,10 @@ from gputune.kernels.tiling.streaming import (
     check_indices,
 )
 from gputune.kernels.tiling.window import Pair
+from gputune.kernels.tiling.workgroups import few_registers
+
+STRIPS_UP_TO = 64
+"""Channels of a pixel up to which a work-item of such a CPU has several of them."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,16 @@ class ResizeFamily(TiledFamily):
     def tiling(self, problem: ResizeProblem) -> PixelStrips:
         return PixelStrips(problem.batch, problem.output, problem.channels)
 
+    def default(self, problem: ResizeProblem, limits: DeviceLimits) -> dict[str, int]:
+        """On a CPU with AVX2 pixel by pixel where they are long, so that memory is written in its order: 1.1 to 2.6
+        times as fast as in strips of 8 for 96 to 512 channels, which are as fast for 64 and faster for fewer."""
+        usual = super().default(problem, limits)
+        return usual | {"WPT": 1} if few_registers(limits) and problem.channels > STRIPS_UP_TO else usual
+
     def guesses(self, problem: ResizeProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        usual = super().default(problem, limits)
         *others, last = super().guesses(problem, limits)
-        return [*others, self.default(problem, limits) | {"VW": 8, "DIMX": 1, "DIMY": 4}, last]
+        return [*others, usual | {"VW": 8, "DIMX": 1, "DIMY": 4}, last]
 
     def render(self, problem: ResizeProblem, configuration: Configuration) -> Instance:
         global_size, local_size = self.tiling(problem).launch_sizes(configuration)

@@ -17,6 +17,7 @@ from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.pool import PoolProblem
+from gputune.kernels.ops.resize import ResizeProblem
 from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.space import TuningSpace
 from gputune.kernels.tiling.workgroups import registers
@@ -196,6 +197,14 @@ def test_with_few_registers_a_work_item_scales_a_run_of_channels(shape: tuple[in
     assert default == {"WPTY": 1} | run
     assert family_of("Elementwise").space(problem, limits).violations(default) == []
     assert family_of("Elementwise").default(problem, CPU)["WPTX"] == 1
+
+
+@pytest.mark.parametrize(("channels", "width", "strip"), [(96, 8, 1), (64, 8, 8), (24, 8, 8), (96, 16, 8)])
+def test_with_few_registers_maps_of_many_channels_are_resized_pixel_by_pixel(
+    channels: int, width: int, strip: int
+) -> None:
+    problem = ResizeProblem(1, 80, 80, channels, (160, 160), (1, 1), (2, 2), (0, 0))
+    assert family_of("Resize").default(problem, replace(CPU, preferred_float_width=width))["WPT"] == strip
 
 
 @pytest.mark.parametrize(
