@@ -155,8 +155,7 @@ class InChain:
                 return None
             if self._tuner.is_free(self._tasks[key]):
                 winners[key] = winner
-        persistent = self._persistent and record.measured.get("persistent") is True
-        return Candidate("the last choice", plan, groups, with_winners(outcomes, winners), persistent)
+        return Candidate("the last choice", plan, groups, with_winners(outcomes, winners), self._persistent)
 
     def _untuned(self, outcomes: Outcomes) -> Candidate:
         """The context that effort none makes."""

@@ -183,7 +183,7 @@ class _Contexts:
     def __init__(self, runner: ContextRunner, untuned: Candidate) -> None:
         self._runner = runner
         self._loaded: dict[str, RemoteExecutor] = {}
-        self._last = self._load(untuned, needed=True) or self._load(replace(untuned, persistent=False), needed=True)
+        self._last = self._load(untuned, needed=True)
         if self._last is None:
             raise TuningError("the untuned context does not run on the target")
         self._candidates: dict[str, Candidate] = {}
@@ -217,12 +217,16 @@ class _Contexts:
         return self._runner.inference_ns([self._loaded[digest] for digest in digests], rounds)
 
     def _load(self, one: Candidate, *, needed: bool) -> Candidate | None:
-        """The candidate as it runs: launches one by one where nothing of it can be persistent."""
+        """The candidate as it runs: launches one by one where nothing of it can be persistent, or what is does not
+        run."""
         if one.digest in self._loaded:
             return one
         try:
             context = self._runner.load(one.plan, one.outcomes, one.persistent, needed=needed)
         except TargetError as error:
+            if one.persistent:
+                log.warning(f"persistent kernels are left out of a context ({one.title}): {error}")
+                return self._load(replace(one, persistent=False), needed=needed)
             log.warning(f"a context is left out of the comparison ({one.title}): {error}")
             return None
         if one.persistent and not context.graph.persistent:
@@ -269,14 +273,17 @@ def _estimate(model: Alternatives, runner: ContextRunner, outcomes: Outcomes, fi
 
 def _candidates(model: Alternatives, outcomes: Outcomes, estimate: Estimate, persistent: bool) -> list[Candidate]:
     """The contexts that may ship, most promising first. Launches cost nearly nothing inside a persistent kernel, so
-    that fewer operations may be worth fusing there."""
+    that fewer operations may be worth fusing there.
+
+    Persistent kernels are no matter of comparison: a context that has them runs by launches when those are faster (the
+    circuit breaker), and they look slower where the target was busy while contexts were compared."""
     tuned = with_winners(outcomes, estimate.changed)
     inside, apart = (gainful(model, estimate.times_ns, ns) for ns in (INSIDE_NS, estimate.launch_ns))
-    ways: list[tuple[str, tuple[Group, ...], bool]] = [("estimated", inside if persistent else apart, persistent)]
+    ways: list[tuple[str, tuple[Group, ...]]] = [("estimated", inside if persistent else apart)]
     if persistent:
-        ways += [("fused as for launches", apart, True), ("launches one by one", apart, False)]
-    ways.append(("nothing fused", (), persistent))
-    return [Candidate(title, model.plan_with(groups), groups, tuned, form) for title, groups, form in ways]
+        ways.append(("fused as for launches", apart))
+    ways.append(("nothing fused", ()))
+    return [Candidate(title, model.plan_with(groups), groups, tuned, persistent) for title, groups in ways]
 
 
 def _covers(model: Alternatives, outcomes: Outcomes) -> list[tuple[Group, ...]]:

@@ -285,13 +285,14 @@ class TestFinalists:
 
 
 class TestPersistence:
-    @pytest.mark.parametrize(("saved", "persistent"), [(200.0, True), (-500.0, False)])
-    def test_persistent_kernels_are_kept_where_whole_inferences_are_faster(
-        self, model: Alternatives, outcomes: dict[str, Outcome], saved: float, persistent: bool
+    @pytest.mark.parametrize("saved", [200.0, -500.0])
+    def test_persistent_kernels_are_kept_also_where_the_target_is_busy(
+        self, model: Alternatives, outcomes: dict[str, Outcome], saved: float
     ) -> None:
+        """Beside other programs they are slower than launches, which the executor goes over to by itself."""
         runner = FakeRunner(flat, lambda one: 600.0 - saved * one.persistent)
         choice = run(model, outcomes, runner, persistent=True)
-        assert choice.candidate.persistent is choice.measured["persistent"] is persistent
+        assert choice.candidate.persistent is choice.measured["persistent"] is True
 
     def test_they_are_kept_where_it_is_open(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         """They save what launches cost, so the estimate speaks for them."""
