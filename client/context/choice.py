@@ -121,7 +121,9 @@ class InChain:
         and whether persistent kernels are an alternative."""
         operations = [(each.name, task_key(each.task).digest) for each in self._model.plan.operations]
         places = [(key, self._tuner.identity(task)) for key, task in self._tasks.items()]
-        text = json.dumps(["choice", FORM if self._persistent else "", operations, places])
+        # Choices of earlier versions are others: launches one by one may have been chosen because a machine was busy.
+        form = [FORM, "wherever they run"] if self._persistent else ""
+        text = json.dumps(["choice", form, operations, places])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _asked(self, outcomes: Outcomes) -> str:
@@ -155,7 +157,8 @@ class InChain:
                 return None
             if self._tuner.is_free(self._tasks[key]):
                 winners[key] = winner
-        return Candidate("the last choice", plan, groups, with_winners(outcomes, winners), self._persistent)
+        persistent = self._persistent and record.measured.get("persistent") is True  # they may not have run
+        return Candidate("the last choice", plan, groups, with_winners(outcomes, winners), persistent)
 
     def _untuned(self, outcomes: Outcomes) -> Candidate:
         """The context that effort none makes."""

@@ -28,11 +28,11 @@ from gputune.kernels.tiling.streaming import ceil_div, check_indices, power_at_l
 from gputune.kernels.tiling.workgroups import few_registers
 
 LINE_FLOATS = 16
+"""A line of a CPU's caches."""
+MOST_VECTORS, ROWS_TOGETHER = 8, 4
+"""What a CPU's work-item takes of a row, and how many rows a work-group has."""
 LEAST_INNER = 4 * LINE_FLOATS
-MOST_VECTORS = 8
-ROWS_TOGETHER = 4
-"""Of a CPU's default: a line of its caches, the shortest row for which that was measured, and what a work-item and a
-work-group take."""
+"""Rows of 24 elements took longer so, those of 72 and more less."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ElementwiseFamily(TiledFamily):
         """On a CPU with AVX2 a work-item has up to 128 elements of a row, as vectors of a cache's line: 1.1 to 1.4
         times as fast as one vector each, or 2 where rows come from memory."""
         loops, usual = self.tiling(problem), super().default(problem, limits)
-        if not few_registers(limits) or loops.inner < LEAST_INNER or loops.rows < ROWS_TOGETHER:
+        if not few_registers(limits) or loops.inner < LEAST_INNER:
             return usual
         vectors = power_at_least(ceil_div(loops.inner, LINE_FLOATS))
         run = {"VW": LINE_FLOATS, "WPTX": min(vectors, MOST_VECTORS)}

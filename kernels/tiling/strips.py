@@ -121,6 +121,7 @@ def fitting_tile(
         limits,
         beside=lambda mr: rows * ceil_div(channels, width) * depthwise_cost(window, mr),
     )
+    # Also a tile that takes all registers: here the left side lies on the stack, and LLVM spills nothing.
     return {"MR": pixels, "NV": vectors, "KU": FEW_UNROLLING if few_registers(limits) else usual["KU"]}
 
 

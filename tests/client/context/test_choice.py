@@ -207,6 +207,27 @@ def test_code_that_has_changed_since_is_compared_again(
     assert again["in_chain"]["remembered"] is False
 
 
+def test_persistent_kernels_that_did_not_run_are_not_shipped_by_what_is_remembered(
+    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = ContextRunner.load
+
+    def hanging(runner: ContextRunner, plan: Any, outcomes: Any, persistent: bool = False, **how: Any) -> Any:
+        if persistent:
+            raise TargetError("timeout", "they wait for ever")
+        return load(runner, plan, outcomes, **how)
+
+    monkeypatch.setattr(generation, "groups_at_once", lambda device: 2)
+    monkeypatch.setattr(ContextRunner, "load", hanging)
+    for output, remembered in (("one", False), ("two", True)):
+        ran, summary = generate(output)
+        assert (summary["in_chain"]["remembered"], summary["in_chain"]["persistent"]) == (remembered, False)
+        assert "persistent kernels are left out of a context" in ran.err or remembered
+        with open_context(tmp_path / output / "small.bin") as file:
+            assert not file.header.graphs[0].persistent
+        assert "launches one by one" in ran.err
+
+
 def test_without_fusion_where_nothing_is_compared(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     _, summary = generate("one")

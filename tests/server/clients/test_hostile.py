@@ -41,9 +41,9 @@ def test_hostile_inputs_leave_the_server_well() -> None:
 
 @pytest.mark.slow
 def test_many_hostile_inputs_leave_the_server_well() -> None:
-    figures, broken = run_fuzz(1_500, 2, 16)  # always the same; scripts/fuzz connections sends others, and more
+    figures, broken = run_fuzz(3_000, 2, 28)  # always the same; scripts/fuzz connections sends others, and more
     assert broken == []
-    assert figures["inputs"] == 1_500
+    assert figures["inputs"] == 3_000
 
 
 @pytest.mark.parametrize(
