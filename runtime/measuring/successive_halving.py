@@ -8,6 +8,7 @@ the best stay as well, because there a quarter is only one or two.
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,7 +40,11 @@ ONE_SAMPLE = 0.2
 to tell their own spread."""
 
 CERTAIN = 3.0
-"""Two medians differ for certain when they are so many standard errors apart."""
+"""Two medians differ for certain when they are so many standard errors apart, and when it is no matter of CHANCE."""
+
+CHANCE = 0.01
+"""How likely the passes may be that speak against it, if two runners were equal. Where a busy processor makes every
+other sample twice as slow, most of seven samples are often on one level by chance, and their spread looks like none."""
 
 TIE = 0.005
 """Runners that certainly differ by no more than this share of the best's time are as good as each other."""
@@ -189,7 +194,20 @@ def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
 def _gap(best: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
     """By which share of the best's time another one is behind it, and what that may be off by for certain."""
     ratios = paired(other, best)
-    return statistics.median(ratios) - 1, CERTAIN * standard_error(ratios)
+    gap, doubt = statistics.median(ratios) - 1, CERTAIN * standard_error(ratios)
+    against = sum(ratio <= 1 for ratio in ratios)
+    return gap, doubt if against <= _exceptions(len(ratios)) else max(doubt, gap)
+
+
+@functools.cache
+def _exceptions(passes: int) -> int:
+    """How many of these passes may speak against what the others say, by the sign test: so many or fewer would do so
+    with no more than CHANCE if each were a fair toss; -1 when even none would be too likely."""
+    exceptions, likely = -1, 0.5**passes
+    while likely <= CHANCE:
+        exceptions += 1
+        likely += math.comb(passes, exceptions + 1) * 0.5**passes
+    return exceptions
 
 
 def _may_be_best(best: Sequence[float], other: Sequence[float]) -> bool:

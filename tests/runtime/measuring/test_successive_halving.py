@@ -157,3 +157,18 @@ def test_who_fails_is_left_out_and_a_race_of_nobody_is_over() -> None:
     assert len(driven(halving, samples, failing)) == 7
     assert halving.stopped == {0: "settled"}
     assert list(SuccessiveHalving({}).passes()) == []
+
+
+def test_two_levels_of_speed_settle_nothing_by_chance() -> None:
+    """Every other sample is twice as slow, and seven of them do not tell: most are on the level that favours the slower
+    runner, and neither shows any spread."""
+    slower, faster = [120.0] * 6 + [240.0], [200.0] * 6 + [100.0]
+    assert standard_error(slower) == standard_error(faster) == 0
+    assert not settled({0: slower, 1: faster}, [0, 1])
+    assert set(staying({0: slower[:7], 1: [126.0] * 6 + [100.0], 2: [400.0] * 7}, range(3))) == {0, 1}
+
+
+@pytest.mark.parametrize(("passes", "against", "ahead"), [(7, 0, True), (7, 1, False), (16, 2, True), (16, 3, False)])
+def test_few_passes_may_speak_against_the_one_ahead(passes: int, against: int, ahead: bool) -> None:
+    other = [90.0] * against + [130.0] * (passes - against)
+    assert settled({0: [100.0] * passes, 1: other}, [0, 1]) is ahead
