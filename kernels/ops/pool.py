@@ -35,6 +35,7 @@ from gputune.kernels.tiling.streaming import (
     round_up,
 )
 from gputune.kernels.tiling.window import Pads, Pair
+from gputune.kernels.tiling.workgroups import few_registers
 
 KINDS = ("max", "average", "lp")
 WHOLE_MAP_SUMS = 4
@@ -238,8 +239,10 @@ class PoolFamily(KernelFamily):
 
 
 def _usual(problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
-    """A vector of one pixel for each work-item, in a work-group that is wide first."""
-    width = default_width(limits, problem.channels)
+    """A vector of one pixel for each work-item, in a work-group that is wide first. With 16 registers it is a line of
+    the cache where none would reach beyond the channels: on eight maps 1.0 to 1.5 times as fast as half a line."""
+    lines = few_registers(limits) and problem.channels % VECTOR_WIDTHS[-1] == 0
+    width = VECTOR_WIDTHS[-1] if lines else default_width(limits, problem.channels)
     pixels = problem.batch * math.prod(problem.output)
     across, down = default_group(limits, ceil_div(problem.channels, width), pixels)
     return {"VW": width, "WPT": 1, "ACC": 1, "DIMX": across, "DIMY": down}

@@ -50,6 +50,10 @@ class Window:
         """Columns of the map that so many neighbours in a row of the output see."""
         return (pixels - 1) * self.strides[1] + (self.kernel[1] - 1) * self.dilations[1] + 1
 
+    def rows_seen(self, rows: int) -> int:
+        """Rows of the map that so many neighbouring rows of the output see."""
+        return (rows - 1) * self.strides[0] + (self.kernel[0] - 1) * self.dilations[0] + 1
+
     @property
     def macros(self) -> dict[str, int]:
         """The window's sizes under the names that the templates use."""

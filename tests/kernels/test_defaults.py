@@ -221,6 +221,44 @@ def test_a_map_that_is_pooled_as_a_whole_is_for_all_cores_in_several_sums(
 
 
 @pytest.mark.parametrize(
+    ("side", "channels", "width", "group"),
+    [(112, 64, 16, (4, 16)), (3, 16, 16, (1, 16)), (2, 32, 16, (2, 4)), (9, 24, 8, (4, 16))],
+)
+def test_with_few_registers_windows_are_pooled_by_lines_of_the_cache(
+    side: int, channels: int, width: int, group: tuple[int, int]
+) -> None:
+    problem = PoolProblem("max", 1, 2 * side, 2 * side, channels, (2, 2), (2, 2), (0, 0, 0, 0), (side, side))
+    limits = replace(CPU, preferred_float_width=8)
+    default = family_of("Pool").default(problem, limits)
+    assert (default["VW"], (default["DIMX"], default["DIMY"])) == (width, group)
+    assert family_of("Pool").space(problem, limits).violations(default) == []
+
+
+@pytest.mark.parametrize(
+    ("outputs", "floats", "tile"), [(24, 8, (6, 1, 16)), (24, 16, (8, 2, 16)), (1, 8, (8, 1, 4)), (6, 8, (4, 3, 8))]
+)
+def test_with_few_registers_a_transposed_convolution_has_one_wide_vector(
+    outputs: int, floats: int, tile: tuple[int, int, int]
+) -> None:
+    problem = ConvTransposeProblem(1, 40, 40, 24, outputs, (2, 2), (2, 2), (80, 80))
+    limits = replace(CPU, preferred_float_width=floats)
+    default = family_of("ConvTranspose").default(problem, limits)
+    assert (default["MR"], default["NV"], default["VW"]) == tile
+    assert family_of("ConvTranspose").space(problem, limits).violations(default) == []
+
+
+@pytest.mark.parametrize(
+    ("side", "kernel", "units", "rows"),
+    [(14, 3, 2, 7), (7, 3, 2, 4), (10, 5, 2, 5), (5, 3, 2, 3), (28, 3, 2, 7), (14, 3, 4, 4), (14, 3, 7, 2)],
+)
+def test_a_block_of_few_rows_is_one_strip_for_each_core(side: int, kernel: int, units: int, rows: int) -> None:
+    """Two strips for each would share out so few rows unevenly, and expand more of them twice."""
+    problem = InvertedResidualProblem(1, side, side, 64, 384, 64, (kernel, kernel), pads=(kernel // 2,) * 4)
+    default = family_of("InvertedResidual").default(problem, replace(CPU, preferred_float_width=8, compute_units=units))
+    assert (default["ROWS"], default["STEP"]) == (rows, rows)
+
+
+@pytest.mark.parametrize(
     ("columns", "tile", "unrolling"),
     [(512, (6, 2), 4), (24, (4, 3), 2), (48, (6, 2), 4), (8, (8, 1), 4), (16, (6, 2), 4), (72, (4, 3), 2)],
 )
