@@ -10,8 +10,10 @@ it has written there.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +27,16 @@ from gputune.client.compare.engines import ENGINES, Engine
 WARM_UP_S = 0.1
 LEAST, MOST = 3, 500
 """Inferences of a block."""
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux's prctl: which signal a process gets when the one that started it ends."""
+
+
+def end_with_parent() -> None:
+    """Has Linux end this process with the one that started it, however that ends: while it waits its turn it is stopped
+    and does not see the end of its input. Elsewhere it has to be continued for that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def block(run: Callable[[], float], seconds: float, most: int = MOST) -> list[float]:
@@ -50,6 +62,7 @@ def answer(engine: Engine, question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    end_with_parent()
     # Libraries write where they like: what this process has to say goes out by a way of its own.
     with os.fdopen(os.dup(1), "w") as out, suppress(BrokenPipeError, KeyboardInterrupt):
         os.dup2(2, 1)

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.peers.inputs import Arrays, inputs_in
 from benchmarks.peers.rivals import MnnKind, NumpyKind, OnnxRuntimeKind, OpenVinoKind, TinygradKind
-from gputune.client.compare.contender import block
+from gputune.client.compare.contender import block, end_with_parent
 
 BATCH_NS = 20e6
 """How long a batch of launches lasts that is timed as a whole."""
@@ -132,6 +132,7 @@ def answer(contender: Any, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    end_with_parent()
     # Libraries write where they like: what this process has to say goes out by a way of its own.
     with os.fdopen(os.dup(1), "w") as out, suppress(BrokenPipeError):
         os.dup2(2, 1)

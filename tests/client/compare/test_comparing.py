@@ -1,6 +1,8 @@
 """gputune compare on the null device: what it finds, writes and refuses, and that contenders stand still."""
 
 import json
+import subprocess
+import sys
 import xml.etree.ElementTree as Xml
 from pathlib import Path
 
@@ -110,3 +112,20 @@ def test_a_contender_stands_still_while_others_run(tmp_path: Path) -> None:
         assert becomes(lambda: "State:\tT" in status.read_text(encoding="utf-8"))
     with pytest.raises(DeviceOrContextError, match=r"peer does not run: .*nothing\.onnx"):
         Contender("peer", "onnxruntime", arguments | {"model": str(tmp_path / "nothing.onnx")})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a stopped process with its parent")
+def test_a_contender_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    model = models.save(models.conv_relu_gemm(), tmp_path)
+    arguments = {"model": str(model), "inputs": [TENSOR], "threads": 1}
+    script = (
+        "import signal; from gputune.client.compare.turns import Contender\n"
+        f"print(Contender('peer', 'onnxruntime', {arguments!r})._process.pid, flush=True); signal.pause()"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        status = Path(f"/proc/{int(parent.stdout.readline())}/status")
+        assert becomes(lambda: "State:\tT" in status.read_text(encoding="utf-8"))
+        parent.kill()
+    # where nothing waits for orphans, its entry stays, as one that has ended
+    assert becomes(lambda: not status.exists() or "State:\tZ" in status.read_text(encoding="utf-8"))
