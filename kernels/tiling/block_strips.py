@@ -74,7 +74,7 @@ class BlockStrips:
     def strip_bytes(self, rows: int, step: int, vectors: int, width: int) -> int:
         """What a strip of so many rows takes: the rows that a step sees, for NV * VW channels where it is the only one
         and else for all, and the step's own for all of them."""
-        seen = self.window.rows_seen(step)
+        seen = self.window.span(step, axis=0)
         whole = round_up(self.channels, width)
         pitch = whole if whole % 256 else whole + 16  # as the template has it
         kept = vectors * width if step == rows else round_up(self.channels, vectors * width)
@@ -200,7 +200,7 @@ class BlockStrips:
         """Multiply-adds for a channel of the unit that computes the most strips of so many rows: few rows divide into
         many strips unevenly, and each expands what it sees of its neighbours."""
         strips = self.batch * ceil_div(self.window.output[0], rows)
-        expanded = min(self.window.rows_seen(rows), self.window.size[0]) * self.window.size[1] * self.inputs
+        expanded = min(self.window.span(rows, axis=0), self.window.size[0]) * self.window.size[1] * self.inputs
         return ceil_div(strips, limits.compute_units) * (expanded + rows * self.window.output[1] * self.outputs)
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:

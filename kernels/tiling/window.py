@@ -46,13 +46,9 @@ class Window:
             window_positions(width, kw, sw, (left, right), dw),
         )
 
-    def span(self, pixels: int) -> int:
-        """Columns of the map that so many neighbours in a row of the output see."""
-        return (pixels - 1) * self.strides[1] + (self.kernel[1] - 1) * self.dilations[1] + 1
-
-    def rows_seen(self, rows: int) -> int:
-        """Rows of the map that so many neighbouring rows of the output see."""
-        return (rows - 1) * self.strides[0] + (self.kernel[0] - 1) * self.dilations[0] + 1
+    def span(self, count: int, axis: int = 1) -> int:
+        """Columns of the map that so many neighbours in a row of the output see; with axis 0 rows, of so many rows."""
+        return (count - 1) * self.strides[axis] + (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
     @property
     def macros(self) -> dict[str, int]:

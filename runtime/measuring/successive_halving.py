@@ -192,7 +192,8 @@ def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
 
 
 def _gap(best: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """By which share of the best's time another one is behind it, and what that may be off by for certain."""
+    """By which share of the best's time another one is behind it, and what that may be off by for certain: all of it
+    where too many passes speak against it."""
     ratios = paired(other, best)
     gap, doubt = statistics.median(ratios) - 1, CERTAIN * standard_error(ratios)
     against = sum(ratio <= 1 for ratio in ratios)
