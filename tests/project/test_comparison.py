@@ -173,6 +173,8 @@ def test_a_ratio_that_does_not_settle_is_told_as_not_measured(
     assert "not measured: 1 of 2" in after
     assert after.endswith("end -->\nc\n")
     assert len(json.loads((tmp_path / "numbers.json").read_text())["cases"]) == 2
+    alone = comparing.beside_best([(cases[1], found[1])], 1.4, 1.15)
+    assert alone.startswith("not measured beside the best engine, mark: 1.4;")
 
 
 def test_the_best_engine_is_the_one_to_be_faster_than() -> None:

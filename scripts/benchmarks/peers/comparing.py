@@ -202,9 +202,10 @@ def beside_best(measured: Sequence[tuple[Case, Measured]], mark: float, least: f
     speeds = [(case, one.speed(TUNED, one.best)) for case, one in measured]
     known = [(case, speed) for case, speed in speeds if speed is not None and is_settled(speed)]
     below = [f"{case.name} ({speed.value:.2f})" for case, speed in known if speed.value < least]
-    mean = geomean([(speed, case.weight) for case, speed in known])
+    together = geomean([(speed, case.weight) for case, speed in known])
+    beside = f"{together:.2f} x" if known else "not measured beside"
     return (
-        f"{mean:.2f} x the best engine, mark: {mark}; below {least}: {', '.join(below) or 'none'}; "
+        f"{beside} the best engine, mark: {mark}; below {least}: {', '.join(below) or 'none'}; "
         f"not measured: {len(speeds) - len(known)} of {len(speeds)}"
     )
 
