@@ -24,11 +24,9 @@ from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.streaming import ceil_div, check_indices, power_at_least
+from gputune.kernels.tiling.streaming import LINE_FLOATS, ceil_div, check_indices, power_at_least
 from gputune.kernels.tiling.workgroups import few_registers
 
-LINE_FLOATS = 16
-"""A line of a CPU's caches."""
 MOST_VECTORS, ROWS_TOGETHER = 8, 4
 """What a CPU's work-item takes of a row, and how many rows a work-group has."""
 LEAST_INNER = 4 * LINE_FLOATS

@@ -22,6 +22,7 @@ from gputune.kernels.hard_values import MOVES, NAN, SMALL, SUMS, Survival
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
+    LINE_FLOATS,
     VECTOR_WIDTHS,
     busy,
     ceil_div,
@@ -241,8 +242,8 @@ class PoolFamily(KernelFamily):
 def _usual(problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
     """A vector of one pixel for each work-item, in a work-group that is wide first. With 16 registers it is a line of
     the cache where none would reach beyond the channels: on eight maps 1.0 to 1.5 times as fast as half a line."""
-    lines = few_registers(limits) and problem.channels % VECTOR_WIDTHS[-1] == 0
-    width = VECTOR_WIDTHS[-1] if lines else default_width(limits, problem.channels)
+    lines = few_registers(limits) and problem.channels % LINE_FLOATS == 0
+    width = LINE_FLOATS if lines else default_width(limits, problem.channels)
     pixels = problem.batch * math.prod(problem.output)
     across, down = default_group(limits, ceil_div(problem.channels, width), pixels)
     return {"VW": width, "WPT": 1, "ACC": 1, "DIMX": across, "DIMY": down}

@@ -10,6 +10,8 @@ from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Constraint, DeviceLimit, Parameter
 
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)
+LINE_FLOATS = 16
+"""A line of a CPU's caches."""
 GROUP_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MOST_ELEMENTS = 2**31 - 1
 
