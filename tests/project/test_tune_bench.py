@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.tuning import bench as tune_bench
-from benchmarks.tuning import exhaustive, tools
+from benchmarks.tuning import exhaustive, tools, twice
 from benchmarks.tuning.in_process import InProcess
 from benchmarks.tuning.tools import NotTimed, TaskOnTarget
 from gputune.client.errors import TargetError
@@ -80,6 +80,24 @@ def test_the_same_generation_picks_the_same_where_time_is_a_model(tmp_path: Path
     picks = [task["picks"] for task in figures["models"]["a small model"].values()]
     assert len(picks) == 3
     assert all(first == second for first, second in picks)
+
+
+@pytest.mark.parametrize(("spread", "wanted"), [(1.0, 6), (500.0, 30)])
+def test_picks_are_timed_until_it_is_known_how_far_they_are_apart(
+    here: InProcess, monkeypatch: pytest.MonkeyPatch, spread: float, wanted: int
+) -> None:
+    chance, timed = random.Random(0), 0
+
+    def retime(bench: TaskOnTarget, configurations: list[Any], rounds: int) -> list[list[tuple[float, ...]]]:
+        nonlocal timed
+        timed += rounds
+        return [[(1000 + chance.uniform(-spread, spread),) * 3 for _ in range(rounds)] for _ in configurations]
+
+    monkeypatch.setattr(TaskOnTarget, "retime", retime)
+    task = tune_models.peer_task()
+    compared = twice.second_by_first(here.as_client(), task, [{"MR": 1}, {"MR": 2}])
+    assert timed == wanted
+    assert compared.low < 1 < compared.high
 
 
 @pytest.mark.slow
