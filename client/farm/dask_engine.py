@@ -214,7 +214,7 @@ def _stop_event() -> asyncio.Event:
     """Set by the signals that end a process."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # not in a thread
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # asyncio takes signals in the main thread only
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 
