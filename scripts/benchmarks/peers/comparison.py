@@ -125,7 +125,7 @@ class Measured:
 
 def is_settled(speed: Ratio | None) -> bool:
     """Whether a ratio is known well enough; what there is not is."""
-    return speed is None or speed.high - speed.low <= 2 * SETTLED * speed.value
+    return speed is None or speed.doubt <= SETTLED
 
 
 def named(engine: str, threads: int) -> str:

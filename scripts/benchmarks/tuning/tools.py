@@ -182,6 +182,11 @@ class Ratio:
     low: float
     high: float
 
+    @property
+    def doubt(self) -> float:
+        """Half the interval, as a share of the ratio."""
+        return (self.high - self.low) / (2 * self.value)
+
     def __str__(self) -> str:
         return f"{self.value:.3f} ({self.low:.3f}-{self.high:.3f})"
 

@@ -69,5 +69,5 @@ def second_by_first(client: TargetClient, task: Task, picks: Sequence[Configurat
             mine += first
             again += second
             compared = paired_ratio(again, mine)
-            if compared.high - compared.low <= WITHIN * compared.value or len(mine) >= MOST_ROUNDS:
+            if compared.doubt <= WITHIN / 2 or len(mine) >= MOST_ROUNDS:
                 return compared
