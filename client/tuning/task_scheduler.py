@@ -11,8 +11,8 @@ What a target is given, first rule first (TaskScheduler._choose):
 1. A task that is not begun, unless it is late. So every task has a first batch before any has a second: an unmeasured
    task could be the one that matters most. They are begun in the order of their guessed share of an inference, which
    decides what is left out when the budget of time runs out.
-2. A begun task whose search is over, or whose strategy has nothing more to ask for, is concluded: its winner is stored
-   while others go on.
+2. A begun task whose search is over, or whose strategy has nothing more to ask for, is concluded: it tries what has
+   turned out best for others of its op, and its winner is stored while others go on.
 3. A begun task whose first batch was cut short is measured, whatever is left.
 4. While there are trials and time, the batch that is expected to save most of an inference (expected_gain.py), if that
    is worth it at all. Tasks below SMALL_SHARE of an inference are no candidates.
@@ -36,9 +36,10 @@ from enum import Enum
 from gputune.cache import TaskKey, WinnerRecord
 from gputune.client.tuning.expected_gain import Inference, Standing, largest_first, most_promising, times_of
 from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.seeding import distance
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
 from gputune.client.tuning.task_tuning import TaskTuning
-from gputune.kernels.space import Configuration
+from gputune.kernels.space import Configuration, configuration_key
 
 SMALL_SHARE = 0.005
 """A task that takes less of an inference than this gets its first, small batch and no other: all of them together take
@@ -147,6 +148,28 @@ class TaskScheduler:
         with self._lock:
             idle = [other.search for other in self._entries if other is not entry and not other.busy]
             return {search.key: best for search in idle if (best := search.best) is not None}
+
+    def lent(self, entry: Entry) -> list[dict[str, int]]:
+        """What the task has not tried of what is best for others of its op that no target measures now: its default,
+        but for what the best of the other one has in place of the other's default. Nearest problems first; at most as
+        many as there are finalists and trials left. None for a task that hardly matters, or that there is no time
+        for."""
+        search = entry.search
+        with self._lock:
+            if entry.hurried or not self._may_pay(entry):
+                return []
+            idle = [one.search for one in self._entries if one is not entry and not one.busy]
+            like = [(distance(search.key, one.key), one.key.digest, one) for one in idle if one.family is search.family]
+            near = [(one.default, one.best) for _, _, one in sorted(like, key=lambda one: one[:2])]
+        found: dict[str, dict[str, int]] = {}
+        for default, best in near:
+            if best is not None:
+                changed = {name: value for name, value in best.items() if value != default.get(name)}
+                wanted = search.default | {name: value for name, value in changed.items() if name in search.default}
+                key = configuration_key(wanted)
+                if key not in search.known and not search.space.violations(wanted):
+                    found[key] = wanted
+        return list(found.values())[: max(min(self._effort.finalists, self.trial_budget), 0)]
 
     def batch(self, entry: Entry) -> int:
         """How many configurations the next batch of a task may have. The first one is measured whatever is left, and

@@ -2,8 +2,10 @@
 
 The default and the family's starters are measured first, then what the strategy asks for. One configuration, the
 default where it works, is measured in every batch, and all times are held against its times beside them. The finalists
-are measured once more, side by side: the fastest of them is the winner, and the default configuration wins a tie.
-Whether a winner that is faster by little really is, is decided inside the model (client/context/comparison.py).
+are measured once more, side by side. What leads a ranking of noisy times does so by chance, too, and falls behind when
+it is measured again: so the best of the finalists meets those that are ranked before it now, until there are none. It
+is the winner, unless the default configuration is as fast for all that is known. Whether a winner that is faster by
+little really is, is decided inside the model (client/context/comparison.py).
 """
 
 import logging
@@ -13,16 +15,25 @@ from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerReco
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.progress import Progress
 from gputune.client.tuning.measuring.drift import Drift
+from gputune.client.tuning.measuring.intervals import median_interval
 from gputune.client.tuning.measuring.runner import Harvest, TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
 from gputune.core.launches import Trial
 from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime.measuring.successive_halving import paired
 
 log = logging.getLogger(__name__)
 
 TIE = 0.01
 """A configuration that is not faster than the default by more than this share does not replace it."""
+
+SURE = 0.8
+"""How often an interval, which has to be below the default's time to replace it, holds the ratio of the two times: of
+seven passes one may speak against it. Of tasks that take few microseconds, noise is more than TIE."""
+
+FINALS = 4
+"""The finalists are measured, and what is ranked before the best of them then, so many times in all."""
 
 
 class TaskTuning:
@@ -42,8 +53,12 @@ class TaskTuning:
     def step(self, most: int = BATCH) -> int:
         """Measures a batch of at most so many; how many new configurations are known after it, 0 when there are no
         more. Raises TargetError, CacheError."""
+        return self.measure(self.search.next_batch(most))
+
+    def measure(self, batch: Sequence[Configuration]) -> int:
+        """Measures these configurations, whatever the strategy would ask for, but those that render to known launches;
+        how many new ones are known after it. Raises TargetError, CacheError."""
         before = len(self.search.known)
-        batch = self.search.next_batch(most)
         if twins := self.search.twins(batch):
             self._store(twins)
             self._progress.shrink(len(twins))
@@ -52,10 +67,6 @@ class TaskTuning:
         if batch:
             self._measure(batch, self._effort.samples, harvest=False)
         return len(self.search.known) - before
-
-    def measure(self, batch: Sequence[Configuration]) -> None:
-        """Measures these configurations, whatever the strategy would ask for."""
-        self._measure(batch, self._effort.samples, harvest=False)
 
     def conclude(self, before: WinnerRecord | None, hurried: bool = False) -> WinnerRecord:
         """Measures the finalists side by side, unless one batch has done so already, and stores the winner. before: the
@@ -68,10 +79,7 @@ class TaskTuning:
             raise TuningError(
                 f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
             )
-        harvest = None
-        if not search.side_by_side(finalists):
-            harvest = self._measure(finalists, 2 * self._effort.samples, harvest=True)
-        best = self._choose(finalists)
+        best, harvest = self._settle(finalists, 1 if hurried else FINALS)
         best_ns = search.time_ns(best)
         assert best_ns is not None
         efforts = [EFFORTS["none"] if hurried else self._effort] + ([] if before is None else [EFFORTS[before.effort]])
@@ -90,6 +98,22 @@ class TaskTuning:
         self._cache.conclude(search.key, search.validity, winner)
         return winner
 
+    def _settle(self, finalists: Sequence[Configuration], finals: int) -> tuple[Configuration, Harvest | None]:
+        """The best of the finalists and of all that are ranked before it when it was measured again, and what was
+        harvested of it. Finalists of one batch were compared there. finals: how often more are measured at most."""
+        search, harvest, met = self.search, None, list(finalists)
+        if search.side_by_side(finalists):
+            return self._choose(finalists), None
+        for _ in range(finals):
+            harvest = self._measure(finalists, 2 * self._effort.samples, harvest=True)
+            best = self._choose(finalists)
+            if not (ahead := search.ahead(best, met, self._effort.finalists)):
+                break
+            met += ahead
+            finalists = [best, *([search.default] if search.default in finalists and search.default != best else [])]
+            finalists += ahead
+        return best, harvest
+
     def _beside(self, best: Configuration, best_ns: float, other: Configuration) -> float | None:
         """What another configuration takes on a device as fast as while the best was measured; None where it failed."""
         cost, other_cost = self.search.cost(best), self.search.cost(other)
@@ -100,7 +124,11 @@ class TaskTuning:
         search, best = self.search, self._fastest(finalists)
         cost, default_cost = search.cost(best), search.cost(search.default)
         assert cost is not None
-        return best if default_cost is None or cost < default_cost * (1 - TIE) else search.default
+        if best == search.default or default_cost is None:
+            return best
+        samples = [search.record(one).samples_ns for one in (best, search.default)]
+        sure = median_interval(paired(*samples), SURE).high < 1
+        return best if sure and cost < default_cost * (1 - TIE) else search.default
 
     def _fastest(self, finalists: Sequence[Configuration]) -> Configuration:
         """The least cost of those that were not eliminated before the last round: of few samples a median may be small

@@ -415,6 +415,7 @@ class Tuner:
             else:
                 tuning = self._begun(worker, entry, scheduler)
                 there = [one for one in there if one is not tuning]
+                trials = tuning.measure(scheduler.lent(entry))
                 tell(entry.place, self._conclude(entry, tuning))
             scheduler.give_back(entry, todo, trials, time.monotonic() - began)
         for one in there:  # what went on elsewhere

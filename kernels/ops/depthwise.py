@@ -56,6 +56,14 @@ STRIDED_GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 4, "REUSE": 0}
 NARROW_GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 4}
 """With 16 registers: a whole line of a cache of each pixel, which is two of them."""
 
+ALIASED_CHANNELS = 512
+"""Pixels a multiple of so many channels apart share a few sets of the first cache, so that a line of one of them is
+gone before its second half is read: a vector is a whole line then, also where that takes two registers."""
+
+LONG_STRIP = 14
+"""Pixels of a 3 x 3 filter that moves by one, where so many divide a row: what is loaded serves more of them, though
+16 registers do not hold all. Measured with 16 registers only."""
+
 GPU_DEFAULT = {"MR": 2, "VW": 4, "REUSE": 0, "LM": 8, "LN": 8, "ORDER": 0}
 CPU_GUESSES = (
     {"MR": 14, "VW": 16, "REUSE": 1, "LM": 8, "LN": 1, "ORDER": 1},
@@ -255,7 +263,11 @@ def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, i
     """Before it is cut: pixels for which there are registers, a vector of each, or a line of a cache."""
     width = {"VW": default_width(limits, problem.channels)}
     if problem.group == 1:
-        return CPU_DEFAULT | width
+        if problem.channels % ALIASED_CHANNELS == 0:
+            return CPU_DEFAULT
+        long = few_registers(limits) and problem.strides[1] == 1 and problem.kernel == (3, 3)
+        even = problem.output_size[1] % LONG_STRIP == 0
+        return CPU_DEFAULT | width | ({"MR": LONG_STRIP} if long and even else {})
     if few_registers(limits):
         return NARROW_GROUPED_CPU_DEFAULT
     return (STRIDED_GROUPED_CPU_DEFAULT if problem.strides[1] > 1 else GROUPED_CPU_DEFAULT) | width

@@ -349,6 +349,12 @@ class TaskSearch:
         last = [one for one in others[count:] if before is not None and one == dict(before)]
         return ([self.default] if self.default in best else []) + others[:count] + last
 
+    def ahead(self, best: Configuration, met: Collection[Configuration], count: int) -> list[dict[str, int]]:
+        """What is ranked before the best of a comparison without having been in one, so many at most. met: those that
+        were."""
+        ranked = [dict(record.configuration) for record in self._ranked()]
+        return [one for one in ranked[: ranked.index(dict(best))] if one not in met][:count]
+
     def _ranked(self) -> list[TrialRecord]:
         """What works, the least cost first. Of equal ones, as those with the same machine code are, the order is that
         of their texts, not of measuring, which a process that takes over may do in another one."""

@@ -67,7 +67,7 @@ def test_a_gain_grows_with_the_distance_and_halves_when_nothing_comes() -> None:
     assert gain_of(standing(300.0)) == 200
     assert gain_of(standing(300.0), lambda times: times[0] + 3 * times[1]) == 600, "what runs three times counts so"
     assert gain_of(standing(300.0, fruitless=2)) == 50
-    assert gain_of(standing(100.0)) == pytest.approx(2), "at the roofline a little may still be to gain"
+    assert gain_of(standing(100.0)) == pytest.approx(8), "at the roofline a little may still be to gain"
     assert gain_of(standing(None)) == float("inf")
 
 
@@ -83,7 +83,7 @@ def test_an_alternative_gains_what_it_may_save_beyond_the_other() -> None:
 def test_the_most_promising_is_chosen_unless_it_is_not_worth_it() -> None:
     both = {0: standing(100.0), 1: standing(500.0)}
     assert most_promising([0, 1], both, total, 0.01) == 1
-    assert most_promising([0], both, total, 0.01) is None, "2 ns of 600 are less than a hundredth"
+    assert most_promising([0], both, total, 0.02) is None, "8 ns of 600 are less than a fiftieth"
     assert most_promising([0], both, total, 0.003) == 0
     assert most_promising([], both, total, 0.0) is None
 
@@ -175,6 +175,34 @@ def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
         scheduler.give_back(entry, todo, got[-1], 0.1)
     assert got == [2] * 12
     assert scheduler.trial_budget == 0
+
+
+def test_a_task_tries_what_is_best_for_others_of_its_op() -> None:
+    """Its own default, but for what the best of another one has in place of that one's default."""
+    sizes = ((64, 512, 512), (2, 512, 512), (64, 512, 32768))
+    matmuls = [Task("MatMul", MatMulProblem(*size), 1) for size in sizes]
+    entries = [Entry(place, search(task)) for place, task in enumerate((*matmuls, SMALL, TINY))]
+    for entry in entries:
+        knows_its_default(entry.search)
+        entry.look()
+    scheduler = TaskScheduler(entries, QUICK, 1, None)
+    mine, source = entries[0].search, entries[1].search
+    assert mine.default["MR"] != source.default["MR"], "what is lent is not the other's configuration"
+    assert scheduler.lent(entries[0]) == []
+    better = source.default | {"KU": 2}
+    source.tell([TrialRecord(better, "ok", samples_ns=[50.0])])
+    lent = mine.default | {"KU": better["KU"]}
+    assert scheduler.lent(entries[0]) == [lent]
+    assert scheduler.lent(entries[4]) == [], "another op"
+    farther = entries[2].search.default | {"LM": 2}
+    entries[2].search.tell([TrialRecord(farther, "ok", samples_ns=[50.0])])
+    assert scheduler.lent(entries[0]) == [lent], "the nearest problem's, for one trial is left"
+    scheduler.trial_budget = 100
+    assert scheduler.lent(entries[0]) == [lent, mine.default | {"LM": 2}]
+    mine.tell([TrialRecord(lent, "ok", samples_ns=[120.0])])
+    assert scheduler.lent(entries[0]) == [mine.default | {"LM": 2}], "what is known is not tried again"
+    entries[0].hurried = True
+    assert scheduler.lent(entries[0]) == []
 
 
 def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:

@@ -81,6 +81,36 @@ def test_a_tie_keeps_the_default(cache: PerformanceCache) -> None:
     assert outcome.binary == b"", "the binary of the batch belongs to another configuration"
 
 
+@pytest.mark.parametrize(("against", "wins"), [(0, True), (1, True), (3, False)])
+def test_noise_does_not_replace_the_default(cache: PerformanceCache, against: int, wins: bool) -> None:
+    """Faster in the median is not enough when too many passes speak against it."""
+    default = FAMILY.default(TASK.problem, tuner(AnsweringTarget(by_width), cache)._limits)
+    times = (900.0,) * (7 - against) + (1050.0,) * against
+    noisy = replace(ok(), samples_ns=times, wall_ns=times)
+    steady = replace(ok(), samples_ns=(1000.0,) * 7, wall_ns=(1000.0,) * 7)
+    outcome = tune(AnsweringTarget(lambda c: steady if dict(c) == default else noisy), cache)
+    assert (outcome.configuration != default) == wins
+
+
+def test_who_led_by_chance_only_leaves_its_place_to_the_next(cache: PerformanceCache) -> None:
+    """Those that led when they were measured first fall behind in the final, so that the next best meets the winner."""
+    seen: dict[str, int] = {}
+    lucky, steady = QUICK.finalists + 2, BATCH + QUICK.finalists + 2
+
+    def answer(configuration: Mapping[str, int]) -> Trial:
+        """By the order of coming: the default, a first batch as fast, more lucky ones than a final has, and others."""
+        place = list(seen).index(key) if (key := configuration_key(configuration)) in seen else len(seen)
+        seen[key] = seen.get(key, 0) + 1
+        if BATCH <= place < BATCH + lucky:
+            return ok(700.0 if seen[key] == 1 else 980.0)
+        return ok(900.0 if place == steady else 1000.0)
+
+    target = AnsweringTarget(answer)
+    outcome = tune(target, cache)
+    assert (configuration_key(outcome.configuration), outcome.tuned_ns) == (list(seen)[steady], 900.0)
+    assert len(target.requests) == (QUICK.trials or 0) // BATCH + 2, "two finals were enough"
+
+
 def test_a_binary_stays_with_the_configuration_that_the_target_has_harvested(cache: PerformanceCache) -> None:
     """Who has won by the client's reckoning may be another one."""
 
