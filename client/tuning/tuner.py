@@ -407,15 +407,16 @@ class Tuner:
             if todo is Todo.SKIP:
                 self._progress.shrink(self._finalists(entry))
                 tell(entry.place, self._skipped(entry))
-            elif todo is Todo.STEP:
+            elif todo in (Todo.STEP, Todo.BORROW):
                 tuning = self._begun(worker, entry, scheduler)
-                if (most := scheduler.batch(entry)) > 0:
+                if todo is Todo.BORROW:
+                    trials = tuning.measure(entry.lent)
+                elif (most := scheduler.batch(entry)) > 0:
                     trials = tuning.step(most)
                 there = self._making_room([*(one for one in there if one is not tuning), tuning])
             else:
                 tuning = self._begun(worker, entry, scheduler)
                 there = [one for one in there if one is not tuning]
-                trials = tuning.measure(scheduler.lent(entry))
                 tell(entry.place, self._conclude(entry, tuning))
             scheduler.give_back(entry, todo, trials, time.monotonic() - began)
         for one in there:  # what went on elsewhere

@@ -181,28 +181,65 @@ def test_a_task_tries_what_is_best_for_others_of_its_op() -> None:
     """Its own default, but for what the best of another one has in place of that one's default."""
     sizes = ((64, 512, 512), (2, 512, 512), (64, 512, 32768))
     matmuls = [Task("MatMul", MatMulProblem(*size), 1) for size in sizes]
-    entries = [Entry(place, search(task)) for place, task in enumerate((*matmuls, SMALL, TINY))]
+    entries = [Entry(place, search(task)) for place, task in enumerate((*matmuls, TINY))]
     for entry in entries:
+        entry.tuning, entry.dry = object(), True  # type: ignore[assignment]
         knows_its_default(entry.search)
         entry.look()
-    scheduler = TaskScheduler(entries, QUICK, 1, None)
-    mine, source = entries[0].search, entries[1].search
-    assert mine.default["MR"] != source.default["MR"], "what is lent is not the other's configuration"
-    assert scheduler.lent(entries[0]) == []
-    better = source.default | {"KU": 2}
-    source.tell([TrialRecord(better, "ok", samples_ns=[50.0])])
-    lent = mine.default | {"KU": better["KU"]}
-    assert scheduler.lent(entries[0]) == [lent]
-    assert scheduler.lent(entries[4]) == [], "another op"
-    farther = entries[2].search.default | {"LM": 2}
-    entries[2].search.tell([TrialRecord(farther, "ok", samples_ns=[50.0])])
-    assert scheduler.lent(entries[0]) == [lent], "the nearest problem's, for one trial is left"
-    scheduler.trial_budget = 100
-    assert scheduler.lent(entries[0]) == [lent, mine.default | {"LM": 2}]
-    mine.tell([TrialRecord(lent, "ok", samples_ns=[120.0])])
-    assert scheduler.lent(entries[0]) == [mine.default | {"LM": 2}], "what is known is not tried again"
-    entries[0].hurried = True
-    assert scheduler.lent(entries[0]) == []
+    mine, narrow, wide = (entry.search for entry in entries[:3])
+    assert mine.default["MR"] != narrow.default["MR"], "what is lent is not the other's configuration"
+    narrow.tell([TrialRecord(narrow.default | {"KU": 2}, "ok", samples_ns=[50.0])])
+    wide.tell([TrialRecord(wide.default | {"LM": 2}, "ok", samples_ns=[50.0])])
+    scheduler = TaskScheduler(entries, QUICK, 3, None)
+    lent: dict[int, list[Any]] = {entry.place: [] for entry in entries}
+    while (taken := scheduler.take(0)) is not None:
+        entry, borrowed = taken[0], taken[0].lent if taken[1] is Todo.BORROW else ()
+        lent[entry.place] += borrowed
+        entry.search.tell([TrialRecord(one, "ok", samples_ns=[120.0]) for one in borrowed])
+        scheduler.give_back(*taken, len(borrowed), 0.1)
+    assert lent[0] == [mine.default | {"KU": 2}, mine.default | {"LM": 2}], "the nearest problem's first"
+    assert sum(map(len, lent.values())) == 3, "as many as the budget has"
+    assert not lent[3], "another op"
+
+
+def test_what_gets_better_by_what_it_borrows_goes_on() -> None:
+    """A batch that brought nothing is not worth another one here, and one that brought something is."""
+    entries = [Entry(place, search(Task("MatMul", MatMulProblem(m, 512, 512), 1))) for place, m in enumerate((64, 60))]
+    mine, other = (entry.search for entry in entries)
+    for entry in entries:
+        entry.tuning, entry.stepped = object(), True  # type: ignore[assignment]
+        knows_its_default(entry.search)
+    other.tell([TrialRecord(other.default | {"KU": 2}, "ok", samples_ns=[90.0])])
+    for entry in entries:
+        batch = [one for one in entry.search.next_batch(BATCH) if one != mine.default | {"KU": 2}]
+        entry.search.tell([TrialRecord(one, "ok", samples_ns=[120.0]) for one in batch])
+        entry.search.tell([TrialRecord(one, "ok", samples_ns=[120.0]) for one in entry.search.next_batch(1)])
+        entry.look()
+    scheduler = TaskScheduler(entries, replace(QUICK, worth=0.03), 100, None)
+    taken = scheduler.take(0)
+    assert taken == (entries[0], Todo.BORROW)
+    assert entries[0].lent == [mine.default | {"KU": 2}]
+    mine.tell([TrialRecord(one, "ok", samples_ns=[80.0]) for one in entries[0].lent])
+    scheduler.give_back(*taken, 1, 0.1)
+    assert scheduler.take(0) == (entries[0], Todo.STEP)
+
+
+def test_nobody_borrows_where_it_is_not_worth_it() -> None:
+    entries = [Entry(place, search(task)) for place, task in enumerate((BIG, SMALL))]
+    for entry, ns, better in zip(entries, (1e6, 1e3), ({"KU": 2}, {"LM": 2}), strict=True):
+        entry.tuning, entry.dry = object(), True  # type: ignore[assignment]
+        entry.search.tell([TrialRecord(entry.search.default, "ok", samples_ns=[ns])])
+        entry.search.tell([TrialRecord(entry.search.default | better, "ok", samples_ns=[0.9 * ns])])
+        entry.look()
+    scheduler = TaskScheduler(entries, QUICK, 100, None)
+    first = scheduler.take(0)
+    assert first is not None and (first[0].search.task, first[1]) == (BIG, Todo.BORROW)
+    scheduler.give_back(*first, 1, 0.1)
+    big = entries[0].search
+    big.tell([TrialRecord(one, "ok", samples_ns=[2e6]) for one in first[0].lent])
+    while (taken := scheduler.take(0)) is not None:
+        assert taken[1] is Todo.CONCLUDE
+        scheduler.give_back(*taken, 0, 0.1)
 
 
 def test_a_strategy_that_has_nothing_more_to_ask_for_ends_its_task() -> None:
