@@ -58,7 +58,7 @@ NARROW_GROUPED_CPU_DEFAULT = CPU_DEFAULT | {"MR": 4}
 
 ALIASED_CHANNELS = 512
 """Pixels a multiple of so many channels apart share a few sets of the first cache, so that a line of one of them is
-gone before its second half is read: a vector is a whole line then, also where that takes two registers."""
+gone before its second half is read: a vector is as much of a line then as two registers hold."""
 
 LONG_STRIP = 14
 """Pixels of a 3 x 3 filter that moves by one, where so many divide a row: what is loaded serves more of them, though
@@ -264,7 +264,7 @@ def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, i
     width = {"VW": default_width(limits, problem.channels)}
     if problem.group == 1:
         if problem.channels % ALIASED_CHANNELS == 0:
-            return CPU_DEFAULT
+            return CPU_DEFAULT | {"VW": min(2 * width["VW"], CPU_DEFAULT["VW"])}
         long = few_registers(limits) and problem.strides[1] == 1 and problem.kernel == (3, 3)
         even = problem.output_size[1] % LONG_STRIP == 0
         return CPU_DEFAULT | width | ({"MR": LONG_STRIP} if long and even else {})

@@ -235,6 +235,33 @@ def test_with_few_registers_windows_are_pooled_by_lines_of_the_cache(
 
 
 @pytest.mark.parametrize(
+    ("side", "channels", "kernel", "stride", "floats", "strip"),
+    [
+        (14, 512, 3, 1, 8, (7, 16)),
+        (7, 1024, 5, 1, 8, (7, 16)),
+        (14, 512, 3, 1, 4, (7, 8)),
+        (14, 512, 3, 1, 16, (7, 16)),
+        (14, 480, 3, 1, 8, (14, 8)),
+        (56, 144, 3, 1, 8, (14, 8)),
+        (80, 96, 3, 1, 8, (8, 8)),
+        (56, 144, 3, 2, 8, (7, 8)),
+        (28, 240, 5, 1, 8, (7, 8)),
+        (14, 480, 3, 1, 16, (7, 16)),
+    ],
+)
+def test_depthwise_strips_follow_channels_and_columns(
+    side: int, channels: int, kernel: int, stride: int, floats: int, strip: tuple[int, int]
+) -> None:
+    """Pixels that share sets of a cache are read by whole lines; long strips are for 3 x 3 and 16 registers."""
+    pads = (kernel // 2,) * 4
+    problem = DepthwiseProblem(1, side, side, channels, (kernel, kernel), (stride, stride), pads)
+    limits = replace(CPU, preferred_float_width=floats)
+    default = family_of("DepthwiseConv").default(problem, limits)
+    assert (default["MR"], default["VW"]) == strip
+    assert family_of("DepthwiseConv").space(problem, limits).violations(default) == []
+
+
+@pytest.mark.parametrize(
     ("outputs", "floats", "tile"), [(24, 8, (6, 1, 16)), (24, 16, (8, 2, 16)), (1, 8, (8, 1, 4)), (6, 8, (4, 3, 8))]
 )
 def test_with_few_registers_a_transposed_convolution_has_one_wide_vector(
