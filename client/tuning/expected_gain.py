@@ -12,11 +12,6 @@ from dataclasses import dataclass
 
 from gputune.kernels.family import Work
 
-LEAST_SHARE = 0.08
-"""So much of a task's time may always be to gain: the roofline is drawn by tasks that are not at their best either, and
-on a device whose speed changes, a task may seem to be at it by chance. Tasks that were given up early for that had 4 to
-9 % more to gain, with PoCL on two shared cores."""
-
 HALVED = 0.5
 """What another batch may gain, by that of one before which brought nothing."""
 
@@ -74,26 +69,30 @@ def times_of(standings: Mapping[int, Standing]) -> dict[int, float]:
     return {place: one.best_ns or _guess_ns(one.work, rates) for place, one in standings.items()}
 
 
-def expected_gain_ns(place: int, standings: Mapping[int, Standing], inference: Inference) -> float:
-    """What the next batch of a task may save of an inference, in nanoseconds; infinite where nothing has worked."""
+def expected_gain_ns(place: int, standings: Mapping[int, Standing], inference: Inference, least: float) -> float:
+    """What the next batch of a task may save of an inference, in nanoseconds; infinite where nothing has worked.
+
+    least: the share of its time that any task may gain, for the roofline is drawn by tasks that are not at their best
+    either, and on a device whose speed changes, a task may seem to be at it by chance.
+    """
     standing = standings[place]
     if standing.best_ns is None:
         return float("inf")
     gap_ns = standing.best_ns - rates_of(standings.values()).roofline_ns(standing.work)
-    gap_ns = max(gap_ns, LEAST_SHARE * standing.best_ns) * HALVED**standing.fruitless
+    gap_ns = max(gap_ns, least * standing.best_ns) * HALVED**standing.fruitless
     times = times_of(standings)
     return inference(times) - inference({**times, place: standing.best_ns - gap_ns})
 
 
 def most_promising(
-    candidates: Iterable[int], standings: Mapping[int, Standing], inference: Inference, worth: float
+    candidates: Iterable[int], standings: Mapping[int, Standing], inference: Inference, least: float, worth: float
 ) -> int | None:
     """The candidate whose next batch is expected to gain most; None when none is worth it.
 
-    standings: of all tasks of the generation, by place. worth: the share of the time of an inference that a batch must
-    be expected to gain.
+    standings: of all tasks of the generation, by place. least: as for `expected_gain_ns`. worth: the share of the time
+    of an inference that a batch must be expected to gain.
     """
-    gains = {place: expected_gain_ns(place, standings, inference) for place in candidates}
+    gains = {place: expected_gain_ns(place, standings, inference, least) for place in candidates}
     if not gains:
         return None
     place = max(gains, key=gains.__getitem__)

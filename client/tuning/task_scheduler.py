@@ -36,14 +36,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gputune.cache import TaskKey, WinnerRecord
-from gputune.client.tuning.expected_gain import (
-    LEAST_SHARE,
-    Inference,
-    Standing,
-    largest_first,
-    most_promising,
-    times_of,
-)
+from gputune.client.tuning.expected_gain import Inference, Standing, largest_first, most_promising, times_of
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.seeding import distance
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
@@ -196,7 +189,8 @@ class TaskScheduler:
             return waiting[0], Todo.STEP
         if self.trial_budget > 0 and not late:
             candidates = {entry.place: entry for entry in begun if self._may_pay(entry)}
-            place = most_promising(candidates, self._standings, self._inference, self._effort.worth)
+            effort = self._effort
+            place = most_promising(candidates, self._standings, self._inference, effort.least_gain, effort.worth)
             if place is not None:
                 return candidates[place], Todo.STEP
         if not late:
@@ -219,7 +213,7 @@ class TaskScheduler:
         but for what the best of the other one has in place of the other's default. Nearest problems first; at most as
         many as there are finalists and trials left. None where as much as any task may always gain is not worth it."""
         search, most = entry.search, max(min(self._effort.finalists, self.trial_budget), 0)
-        if not most or self._share(entry) * LEAST_SHARE < self._effort.worth:
+        if not most or self._share(entry) * self._effort.least_gain < self._effort.worth:
             return []
         others = [one.search for one in self._entries if one is not entry and not one.busy]
         like = [(distance(search.key, one.key), one.key.digest, one) for one in others if one.family is search.family]

@@ -52,7 +52,7 @@ FASTEST = Standing(Work(1000, 200), 100.0, 0)
 
 
 def gain_of(one: Standing, inference: Any = total) -> float:
-    return expected_gain_ns(1, {0: FASTEST, 1: one}, inference)
+    return expected_gain_ns(1, {0: FASTEST, 1: one}, inference, 0.08)
 
 
 def test_the_roofline_is_drawn_by_the_best_of_all_tasks() -> None:
@@ -77,15 +77,15 @@ def test_an_alternative_gains_what_it_may_save_beyond_the_other() -> None:
 
     assert gain_of(standing(300.0), fused_or_apart) == 50, "from 150 to the roofline's 100"
     assert gain_of(standing(300.0, flops=2000), fused_or_apart) == 0, "even at the roofline it would not be used"
-    assert most_promising([1], {0: FASTEST, 1: standing(300.0, flops=2000)}, fused_or_apart, 0.0) is None
+    assert most_promising([1], {0: FASTEST, 1: standing(300.0, flops=2000)}, fused_or_apart, 0.08, 0.0) is None
 
 
 def test_the_most_promising_is_chosen_unless_it_is_not_worth_it() -> None:
     both = {0: standing(100.0), 1: standing(500.0)}
-    assert most_promising([0, 1], both, total, 0.01) == 1
-    assert most_promising([0], both, total, 0.02) is None, "8 ns of 600 are less than a fiftieth"
-    assert most_promising([0], both, total, 0.003) == 0
-    assert most_promising([], both, total, 0.0) is None
+    assert most_promising([0, 1], both, total, 0.08, 0.01) == 1
+    assert most_promising([0], both, total, 0.08, 0.02) is None, "8 ns of 600 are less than a fiftieth"
+    assert most_promising([0], both, total, 0.08, 0.003) == 0
+    assert most_promising([], both, total, 0.08, 0.0) is None
 
 
 def test_what_was_not_measured_is_guessed_by_its_work() -> None:
@@ -190,7 +190,7 @@ def test_a_task_tries_what_is_best_for_others_of_its_op() -> None:
     assert mine.default["MR"] != narrow.default["MR"], "what is lent is not the other's configuration"
     narrow.tell([TrialRecord(narrow.default | {"KU": 2}, "ok", samples_ns=[50.0])])
     wide.tell([TrialRecord(wide.default | {"LM": 2}, "ok", samples_ns=[50.0])])
-    scheduler = TaskScheduler(entries, QUICK, 3, None)
+    scheduler = TaskScheduler(entries, replace(QUICK, least_gain=0.08), 3, None)
     lent: dict[int, list[Any]] = {entry.place: [] for entry in entries}
     while (taken := scheduler.take(0)) is not None:
         entry, borrowed = taken[0], taken[0].lent if taken[1] is Todo.BORROW else ()
@@ -215,7 +215,7 @@ def test_what_gets_better_by_what_it_borrows_goes_on() -> None:
         entry.search.tell([TrialRecord(one, "ok", samples_ns=[120.0]) for one in batch])
         entry.search.tell([TrialRecord(one, "ok", samples_ns=[120.0]) for one in entry.search.next_batch(1)])
         entry.look()
-    scheduler = TaskScheduler(entries, replace(QUICK, worth=0.03), 100, None)
+    scheduler = TaskScheduler(entries, replace(QUICK, worth=0.03, least_gain=0.08), 100, None)
     taken = scheduler.take(0)
     assert taken == (entries[0], Todo.BORROW)
     assert entries[0].lent == [mine.default | {"KU": 2}]
