@@ -3,21 +3,21 @@ r"""What is done next, for every target that asks: begin a task, go on with one,
 The trials of all tasks are one budget, and a budget of time is one deadline. Each target has a thread, which takes an
 entry, measures a batch of it and gives it back; so a choice is made for one batch at a time, by what is known then.
 
-    not begun --STEP--> begun --STEP--> ... --BORROW--> ... --CONCLUDE--> finished
-        \--SKIP--> finished                               (the finalists are compared, the winner is stored)
+    not begun --STEP--> begun --STEP--> ... --TRANSFER--> ... --CONCLUDE--> finished
+        \--SKIP--> finished                                 (the finalists are compared, the winner is stored)
 
 What a target is given, first rule first (TaskScheduler._choose):
 
 1. A task that is not begun, unless it is late. So every task has a first batch before any has a second: an unmeasured
    task could be the one that matters most. They are begun in the order of their guessed share of an inference, which
    decides what is left out when the budget of time runs out.
-2. A begun task whose search is over, or whose strategy has nothing more to ask for, is ended: it borrows, and then it
-   is concluded, so that its winner is stored while others go on.
+2. A begun task whose search is over, or whose strategy has nothing more to ask for, tries what is best for others of
+   its op (TRANSFER), and then it is concluded, so that its winner is stored while others go on.
 3. A begun task whose first batch was cut short is measured, whatever is left.
 4. While there are trials and time, the batch that is expected to save most of an inference (expected_gain.py), if that
    is worth it at all. Tasks below SMALL_SHARE of an inference are no candidates.
-5. Nothing pays any more: begun tasks borrow, which is to try what is best by now for others of their op. One that gets
-   better by it may pay again.
+5. Nothing pays any more: begun tasks try what is best by now for others of their op. One that gets better by it may pay
+   again.
 6. What was begun is concluded, without all that where it is late.
 7. Only unbegun tasks are left, and no time: they are skipped, and keep their default.
 
@@ -38,10 +38,10 @@ from enum import Enum
 from gputune.cache import TaskKey, WinnerRecord
 from gputune.client.tuning.expected_gain import Inference, Standing, largest_first, most_promising, times_of
 from gputune.client.tuning.search.effort import Effort
-from gputune.client.tuning.search.seeding import distance
+from gputune.client.tuning.search.seeding import transferred
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
 from gputune.client.tuning.task_tuning import TaskTuning
-from gputune.kernels.space import Configuration, configuration_key
+from gputune.kernels.space import Configuration
 
 SMALL_SHARE = 0.005
 """A task that takes less of an inference than this gets its first, small batch and no other: all of them together take
@@ -56,7 +56,7 @@ class Todo(Enum):
     """What a target does for a task next."""
 
     STEP = "step"
-    BORROW = "borrow"
+    TRANSFER = "transfer"
     """It tries what is best for others of its op."""
     CONCLUDE = "conclude"
     SKIP = "skip"
@@ -67,8 +67,8 @@ class Todo(Enum):
 class Entry:
     """What is scheduled. place: among the tasks of the model; before: the winner that it is to replace; worker: the
     number of the target where it was begun; stepped: it had a batch; dry: the strategy has nothing more to ask for;
-    hurried: a budget has kept it from a batch; lent: what it borrows; standing: of its search, when no target last had
-    it."""
+    hurried: a budget has kept it from a batch; transferred: what it tries of others; standing: of its search, when no
+    target last had it."""
 
     place: int
     search: TaskSearch
@@ -79,7 +79,7 @@ class Entry:
     stepped: bool = field(default=False, init=False)
     finished: bool = field(default=False, init=False)
     dry: bool = field(default=False, init=False)
-    lent: Sequence[Configuration] = field(default=(), init=False)
+    transferred: Sequence[Configuration] = field(default=(), init=False)
     hurried: bool = field(default=False, init=False)
     standing: Standing = field(init=False)
 
@@ -183,7 +183,7 @@ class TaskScheduler:
         begun = [entry for entry in mine if entry.tuning is not None]
         for entry in begun:
             if entry.search.over or entry.dry:
-                return entry, Todo.CONCLUDE if late else self._end(entry)
+                return entry, self._end(entry, late)
         waiting = [entry for entry in begun if not entry.search.begun and not (late and entry.search.best)]
         if waiting:  # what was to be measured first is, however little is left
             return waiting[0], Todo.STEP
@@ -193,38 +193,23 @@ class TaskScheduler:
             place = most_promising(candidates, self._standings, self._inference, effort.least_gain, effort.worth)
             if place is not None:
                 return candidates[place], Todo.STEP
-        if not late:
-            for entry in begun:
-                if self._end(entry) is Todo.BORROW:
-                    return entry, Todo.BORROW
+        for entry in begun:
+            if self._end(entry, late) is Todo.TRANSFER:
+                return entry, Todo.TRANSFER
         for entry in begun:
             entry.hurried = late
             return entry, Todo.CONCLUDE
         return mine[0], Todo.SKIP
 
-    def _end(self, entry: Entry) -> Todo:
+    def _end(self, entry: Entry, late: bool) -> Todo:
         """What ends a task whose search has nothing more to ask for: to conclude it, once it has tried what is best for
-        others."""
-        entry.lent = self._lent(entry)
-        return Todo.BORROW if entry.lent else Todo.CONCLUDE
-
-    def _lent(self, entry: Entry) -> list[dict[str, int]]:
-        """What the task has not tried of what is best for others of its op that no target measures now: its default,
-        but for what the best of the other one has in place of the other's default. Nearest problems first; at most as
-        many as there are finalists and trials left. None where as much as any task may always gain is not worth it."""
-        search, most = entry.search, max(min(self._effort.finalists, self.trial_budget), 0)
-        if not most or self._share(entry) * self._effort.least_gain < self._effort.worth:
-            return []
-        others = [one.search for one in self._entries if one is not entry and not one.busy]
-        like = [(distance(search.key, one.key), one.key.digest, one) for one in others if one.family is search.family]
-        found: dict[str, dict[str, int]] = {}
-        for _, _, other in sorted(like, key=lambda one: one[:2]):
-            changed = {name: v for name, v in (other.best or {}).items() if v != other.default.get(name)}
-            wanted = search.default | {name: value for name, value in changed.items() if name in search.default}
-            key = configuration_key(wanted)
-            if key not in search.known and not search.space.violations(wanted):
-                found[key] = wanted
-        return list(found.values())[:most]
+        others; where it is late, or as much as any task may always gain is not worth it, without that."""
+        entry.transferred = ()
+        effort, most = self._effort, min(self._effort.finalists, self.trial_budget)
+        if not late and most > 0 and self._share(entry) * effort.least_gain >= effort.worth:
+            others = [one.search for one in self._entries if one is not entry and not one.busy]
+            entry.transferred = transferred(entry.search, others)[:most]
+        return Todo.TRANSFER if entry.transferred else Todo.CONCLUDE
 
     def _may_pay(self, entry: Entry) -> bool:
         return not self._selective or entry.search.best is None or self._share(entry) >= SMALL_SHARE

@@ -110,8 +110,7 @@ class TaskTuning:
             if not (ahead := search.ahead(best, met, self._effort.finalists)):
                 break
             met += ahead
-            finalists = [best, *([search.default] if search.default in finalists and search.default != best else [])]
-            finalists += ahead
+            finalists = [*(one for one in finalists if one in (best, search.default)), *ahead]
         return best, harvest
 
     def _beside(self, best: Configuration, best_ns: float, other: Configuration) -> float | None:

@@ -407,10 +407,10 @@ class Tuner:
             if todo is Todo.SKIP:
                 self._progress.shrink(self._finalists(entry))
                 tell(entry.place, self._skipped(entry))
-            elif todo in (Todo.STEP, Todo.BORROW):
+            elif todo in (Todo.STEP, Todo.TRANSFER):
                 tuning = self._begun(worker, entry, scheduler)
-                if todo is Todo.BORROW:
-                    trials = tuning.measure(entry.lent)
+                if todo is Todo.TRANSFER:
+                    trials = tuning.measure(entry.transferred)
                 elif (most := scheduler.batch(entry)) > 0:
                     trials = tuning.step(most)
                 there = self._making_room([*(one for one in there if one is not tuning), tuning])

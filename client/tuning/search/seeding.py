@@ -1,4 +1,5 @@
-"""What a search starts from: configurations that won for the same task elsewhere, and for near problems.
+"""What a search starts from: configurations that won for the same task elsewhere, and for near problems; and what it
+tries of theirs before it ends.
 
 Elsewhere is another device tier's file in the folder of the performance cache, or another driver in the same file.
 What is found is measured before it may win, like everything else.
@@ -14,7 +15,7 @@ from typing import Any
 
 from gputune.cache import CacheError, PerformanceCache, TaskKey, TaskSummary, Validity, cache_files
 from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
-from gputune.client.tuning.search.task_search import cost_of
+from gputune.client.tuning.search.task_search import TaskSearch, cost_of
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 
 log = logging.getLogger(__name__)
@@ -107,6 +108,20 @@ class Seeding:
             log.debug(f"no seeds from {path.name}: {error}")
             return []
         return [(trial.configuration, cost_of(trial)) for trial in trials]
+
+
+def transferred(search: TaskSearch, others: Iterable[TaskSearch]) -> list[dict[str, int]]:
+    """What a search has not tried of what is best by now in others of its op: its default, but for what the best of the
+    other one has in place of the other's default. Of the nearest problems first."""
+    like = [(distance(search.key, one.key), one.key.digest, one) for one in others if one.family is search.family]
+    found: dict[str, dict[str, int]] = {}
+    for _, _, other in sorted(like, key=lambda one: one[:2]):
+        best, default = other.best or other.default, other.default
+        changed = {name: value for name, value in best.items() if value != default.get(name) and name in search.default}
+        wanted = search.default | changed
+        found[configuration_key(wanted)] = wanted
+    new = [configuration for key, configuration in found.items() if key not in search.known]
+    return _valid(new, search.space)
 
 
 def distance(one: TaskKey, other: TaskKey) -> float:

@@ -187,22 +187,22 @@ def test_a_task_tries_what_is_best_for_others_of_its_op() -> None:
         knows_its_default(entry.search)
         entry.look()
     mine, narrow, wide = (entry.search for entry in entries[:3])
-    assert mine.default["MR"] != narrow.default["MR"], "what is lent is not the other's configuration"
+    assert mine.default["MR"] != narrow.default["MR"], "what is tried is not the other's configuration"
     narrow.tell([TrialRecord(narrow.default | {"KU": 2}, "ok", samples_ns=[50.0])])
     wide.tell([TrialRecord(wide.default | {"LM": 2}, "ok", samples_ns=[50.0])])
     scheduler = TaskScheduler(entries, replace(QUICK, least_gain=0.08), 3, None)
-    lent: dict[int, list[Any]] = {entry.place: [] for entry in entries}
+    tried: dict[int, list[Any]] = {entry.place: [] for entry in entries}
     while (taken := scheduler.take(0)) is not None:
-        entry, borrowed = taken[0], taken[0].lent if taken[1] is Todo.BORROW else ()
-        lent[entry.place] += borrowed
-        entry.search.tell([TrialRecord(one, "ok", samples_ns=[120.0]) for one in borrowed])
-        scheduler.give_back(*taken, len(borrowed), 0.1)
-    assert lent[0] == [mine.default | {"KU": 2}, mine.default | {"LM": 2}], "the nearest problem's first"
-    assert sum(map(len, lent.values())) == 3, "as many as the budget has"
-    assert not lent[3], "another op"
+        entry, batch = taken[0], taken[0].transferred if taken[1] is Todo.TRANSFER else ()
+        tried[entry.place] += batch
+        entry.search.tell([TrialRecord(one, "ok", samples_ns=[120.0]) for one in batch])
+        scheduler.give_back(*taken, len(batch), 0.1)
+    assert tried[0] == [mine.default | {"KU": 2}, mine.default | {"LM": 2}], "the nearest problem's first"
+    assert sum(map(len, tried.values())) == 3, "as many as the budget has"
+    assert not tried[3], "another op"
 
 
-def test_what_gets_better_by_what_it_borrows_goes_on() -> None:
+def test_what_gets_better_by_what_others_found_goes_on() -> None:
     """A batch that brought nothing is not worth another one here, and one that brought something is."""
     entries = [Entry(place, search(Task("MatMul", MatMulProblem(m, 512, 512), 1))) for place, m in enumerate((64, 60))]
     mine, other = (entry.search for entry in entries)
@@ -217,26 +217,29 @@ def test_what_gets_better_by_what_it_borrows_goes_on() -> None:
         entry.look()
     scheduler = TaskScheduler(entries, replace(QUICK, worth=0.03, least_gain=0.08), 100, None)
     taken = scheduler.take(0)
-    assert taken == (entries[0], Todo.BORROW)
-    assert entries[0].lent == [mine.default | {"KU": 2}]
-    mine.tell([TrialRecord(one, "ok", samples_ns=[80.0]) for one in entries[0].lent])
+    assert taken == (entries[0], Todo.TRANSFER)
+    assert entries[0].transferred == [mine.default | {"KU": 2}]
+    mine.tell([TrialRecord(one, "ok", samples_ns=[80.0]) for one in entries[0].transferred])
     scheduler.give_back(*taken, 1, 0.1)
     assert scheduler.take(0) == (entries[0], Todo.STEP)
 
 
-def test_nobody_borrows_where_it_is_not_worth_it() -> None:
+def test_nothing_of_others_is_tried_where_it_is_not_worth_it() -> None:
     entries = [Entry(place, search(task)) for place, task in enumerate((BIG, SMALL))]
     for entry, ns, better in zip(entries, (1e6, 1e3), ({"KU": 2}, {"LM": 2}), strict=True):
         entry.tuning, entry.dry = object(), True  # type: ignore[assignment]
         entry.search.tell([TrialRecord(entry.search.default, "ok", samples_ns=[ns])])
         entry.search.tell([TrialRecord(entry.search.default | better, "ok", samples_ns=[0.9 * ns])])
         entry.look()
+    late = TaskScheduler(entries, QUICK, 100, 0.0).take(0)
+    assert late is not None and late[1] is Todo.CONCLUDE, "or where there is no time"
+    late[0].busy = False
     scheduler = TaskScheduler(entries, QUICK, 100, None)
     first = scheduler.take(0)
-    assert first is not None and (first[0].search.task, first[1]) == (BIG, Todo.BORROW)
+    assert first is not None and (first[0].search.task, first[1]) == (BIG, Todo.TRANSFER)
     scheduler.give_back(*first, 1, 0.1)
     big = entries[0].search
-    big.tell([TrialRecord(one, "ok", samples_ns=[2e6]) for one in first[0].lent])
+    big.tell([TrialRecord(one, "ok", samples_ns=[2e6]) for one in first[0].transferred])
     while (taken := scheduler.take(0)) is not None:
         assert taken[1] is Todo.CONCLUDE
         scheduler.give_back(*taken, 0, 0.1)
