@@ -5,10 +5,10 @@ its commands read; servers stay until another one takes their place or the page 
 `_with_stand_ins` has what takes the place of other machines, of ports that others use, and of long times.
 """
 
+import functools
 import os
 import re
 import shlex
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -81,7 +81,8 @@ def run_export(installation: Path) -> list[Failure]:
     asked = next(line for line in commands(page) if line.startswith("gputune export"))
     with tempfile.TemporaryDirectory(prefix="gputune-page-") as folder, _prepared(page, installation, folder) as ready:
         del ready.environment["GPUTUNE_DEVICE"]
-        _shell("gputune context-binary-generator --model net.onnx --binary_file model --tuning_effort none", ready)
+        generate = "gputune context-binary-generator --model net.onnx --binary_file model --tuning_effort none"
+        _shell(generate, ready.folder, ready.environment)
         done = subprocess.run(
             ["bash", "-c", f"{asked} && make -C app"],
             cwd=ready.folder,
@@ -127,6 +128,8 @@ def _with_stand_ins(line: str, ready: _Page) -> str:
     replaced = replaced.replace("/tmp/gputune.socket", "server.socket").replace("adreno-740-cu6", "waiting-cu1")
     replaced = re.sub(r"^ssh -N .*", "gputune target-server", replaced)
     replaced = re.sub(r"--duration \w+", "--duration 1s", replaced)
+    if replaced.startswith("gputune compare ") and "--rounds" not in replaced:
+        replaced += " --rounds 6"
     words = shlex.split(replaced)
     if words[:2] == ["gputune", "target-server"] and "--unix" not in words:
         replaced += f" --port {ready.server_port}"
@@ -179,27 +182,16 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
 def _prepared(page: Path, installation: Path, name: str) -> Iterator[_Page]:
     """A folder with what a page's commands read, which is the home of a new user."""
     folder = Path(name).resolve()
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GPUTUNE_", "PYTHON"))}
-    environment |= {
-        "PATH": f"{installation}{os.pathsep}{os.environ['PATH']}",
-        "HOME": name,
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "XDG_CONFIG_HOME": str(folder / "config"),
-        "XDG_STATE_HOME": str(folder / "state"),
-        "XDG_RUNTIME_DIR": str(folder),
-        "GPUTUNE_DEVICE": "null",
-        "GPUTUNE_TRUSTED_FOLDERS": str(installation.parent),
-    }
-    ready = _Page(folder, environment, _free_port(), _free_port())
-    _make_files(page, ready)
+    ready = _Page(folder, _environment(installation, folder), _free_port(), _free_port())
+    _make_files(page, folder, _contexts(installation))
     try:
         yield ready
     finally:
         _stop([process for processes in reversed(ready.servers.values()) for process in processes])
 
 
-def _make_files(page: Path, ready: _Page) -> None:
-    folder, fixed = ready.folder, not any("--input_dimensions" in line for line in commands(page))
+def _make_files(page: Path, folder: Path, contexts: tuple[bytes, bytes]) -> None:
+    fixed = not any("--input_dimensions" in line for line in commands(page))
     (folder / "models").mkdir()
     (folder / "output").mkdir()
     save_model(folder / "model.onnx", 1 if fixed else "n")
@@ -209,19 +201,46 @@ def _make_files(page: Path, ready: _Page) -> None:
     for name in ("inputs.txt", "x.txt", "y.txt"):
         (folder / name).write_text("x:=x.raw\n", encoding="utf-8")
     (folder / "contexts.json").write_text('{"contexts": [{"path": "a.bin", "input_list": "x.txt"}]}', encoding="utf-8")
-    generate = "gputune context-binary-generator --model net.onnx --log_level warn --binary_file "
-    _shell(generate + "null --tuning_effort quick", ready)
-    _shell(generate + f"{folder}/board --tuning_effort none --device waiting", ready)
+    null, waiting = contexts
+    (folder / "board.bin").write_bytes(waiting)
     for name in CONTEXTS:
-        shutil.copy(folder / "output" / "null.bin", folder / f"{name}.bin")
-        shutil.copy(folder / "output" / "null.bin", folder / "output" / f"{name}.bin")
+        (folder / f"{name}.bin").write_bytes(null)
+        (folder / "output" / f"{name}.bin").write_bytes(null)
     token = folder / "gputune.token"
     token.write_text("a secret of these pages alone\n", encoding="utf-8")
     token.chmod(0o600)
 
 
-def _shell(command: str, ready: _Page) -> None:
-    subprocess.run(["bash", "-c", command], cwd=ready.folder, env=ready.environment, check=True, timeout=LIMIT_S)
+@functools.cache
+def _contexts(installation: Path) -> tuple[bytes, bytes]:
+    """Contexts of a model for the null device and for the waiting one, made once for all pages."""
+    with tempfile.TemporaryDirectory(prefix="gputune-contexts-") as name:
+        folder = Path(name)
+        save_model(folder / "net.onnx", 1)
+        generate = "gputune context-binary-generator --model net.onnx --log_level warn --binary_file"
+        for arguments in ("null --tuning_effort quick", "waiting --tuning_effort none --device waiting"):
+            _shell(f"{generate} {arguments}", folder, _environment(installation, folder))
+        null, waiting = ((folder / "output" / f"{device}.bin").read_bytes() for device in ("null", "waiting"))
+        return null, waiting
+
+
+def _environment(installation: Path, home: Path) -> dict[str, str]:
+    """Variables of a new user, for the null device unless a command says another one."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith(("GPUTUNE_", "PYTHON"))}
+    return own | {
+        "PATH": f"{installation}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(home / "cache"),
+        "XDG_CONFIG_HOME": str(home / "config"),
+        "XDG_STATE_HOME": str(home / "state"),
+        "XDG_RUNTIME_DIR": str(home),
+        "GPUTUNE_DEVICE": "null",
+        "GPUTUNE_TRUSTED_FOLDERS": str(installation.parent),
+    }
+
+
+def _shell(command: str, folder: Path, environment: dict[str, str]) -> None:
+    subprocess.run(["bash", "-c", command], cwd=folder, env=environment, check=True, timeout=LIMIT_S)
 
 
 def save_model(path: Path, batch: int | str) -> None:

@@ -50,12 +50,13 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CONFIG_HOME"] = str(home / "config")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests under tests/opencl, keep them on one process, and run them last (see scripts/test)."""
+    """Mark the tests under tests/opencl, keep those of a file on one process, and run them last (see scripts/test)."""
     for item in items:
         if OPENCL_TESTS in item.path.parents:
             item.add_marker(pytest.mark.opencl)
-            item.add_marker(pytest.mark.xdist_group("opencl"))
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("opencl") is not None)
 
 
