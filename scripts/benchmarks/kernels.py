@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from benchmarks.peers.comparing import Table, beside_best, chosen, compare, deviation_cell, geomean, shown
+from benchmarks.peers.comparing import Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -214,5 +214,5 @@ def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[
         lines += [f"{group}: {beside_best(own, *marks)}"] if own else []
     for other, mark in ((DEFAULTS, ""), (NAIVE, "; mark: at least 20")):
         speeds = [(one.speed(TUNED, other), case.weight) for case, one in both]
-        lines.append(f"all: {geomean(speeds):.2f} x {other}{mark}")
+        lines.append(f"all: {mean_speed(speeds, other)}{mark}")
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
-from benchmarks.peers.comparing import Table, beside_best, chosen, compare, deviation_cell, geomean, shown
+from benchmarks.peers.comparing import Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -119,10 +119,10 @@ def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[
     engines = {name for one in measured for name in ENGINES if name in one.rounds}
     absent = [f"{name}: {one.name}" for one in measured for name in ENGINES if name in engines - one.rounds.keys()]
     slow = [f"{case.name} ({speed.value:.2f})" for case, speed in found if speed is not None and speed.value < 1]
-    means = {other: geomean([(one.speed(TUNED, other), 1) for one in measured]) for other in (PEER, DEFAULTS, NAIVE)}
+    means = [mean_speed([(one.speed(TUNED, other), 1) for one in measured], other) for other in (PEER, DEFAULTS, NAIVE)]
     return [
         *lines,
         *([f"engines that could not run a network: {'; '.join(absent)}"] if absent else []),
         f"defaults below onnxruntime: {', '.join(slow) or 'none'}",
-        f"all: {', '.join(f'{value:.2f} x {other}' for other, value in means.items())}, mark of the last: {NAIVE_MARK}",
+        f"all: {', '.join(means)}, mark of the last: {NAIVE_MARK}",
     ]

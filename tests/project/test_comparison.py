@@ -270,7 +270,13 @@ def test_a_context_is_the_same_when_only_its_binaries_differ(tmp_path: Path) -> 
 
 def test_the_mean_of_ratios_counts_occurrences() -> None:
     one, two = (Ratio(value, value, value) for value in (1.0, 16.0))
-    assert comparing.geomean([(one, 1), (two, 3), (None, 5)]) == pytest.approx(8.0)
+    assert comparing.mean_speed([(one, 1), (two, 3), (None, 5)], "defaults") == "8.00 x defaults"
+
+
+def test_no_mean_is_told_where_nothing_is_measured() -> None:
+    assert (
+        comparing.mean_speed([(None, 1)], "naive") == comparing.mean_speed([], "naive") == "not measured beside naive"
+    )
 
 
 def test_a_case_that_there_is_not_is_refused() -> None:

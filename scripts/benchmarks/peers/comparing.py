@@ -189,11 +189,13 @@ def shown(speed: Ratio | None, interval: bool = False) -> str:
     return f"{speed.value:.2f} ({speed.low:.2f}-{speed.high:.2f})" if interval else f"{speed.value:.2f}"
 
 
-def geomean(speeds: Sequence[tuple[Ratio | None, int]]) -> float:
-    """The geometric mean of ratios by their weights; 0 when there is none."""
+def mean_speed(speeds: Sequence[tuple[Ratio | None, int]], other: str) -> str:
+    """The geometric mean of ratios to `other` by their weights, in words; also those of no ratio."""
     known: list[tuple[float, int]] = [(speed.value, weight) for speed, weight in speeds if speed is not None]
+    if not known:
+        return f"not measured beside {other}"
     total = sum(weight for _, weight in known)
-    return math.exp(sum(weight * math.log(value) for value, weight in known) / total) if total else 0.0
+    return f"{math.exp(sum(weight * math.log(value) for value, weight in known) / total):.2f} x {other}"
 
 
 def beside_best(measured: Sequence[tuple[Case, Measured]], mark: float, least: float) -> str:
@@ -202,10 +204,9 @@ def beside_best(measured: Sequence[tuple[Case, Measured]], mark: float, least: f
     speeds = [(case, one.speed(TUNED, one.best)) for case, one in measured]
     known = [(case, speed) for case, speed in speeds if speed is not None and is_settled(speed)]
     below = [f"{case.name} ({speed.value:.2f})" for case, speed in known if speed.value < least]
-    together = geomean([(speed, case.weight) for case, speed in known])
-    beside = f"{together:.2f} x" if known else "not measured beside"
+    mean = mean_speed([(speed, case.weight) for case, speed in known], "the best engine")
     return (
-        f"{beside} the best engine, mark: {mark}; below {least}: {', '.join(below) or 'none'}; "
+        f"{mean}, mark: {mark}; below {least}: {', '.join(below) or 'none'}; "
         f"not measured: {len(speeds) - len(known)} of {len(speeds)}"
     )
 
