@@ -98,6 +98,7 @@ def test_the_script_says_what_it_wrote(
     assert capsys.readouterr().out.startswith(f"{path}: {path.stat().st_size} bytes, SHA-256 ")
 
 
+@pytest.mark.slow
 def test_a_server_from_the_bundle_measures_on_the_null_device(serve: Serve) -> None:
     with serve("--device", "null") as client:
         assert client.server["software"] == f"gputune {version('gputune')}"

@@ -27,6 +27,8 @@ from tests.waiting import becomes
 from .conftest import Adb, give_python
 from .phone import Phone
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 LITTLE = Path(__file__).with_name("little_server.py")
 Start = Callable[..., AdbTarget]
 

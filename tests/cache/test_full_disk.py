@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from gputune.cache import PerformanceCache
 from tests.client import models
 from tests.client.models import save
@@ -61,6 +63,7 @@ def test_what_was_stored_stays_and_the_rest_is_given_up_with_one_warning(path: P
         assert cache.winner_of(TASK, VALIDITY) == WINNER
 
 
+@pytest.mark.slow
 def test_a_generation_finishes_although_nothing_more_can_be_kept(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"tuning_mode": True, "performance_cache_dir": str(tmp_path / "cache")}))

@@ -47,6 +47,7 @@ def kill_after(process: subprocess.Popen[str], lines: int) -> list[str]:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [1, 2, 9])
 def test_kill_loses_no_stored_batch(path: Path, lines: int) -> None:
     said = kill_after(start(path, 0, 10_000), lines)
@@ -70,6 +71,7 @@ def test_a_killed_generation_resumes_with_what_it_measured(path: Path) -> None:
         assert trial(99) not in cache.trials_of(TASK, VALIDITY)[:1]
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 100)  # so that they also meet while setting it aside

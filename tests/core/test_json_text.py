@@ -23,6 +23,7 @@ def refuse(word: str) -> None:
     raise AssertionError(f"{word} is no JSON")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("indent", [None, 1])
 @given(value=plain)
 def test_what_is_written_is_strict_and_comes_back(indent: int | None, value: Any) -> None:

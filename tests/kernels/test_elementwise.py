@@ -46,6 +46,7 @@ def broadcasts(draw: st.DrawFn) -> tuple[tuple[int, ...], list[tuple[int, ...]]]
     return shape, shapes
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(broadcasts())
 def test_offsets_find_the_element_that_numpy_broadcasts(case: tuple[tuple[int, ...], list[tuple[int, ...]]]) -> None:

@@ -116,6 +116,7 @@ def test_the_help_names_every_option(app: Path) -> None:
         assert f"--{option.split(chr(34))[0]}" in ran.stdout
 
 
+@pytest.mark.slow
 def test_classes_of_cpp_run_it(app: Path, tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text(
         "#include <gputune.hpp>\n#include <cstdio>\n"

@@ -151,6 +151,7 @@ periods = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @example(load=[Period(40_000, 100_000, 110_000, 0.1, 0.0)], seed=0, shared=True)  # waits double until they no longer do
 @given(load=st.lists(periods, min_size=1, max_size=4), seed=st.integers(0, 99), shared=st.booleans())

@@ -35,6 +35,7 @@ def test_golden_files_are_read_alike(reader: NativeReader, tmp_path: Path) -> No
         assert found == read_by_python(path)
 
 
+@pytest.mark.slow
 def test_changed_files_are_refused_with_the_same_name_or_read_alike(reader: NativeReader, tmp_path: Path) -> None:
     files.originals(tmp_path)
     ended: Counter[str] = Counter()
@@ -47,6 +48,7 @@ def test_changed_files_are_refused_with_the_same_name_or_read_alike(reader: Nati
     assert ended.keys() >= NAMES
 
 
+@pytest.mark.slow
 def test_each_field_of_a_header_is_checked_as_python_does(reader: NativeReader, tmp_path: Path) -> None:
     path = tmp_path / "exchanged.bin"
     ended: Counter[str] = Counter()

@@ -118,6 +118,7 @@ def steered(folder: Path, families: Sequence[str], device: Sequence[str], vote: 
     return contents(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("families", "device"),
     [
@@ -187,6 +188,7 @@ votes = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     families=st.sampled_from([("kgsl", "memory"), ("memory", "mali")]),
@@ -223,6 +225,7 @@ def test_the_strongest_of_all_is_in_force(
         voting.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["C", "Python"])
 def test_either_brings_back_what_the_other_left(program: Path, killed: str) -> None:
     with place() as folder:

@@ -88,6 +88,7 @@ def test_the_last_words_of_a_contender_that_ends_are_told(product: Entry) -> Non
         Contender(Entry("blas", "numpy", dict(product.arguments) | {"inputs": "no_such_file"}))
 
 
+@pytest.mark.slow
 def test_an_engine_that_cannot_read_a_model_is_left_out(product: Entry, capsys: pytest.CaptureFixture[str]) -> None:
     """And named; one that has to take part is not."""
     unreadable = replace(product, name=MNN, arguments=dict(product.arguments) | {"inputs": "no_such_file"})
@@ -126,6 +127,7 @@ def test_a_rivals_nodes_have_a_share_of_its_time_without_conversions() -> None:
     assert rivals.node_share(nodes, 90.0) == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("openvino") is None, reason="needs OpenVINO")
 def test_a_rivals_nodes_are_timed_block_by_block(product: Entry) -> None:
     files = {name: str(product.arguments[name]) for name in ("model", "inputs")}
@@ -136,6 +138,7 @@ def test_a_rivals_nodes_are_timed_block_by_block(product: Entry) -> None:
         rival.close()
 
 
+@pytest.mark.slow
 def test_the_peers_nodes_are_timed_run_by_run(product: Entry) -> None:
     files = {name: str(product.arguments[name]) for name in ("model", "inputs")}
     peer = Contender(Entry(PEER, "onnxruntime", files | {"threads": 1, "nodes": True}))
@@ -294,6 +297,7 @@ def test_the_blocks_of_a_network_are_all_there() -> None:
     assert sum(weight for *_, weight in kernels.CONVS) == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "multiply_adds"),
     [  # as published

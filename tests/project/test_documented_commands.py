@@ -26,6 +26,7 @@ def test_commands_are_taken_from_all_of_a_page_and_without_comments(tmp_path: Pa
     assert [line.split() for line in documented.commands(page)] == [["gputune", "a", "--b"], ["gputune", "d"]]
 
 
+@pytest.mark.slow
 def test_what_fails_is_told_with_its_output(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(

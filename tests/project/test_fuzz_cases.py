@@ -27,11 +27,13 @@ def test_changed_packages_are_refused_in_one_line_or_give_what_they_say(tmp_path
     assert package.joined(fields, sections) == package.original()
 
 
+@pytest.mark.slow
 def test_changed_caches_and_exports_are_refused_in_one_line_or_used(tmp_path: Path) -> None:
     ended = Counter(cache.examine(cases.chance_of(0, number), tmp_path) for number in range(15))
     assert {"CacheError", "used", "taken in"} <= ended.keys()
 
 
+@pytest.mark.slow
 def test_changed_files_with_ep_context_nodes_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
     folder = ep_context.prepared(tmp_path)
     ended = Counter(ep_context.examine(cases.chance_of(0, number), folder) for number in range(3000))
@@ -39,6 +41,7 @@ def test_changed_files_with_ep_context_nodes_are_refused_in_one_line_or_read(tmp
     assert ended["read"] > 500
 
 
+@pytest.mark.slow
 def test_changed_logs_and_schematics_are_refused_in_one_line_or_shown(tmp_path: Path) -> None:
     ended = Counter(profile.examine(cases.chance_of(0, number), tmp_path) for number in range(30))
     assert {"ConfigError", "shown"} <= ended.keys() <= {"ConfigError", "shown", "ConfigError or shown"}

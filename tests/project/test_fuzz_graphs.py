@@ -22,6 +22,7 @@ def made(seed: int) -> onnx.ModelProto:
     return Maker(seed, DRAWS).make().model
 
 
+@pytest.mark.slow
 def test_a_few_random_models_agree_with_onnxruntime() -> None:
     found = [outcome_of(seed, by_references) for seed in range(40)]
     assert not [outcome for outcome in found if outcome.kind == FAILED]

@@ -14,6 +14,7 @@ from tests.runtime.conftest import context, context_path
 __all__ = ["context", "context_path"]
 
 
+@pytest.mark.slow
 def test_the_load_of_a_context_is_told_with_its_kernels(
     tmp_path: Path, context_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

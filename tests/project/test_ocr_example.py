@@ -93,6 +93,7 @@ def test_the_detectors_size(picture: tuple[int, int], size: tuple[int, int]) -> 
     assert ocr._detector_size(picture) == size
 
 
+@pytest.mark.slow
 def test_its_graphs_share_arenas_and_weights_and_copy_nothing(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -31,6 +31,8 @@ from gputune.runtime.devices import recording
 from gputune.runtime.devices.recording import Recording, Row
 from recording import record, recorder, t4
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 GPUTUNE = str(Path(sys.executable).with_name("gputune"))
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 SIZES: dict[str, Any] = {"m": 7, "k": 4, "n": 3}

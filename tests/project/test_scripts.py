@@ -76,6 +76,7 @@ def test_a_device_that_is_named_wrongly_installs_nothing() -> None:
     assert "INSTALLING" not in run.stderr
 
 
+@pytest.mark.slow
 def test_without_any_device_one_is_installed(tmp_path: Path) -> None:
     run = bash("pocl_from_debian() { apt_install; }; opencl_device", OCL_ICD_VENDORS=str(tmp_path), GPUTUNE_DEVICE="x")
     assert run.returncode == 1

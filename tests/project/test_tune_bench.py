@@ -118,6 +118,7 @@ def test_generations_from_empty_caches_are_equally_fast_where_time_is_a_model(tm
     assert first == second > 0
 
 
+@pytest.mark.slow
 def test_times_come_out_again_where_time_is_a_model(tmp_path: Path) -> None:
     figures = run("retime", tmp_path, "--kernels", "3")
     assert len(figures["kernels"]) == 3
@@ -133,6 +134,7 @@ def test_the_same_search_runs_with_and_without_a_server(tmp_path: Path) -> None:
     assert figures["turns"]["remote"][0]["measured"] >= (EFFORTS["quick"].trials or 0)
 
 
+@pytest.mark.slow
 def test_kernel_tuner_gets_what_ours_gets(tmp_path: Path) -> None:
     (tmp_path / "fake.py").write_text(FAKE_KERNEL_TUNER)
     figures = run(

@@ -77,6 +77,7 @@ def bounded(hint: Any, low: float, high: float) -> st.SearchStrategy[Any]:
     return st.lists(strategy_of(get_args(hint)[0]), min_size=int(low), max_size=int(low) + 1).map(tuple)
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(0, 2**63 - 1))
 def test_any_message_comes_back_as_it_was(data: st.DataObject, request_id: int) -> None:
     message = data.draw(strategy_of(data.draw(st.sampled_from(list(KINDS.values())))))

@@ -37,6 +37,8 @@ from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, converse, frame, in_threads
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 Make = Callable[..., Any]
 
 

@@ -118,6 +118,7 @@ def test_memory_cannot_be_shrunk_or_closed_under_the_device(server: Server, cont
         os.dup2(0, handle._fd)  # type: ignore[arg-type]  # for the handle's own end
 
 
+@pytest.mark.slow
 def test_the_same_descriptor_a_thousand_times_meets_the_limits(folder: Path, launch_server: Launch) -> None:
     server = launch_server("--unix", str(folder / "socket"))
     before = descriptors(server.process.pid)

@@ -42,7 +42,10 @@ from .conftest import Server
 from .descriptors import closing_fd, descriptors, memfd
 from .peer import Peer, Refused
 
-pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="local sockets that say who connects")
+pytestmark = [
+    pytest.mark.slow,  # each starts processes
+    pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="local sockets that say who connects"),
+]
 TOKEN = "0123456789abcdef"
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 Launch = Callable[..., Server]

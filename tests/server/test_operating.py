@@ -41,6 +41,8 @@ from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, Refused
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 Make = Callable[..., Any]
 STOPS = [signal.SIGINT, signal.SIGTERM]
 

@@ -27,6 +27,8 @@ from gputune.server.protocol.messages import Hello
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 
 @pytest.mark.parametrize(
     ("text", "address"),

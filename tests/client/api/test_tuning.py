@@ -39,6 +39,7 @@ def tune(model: Path, null_target: tuple[object, ...], **more: Any) -> gputune.T
     )
 
 
+@pytest.mark.slow
 def test_tuning_tells_of_its_steps_and_its_result(model: Path, null_target: tuple[object, ...]) -> None:
     steps: list[gputune.TuningProgress] = []
     first = tune(model, null_target, shapes=SHAPES, effort="quick", on_progress=steps.append)
@@ -80,6 +81,7 @@ def test_wrong_wishes_are_refused_before_anything_is_done(model: Path, more: dic
         gputune.tune(model, output=model.parent / "m.bin", cache=model.parent / "cache", **more)
 
 
+@pytest.mark.slow
 def test_errors_are_in_the_words_of_python(model: Path, tmp_path: Path) -> None:
     """The functions' arguments, not the command line's options, in what is said of a model, a target and a folder."""
     sizes = {"x": (1, 3, 9, 7)}

@@ -57,6 +57,7 @@ def test_where_an_error_comes_from_is_shown_on_request(gputune: Gputune, monkeyp
     assert "Traceback" in ran.err and ran.last_line.startswith("error: unexpected KeyError")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 @pytest.mark.parametrize(
     ("arguments", "stream", "code"),
@@ -76,6 +77,7 @@ def test_full_streams(tmp_path: Path, arguments: list[str], stream: str, code: i
         assert done.stderr == "error: standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names of files are always texts")
 def test_names_of_files_that_are_no_text_here(model: Path, tmp_path: Path) -> None:
     """The bytes of an e with an accent in UTF-8, where names are ASCII."""
@@ -100,6 +102,7 @@ def test_a_context_binary_has_a_name(gputune: Gputune, model: Path, name: str) -
     assert (ran.code, ran.last_line) == (2, f"error: --binary_file {name!r} names no file")
 
 
+@pytest.mark.slow
 def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
     gputune: Gputune, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +171,7 @@ def test_a_graph_that_a_context_does_not_have_is_an_option(gputune: Gputune, tmp
     assert ran.last_line.startswith(f"error: {context}: there is no graph 'other'; the graphs are ")
 
 
+@pytest.mark.slow
 def test_no_device_is_the_code_of_devices(gputune: Gputune, model: Path, tmp_path: Path) -> None:
     command = ["context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path]
     ran = gputune(*command, "--device", "no such device")

@@ -52,6 +52,7 @@ def test_names_are_completed(
     assert completed(line) == offered
 
 
+@pytest.mark.slow
 def test_options_are_read_without_the_library_of_adb() -> None:
     """It takes a tenth of a second to import, of which a person who completes an option has none to lose."""
     program = "import gputune.client.cli.net_run, sys; print('adbutils' in sys.modules)"
@@ -77,6 +78,7 @@ def test_each_shell_has_its_script(gputune: Gputune, shell: str, tmp_path: Path)
         subprocess.run([shell, "-n", script], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash")
 def test_bash_completes_by_the_script(gputune: Gputune) -> None:
     """As a person does who presses tab: the function that the script registers fills COMPREPLY."""

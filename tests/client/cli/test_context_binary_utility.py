@@ -81,6 +81,7 @@ def test_of_an_onnx_file_the_group_of_all_its_contexts(gputune: Gputune, three: 
     assert "  EPContext node 'main', main: max_size " in ran.out
 
 
+@pytest.mark.slow
 def test_a_summary_for_people_fits_a_narrow_terminal(gputune: Gputune, tmp_path: Path) -> None:
     _, path = made_up_cache.make(tmp_path)
     ran = gputune("context-binary-utility", "--context_binary", path)

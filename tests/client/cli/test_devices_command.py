@@ -16,6 +16,7 @@ def _no_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_drivers")
 def test_memory_of_the_null_device(gputune: Gputune) -> None:
     told = json.loads(gputune("devices", "--memory", "--json", "--device", "null").out)
@@ -29,6 +30,7 @@ def test_memory_of_the_null_device(gputune: Gputune) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_drivers")
 @pytest.mark.parametrize("name", ["null", "waiting"])
 def test_a_null_device_can_be_chosen_where_there_is_no_other(name: str, gputune: Gputune) -> None:

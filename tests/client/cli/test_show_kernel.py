@@ -33,6 +33,7 @@ def only(ran: Any) -> Any:
     return kernel
 
 
+@pytest.mark.slow
 def test_the_default_is_shown_where_nothing_was_tuned(show: Any) -> None:
     kernel = only(show("Conv", "--json", target=("--device", "null")))
     assert kernel["origin"] == "the default: the performance cache has no winner for this device and driver"

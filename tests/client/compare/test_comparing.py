@@ -20,6 +20,8 @@ from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
 from tests.waiting import becomes
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 TENSOR = {"name": "x", "shape": [1, 3, 9, 7], "dtype": "float32"}
 
 

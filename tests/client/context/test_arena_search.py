@@ -67,6 +67,7 @@ def test_plans_are_disjoint_aligned_inside_and_not_worse(
     assert quick.bound_bytes <= quick.total_bytes
 
 
+@pytest.mark.slow
 @given(lifetimes(), ALIGNMENTS, st.integers(400, 1200), st.randoms(use_true_random=False))
 def test_the_order_of_the_tensors_does_not_matter(
     tensors: list[Lifetime], alignment: int, largest: int, chance: random.Random
@@ -111,6 +112,7 @@ def test_few_tensors_are_placed_as_well_as_can_be(tensors: list[Lifetime], align
     assert -(-found // alignment) == -(-best // alignment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "most"), [(20, 1.0), (100, 1.0), (200, 1.02)])
 def test_what_fits_without_gaps_is_found_or_nearly_so(count: int, most: float) -> None:
     tensors = rectangles(count, seed=count)

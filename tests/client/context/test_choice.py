@@ -82,6 +82,7 @@ def operations(path: Path) -> list[str]:
         return [launch.operation for launch in file.header.graphs[0].launches]
 
 
+@pytest.mark.slow
 def test_a_choice_is_remembered_so_that_a_warm_generation_asks_for_nothing(generate: Any, tmp_path: Path) -> None:
     ran, first = generate("one")
     told = first["in_chain"]
@@ -105,6 +106,7 @@ def test_a_choice_is_remembered_so_that_a_warm_generation_asks_for_nothing(gener
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.slow
 def test_what_the_user_has_chosen_stays(generate: Any) -> None:
     _, first = generate("one")
     change = first["in_chain"]["changed"][0]
@@ -115,6 +117,7 @@ def test_what_the_user_has_chosen_stays(generate: Any) -> None:
     assert task["configuration"] == change["winner"]
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*arguments: Any) -> Any:
         raise TargetError("launch_failed", "the device is tired")
@@ -137,6 +140,7 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
     assert third["in_chain"]["fused"] == again["in_chain"]["fused"]
 
 
+@pytest.mark.slow
 def test_a_budget_that_leaves_no_time_leaves_the_last_choice_in_the_comparison(generate: Any) -> None:
     _, first = generate("one")
     _, second = generate("two", "--tuning_effort", "normal", "--tuning_budget", "0.01s")
@@ -155,6 +159,7 @@ def test_a_budget_that_leaves_no_time_for_the_first_choice_still_ends_with_a_mea
     assert "SeparableConv" in {task["op"] for task in hurried["tasks"] if task["weight"]}
 
 
+@pytest.mark.slow
 def test_what_a_budget_has_cut_short_is_compared_when_there_is_time(
     generate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +185,7 @@ def test_without_time_for_anything_what_is_likely_is_fused_unless_it_has_failed(
     assert ("SeparableConv" in fused) == works
 
 
+@pytest.mark.slow
 def test_the_gain_is_told_last(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SeparableFamily, "pays", lambda *arguments: False)  # all that the simulated device gains by
     ran, summary = generate("one")
@@ -197,6 +203,7 @@ def test_the_gain_is_told_last(generate: Any, tmp_path: Path, monkeypatch: pytes
     assert ends == [[told["untuned_ns"]], [told["tuned_ns"]]]
 
 
+@pytest.mark.slow
 def test_code_that_has_changed_since_is_compared_again(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +214,7 @@ def test_code_that_has_changed_since_is_compared_again(
     assert again["in_chain"]["remembered"] is False
 
 
+@pytest.mark.slow
 def test_persistent_kernels_that_did_not_run_are_not_shipped_by_what_is_remembered(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +266,7 @@ class TestContextRunner:
 
         return make
 
+    @pytest.mark.slow
     def test_it_times_contexts_in_turns_and_leaves_nothing_behind(self, make: Any, client: TargetClient) -> None:
         before = client.status().memory_bytes
         with make() as running:

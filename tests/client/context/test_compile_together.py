@@ -112,6 +112,7 @@ class Slowly(list[Any]):
             yield part
 
 
+@pytest.mark.slow
 def test_news_of_what_waits_do_not_keep_the_client_from_showing_that_it_lives(target: FakeTarget) -> None:
     target.limits = FAST
 

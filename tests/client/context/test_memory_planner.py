@@ -17,6 +17,7 @@ def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
     return [Lifetime(f"t{i}", size, first, first + length) for i, (size, first, length) in enumerate(drawn)]
 
 
+@pytest.mark.slow
 @given(lifetimes(), ALIGNMENTS, st.integers(400, 1200))
 def test_placements_are_disjoint_aligned_and_inside(tensors: list[Lifetime], alignment: int, largest: int) -> None:
     placement = plan_arenas(tensors, alignment, largest)

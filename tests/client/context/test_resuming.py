@@ -47,6 +47,7 @@ def accesses(draw: st.DrawFn) -> list[Access]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(accesses(), st.data())
 def test_all_end_up_as_if_nothing_had_been_given_up(launches: list[Access], data: st.DataObject) -> None:

@@ -97,6 +97,7 @@ def test_a_device_is_far_from_its_twins_for_certain_only() -> None:
     assert deviation(Speed(1, 200, 200, 200), twins[:1]) == 0, "of two nothing says which one is off"
 
 
+@pytest.mark.slow
 def test_a_device_that_replays_a_recording_joins_without_a_check(tmp_path: Path) -> None:
     """The kernel of the check is in no recording."""
     recording.write(tmp_path / "f.jsonl.gz", header(), [row(2)])

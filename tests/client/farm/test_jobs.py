@@ -17,6 +17,8 @@ from gputune.runtime.context.package import open_package
 from tests.client import models
 from tests.client.commands import Gputune, config_file
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 
 def test_a_job_is_lost_when_it_is_not_heard_of_and_can_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path / "farm" / "jobs.sqlite")

@@ -99,6 +99,7 @@ def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
     assert "there is none for this device" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["performance_cache_dir", "system_performance_cache_dir", "kernel_repo_path"])
 def test_a_cache_that_others_can_change_is_not_used(
     gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], key: str, monkeypatch: pytest.MonkeyPatch

@@ -144,6 +144,7 @@ def test_failures_are_measured_again_when_asked_for(
     assert fourth["totals"]["cache_misses"] == 0
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_costs_the_batch_in_flight(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_server_that_is_killed_costs_the_batch_in_flight(
     assert summary["totals"]["profile_requests"] <= batches + 1
 
 
+@pytest.mark.slow
 def test_effort_none_uses_defaults_and_no_cache(gputune: Gputune, model: Path, tmp_path: Path) -> None:
     ran = gputune(
         "context-binary-generator", "--model", model, "--binary_file", tmp_path / "plain", "--device", "null",
@@ -185,6 +187,7 @@ def test_effort_none_uses_defaults_and_no_cache(gputune: Gputune, model: Path, t
     assert (tmp_path / "plain.bin").exists()
 
 
+@pytest.mark.slow
 def test_effort_none_fuses_what_is_expected_to_be_faster(gputune: Gputune, tmp_path: Path) -> None:
     ran = gputune(
         "context-binary-generator", "--model", models.save(two_blocks(), tmp_path), "--binary_file", tmp_path / "plain",
@@ -277,6 +280,7 @@ class TestErrorsBeforeTuning:
         assert ran.code == 4
         assert "127.0.0.1:9" in ran.last_line
 
+    @pytest.mark.slow
     def test_version_mismatch(self, fails: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         server = EmbeddedServer.start("null")
         monkeypatch.setattr(Connection.__init__, "__defaults__", (None, 99))
@@ -287,6 +291,7 @@ class TestErrorsBeforeTuning:
         assert ran.code == 4
         assert "version_mismatch" in ran.last_line
 
+    @pytest.mark.slow
     def test_a_token_that_differs(self, fails: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         server = EmbeddedServer.start("null")
         try:

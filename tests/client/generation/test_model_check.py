@@ -114,6 +114,7 @@ def test_a_roofline_at_assumed_peaks_is_called_an_estimate(gputune: Gputune, tmp
     assert "can be faster" not in given + gputune("model-check", "--help").out
 
 
+@pytest.mark.slow
 def test_peaks_are_measured_on_a_device(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the null device, which models time; on a small copy and a small product."""
     small = ElementwiseProblem((4096,), (), (4096,), EMPTY)

@@ -238,6 +238,7 @@ def _type(dtype: str) -> int:
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(graphs())
 def test_made_up_graphs_agree(model: Any) -> None:

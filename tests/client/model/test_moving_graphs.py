@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -140,6 +141,7 @@ def graphs(draw: st.DrawFn) -> Growing:
     return graph
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(graphs())
 def test_random_graphs_of_moves_agree_with_onnxruntime(graph: Growing) -> None:

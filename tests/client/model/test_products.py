@@ -57,6 +57,7 @@ def matmuls(draw: st.DrawFn) -> onnx.ModelProto:
     return build(f"({inputs}) => ({float_of(result, 'y')})", "y = MatMul(x, v)", weights)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(model=matmuls())
 def test_matmuls_of_all_kinds(lowered: Lowered, model: onnx.ModelProto) -> None:

@@ -64,6 +64,7 @@ def generate(gputune: Gputune, tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effort", ["none", "quick"])
 def test_a_context_of_two_graphs(
     generate: Any, gputune: Gputune, null_target: tuple[object, ...], tmp_path: Path, effort: str

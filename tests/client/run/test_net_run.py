@@ -232,6 +232,7 @@ def test_a_target_that_the_environment_names_is_not_used(net_run: Any, monkeypat
     assert net_run().code == 0
 
 
+@pytest.mark.slow
 def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(net_run: Any, tmp_path: Path) -> None:
     local = net_run()
     y = tmp_path / "results" / "Result_1" / "y.raw"
@@ -262,6 +263,7 @@ def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(net_run: Any
     assert [entry["operation"] for entry in read_json(tmp_path / "profile.json")["operations"]] == ["double"]
 
 
+@pytest.mark.slow
 def test_the_waiting_null_device_is_a_target_like_any_other(net_run: Any, tmp_path: Path) -> None:
     server = EmbeddedServer.start("waiting")
     try:

@@ -32,6 +32,7 @@ class TestHeartbeats:
             client.ping()
         assert {number for number, _ in target.heard} == {1}
 
+    @pytest.mark.slow
     def test_a_waiting_client_pings_and_keeps_its_place(self, target: FakeTarget) -> None:
         """The reply comes after more than silence_seconds, in which pings were answered."""
         target.limits = FAST
@@ -55,6 +56,7 @@ class TestHeartbeats:
         assert caught.value.name == "connection_lost"
         assert "closed the connection" in caught.value.reason, "it was the hanging up that ended it, not the silence"
 
+    @pytest.mark.slow
     def test_a_server_that_falls_silent_is_lost(self, target: FakeTarget) -> None:
         target.limits = FAST
         target.answer = lambda connection, request: SILENCE if connection == 1 else plain_answer(connection, request)
@@ -65,6 +67,7 @@ class TestHeartbeats:
         assert "took too long to answer" in lines[0]
         assert time.monotonic() - began >= FAST.silence_seconds
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("behind", [b"", b"data"])
     def test_a_ping_that_is_lost_on_the_way_is_not_waited_for(self, target: FakeTarget, behind: bytes) -> None:
         """The server answers the pings that ask whether it lives, so silence would never end the wait."""

@@ -81,6 +81,7 @@ def test_nobody_behind_a_forwarder_is_not_a_fault_of_tls() -> None:
 
 
 class TestASlowLink:
+    @pytest.mark.slow
     def test_is_given_the_time_that_large_data_takes(self, target: FakeTarget) -> None:
         """The forwarder has taken everything in, and the server can answer no ping before the data is through."""
         target.limits = FAST

@@ -16,6 +16,8 @@ from gputune.server.protocol.messages import PROTOCOL_VERSION, Limits, StatusRep
 from tests.client.commands import Gputune
 from tests.client.contexts import DEVICE
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 TOKEN = "0123456789abcdef-token"
 
 

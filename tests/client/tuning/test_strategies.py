@@ -117,6 +117,7 @@ def far(configuration: Configuration) -> float | None:
     return None if a >= 8 or c <= 1 else 100.0 + (a - 5) ** 2 + (b - 3) ** 2 + (c - 6) ** 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "model_based"])
 @pytest.mark.parametrize("batch", [1, 5])
 def test_the_model_gets_near_the_best_of_a_thousand_and_avoids_what_fails(name: str, batch: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -181,6 +182,7 @@ def _tune(tuner: Tuner) -> Sequence[Outcome] | Exception:
         return error
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(CASES)
 def test_what_is_said_of_a_task_is_what_is_done_with_it(case: Case) -> None:

@@ -47,11 +47,13 @@ def one_slower(place: int, by: float = 1.1, count: int = len(NAMES)) -> list[flo
     return [by if each == place else 1.0 for each in range(count)]
 
 
+@pytest.mark.slow
 def test_nothing_is_named_where_nothing_has_changed() -> None:
     runs = [compare(noisy(seed, same(), drift=1 + seed % 7 / 50), noisy(seed + 10**6, same())) for seed in range(120)]
     assert sum(bool(named(run)) for run in runs) <= 1
 
 
+@pytest.mark.slow
 def test_an_operation_that_is_slower_is_named_and_no_other_is() -> None:
     right = 0
     for seed in range(60):

@@ -80,6 +80,7 @@ def section(summary: Mapping[str, Any], name: str, *columns: str) -> list[tuple[
     return [tuple(row[column] for column in columns) for row in summary[name]]
 
 
+@pytest.mark.slow
 @given(st.lists(TIMES, max_size=4), st.booleans())
 def test_it_is_as_the_schema_says_and_adds_up_to_the_log(rows: list[list[int]], planned: bool) -> None:
     of = profile(rows, planned)

@@ -32,6 +32,7 @@ def ended(process: "subprocess.Popen[str]") -> None:
     process.communicate(timeout=30)
 
 
+@pytest.mark.slow
 def test_folders_live_as_long_as_their_process_or_until_the_next_one_starts(tmp_path: Path) -> None:
     alive, kept = started(tmp_path)
     killed, abandoned = started(tmp_path)
@@ -61,6 +62,7 @@ print(folder, folder.exists(), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_fork_that_ends_leaves_the_folder_of_its_parent(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORK, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60

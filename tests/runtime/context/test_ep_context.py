@@ -62,6 +62,7 @@ def test_a_node_holds_its_context_which_is_not_copied(context_path: Path, tmp_pa
         assert bytes(file.weights(0)) == np.arange(40, dtype=np.float32).tobytes()
 
 
+@pytest.mark.slow
 def test_an_embedded_context_costs_memory_when_it_is_used(context: Context, tmp_path: Path) -> None:
     write_context(tmp_path / "large.bin", replace(context, weights=(np.ones(16 << 20, np.float32),)))
     path = save(tmp_path, embedded(tmp_path / "large.bin"))
@@ -299,6 +300,7 @@ def test_every_error_has_a_name() -> None:
     assert gputune.runtime.MalformedEpContext is MalformedEpContext
 
 
+@pytest.mark.slow
 def test_a_device_needs_neither_onnx_nor_protobuf(context_path: Path, tmp_path: Path) -> None:
     script = f"""
 import sys, gputune.runtime, numpy

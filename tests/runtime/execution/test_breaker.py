@@ -58,6 +58,7 @@ class Run:
         return sum(self.forms[-inferences:]) / max(1, inferences)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [QUIET, RARE, STOLEN])
 def test_what_disturbs_both_forms_alike_opens_nothing(machine: Machine) -> None:
     shares = [Run(seed).run(machine, 20_000) for seed in range(10)]

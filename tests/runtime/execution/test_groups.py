@@ -68,6 +68,7 @@ def test_arenas_are_as_large_as_the_largest_in_each_place_wherever_it_stands(mak
             assert not group.run(name, {"x": X})["y"].any()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(

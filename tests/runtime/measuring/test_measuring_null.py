@@ -49,6 +49,7 @@ def null() -> Backend:
     return open_backend(NULL_REPORT)
 
 
+@pytest.mark.slow
 def test_trials_are_right_and_the_same_in_every_process(null: Backend) -> None:
     measured = run(null, range(16))
     assert {trial.status for trial in measured.trials} == {"ok"}

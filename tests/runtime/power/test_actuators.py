@@ -152,6 +152,7 @@ def strict(write: Write) -> None:
                 raise OSError(errno.EINVAL, "the ends would cross")
 
 
+@pytest.mark.slow
 @given(votes=st.lists(VOTES, min_size=1, max_size=4), family=st.sampled_from(["mali", "memory", "xe"]))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_write_lets_a_range_cross(votes: list[Vote], family: str, tmp_path: Path) -> None:

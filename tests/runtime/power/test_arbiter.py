@@ -148,6 +148,7 @@ class Processes(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
+@pytest.mark.slow
 def test_any_order_of_what_processes_do() -> None:
     run_state_machine_as_test(Processes, settings=settings(max_examples=60, stateful_step_count=25, deadline=None))
 

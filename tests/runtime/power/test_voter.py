@@ -183,6 +183,7 @@ for one in (equal, held):
 """
 
 
+@pytest.mark.slow
 def test_equal_votes_make_no_system_call(tmp_path: Path) -> None:
     """Neither those that are equal nor those that hysteresis holds; on this process's main thread."""
     strace = shutil.which("strace")
@@ -197,6 +198,7 @@ def test_equal_votes_make_no_system_call(tmp_path: Path) -> None:
     assert calls == [[], []]
 
 
+@pytest.mark.slow
 def test_the_end_of_a_process_brings_the_originals_back(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     script = f"{EQUAL_VOTES}\nassert arbiter.applied"

@@ -33,6 +33,8 @@ from stress.server import wire
 from tests.server.peer import Peer, Refused, converse, frame
 from tests.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 Make = Callable[..., Any]
 TOKEN = "correct horse battery staple"
 

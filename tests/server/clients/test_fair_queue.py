@@ -64,6 +64,7 @@ def test_an_idle_time_is_no_credit() -> None:
     assert [item[0] for item in served].index("a") <= 1
 
 
+@pytest.mark.slow
 def test_many_who_ask_again_when_they_are_answered_are_served_evenly() -> None:
     chance = random.Random(3)
     owners = [chr(ord("A") + number) for number in range(50)]

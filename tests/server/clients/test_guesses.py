@@ -110,6 +110,7 @@ def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
     assert asked == ["127.0.0.1"] * (guesses.FREE + 3)
 
 
+@pytest.mark.slow
 def test_a_proof_that_has_to_wait_is_not_read(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     with daemon_here(Limits(authenticate_seconds=1), authentication=Authentication(TOKEN)) as (daemon, address):
         monkeypatch.setattr(daemon.guesses, "seconds", lambda where: 3600.0)

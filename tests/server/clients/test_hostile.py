@@ -45,6 +45,7 @@ def test_clients_that_work_at_once_get_about_as_much_each(clients: int, seconds:
     assert figures["trials"][0] >= figures["trials"][-1] / 2 > 0
 
 
+@pytest.mark.slow
 def test_sessions_leave_nothing_behind() -> None:
     promises = Promises()
     figures = soak_sessions.soak(80, promises)

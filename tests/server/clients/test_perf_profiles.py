@@ -9,6 +9,7 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
+@pytest.mark.slow
 def test_a_session_has_a_perf_profile_until_it_ends() -> None:
     server = EmbeddedServer.start("null")
     try:

@@ -44,6 +44,7 @@ def test_the_default_is_a_share_of_the_memory_that_the_control_group_allows(tmp_
     assert sensible_bytes(tmp_path / "some") == MIB // 2
 
 
+@pytest.mark.slow
 def test_sessions_share_the_memory_of_the_server(daemon_here: Make) -> None:
     with daemon_here(Limits(total_bytes=8 * MIB)) as (_, address), Peer(address) as other:
         assert other.welcome.limits.total_bytes == other.welcome.limits.session_bytes == 8 * MIB
@@ -71,6 +72,7 @@ def test_a_frame_counts_when_it_is_announced(daemon_here: Make) -> None:
         other.ping_until(lambda: other.ask(Status()).memory_bytes == 0)
 
 
+@pytest.mark.slow
 def test_replies_that_are_not_read_count(daemon_here: Make) -> None:
     with daemon_here(Limits(total_bytes=64 * MIB)) as (_, address), Peer(address) as other, ExitStack() as stack:
         lazy = stack.enter_context(Peer(address, receive_bytes=4096))
@@ -99,6 +101,7 @@ def test_a_context_that_is_refused_leaves_nothing(daemon_here: Make) -> None:
         other.ping_until(lambda: other.ask(Status()).memory_bytes == 0)
 
 
+@pytest.mark.slow
 def test_a_refused_upload_is_an_error_of_the_target_with_its_name(daemon_here: Make) -> None:
     with daemon_here(Limits(total_bytes=8 * MIB)) as (_, address), Peer(address) as first:
         first.upload(bytes(6 * MIB))

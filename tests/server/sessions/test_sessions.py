@@ -44,6 +44,8 @@ from gputune.server.sessions.session import Session, memory_of
 from tests.server.peer import Peer, Refused, in_threads
 from tests.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 Make = Callable[..., Any]
 
 

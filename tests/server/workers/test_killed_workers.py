@@ -19,6 +19,8 @@ from gputune.server.protocol.messages import (
 from tests.server.peer import Peer
 from tests.waiting import becomes
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 Make = Callable[..., Any]
 
 

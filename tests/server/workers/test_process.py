@@ -68,6 +68,7 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_dead_worker_is_noticed_though_a_helper_holds_its_link(
     helper: Path, is_gone: Callable[[int], bool], number: int
@@ -83,6 +84,7 @@ def test_a_dead_worker_is_noticed_though_a_helper_holds_its_link(
     with_worker(work)
 
 
+@pytest.mark.slow
 def test_helpers_end_with_a_worker_that_is_killed(helper: Path, is_gone: Callable[[int], bool]) -> None:
     async def work(worker: WorkerProcess) -> None:
         worker.kill("it is late")
@@ -107,6 +109,7 @@ def test_a_worker_leaves_no_descriptor_to_what_it_starts_and_goes_first_without_
     with_worker(work)
 
 
+@pytest.mark.slow
 def test_without_descriptors_a_worker_is_refused_and_nothing_is_left_behind() -> None:
     async def run() -> None:
         worker = await WorkerProcess.start(NULL_REPORT, Limits())  # whatever is opened once is open now

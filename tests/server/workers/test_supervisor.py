@@ -171,6 +171,7 @@ def test_a_worker_that_says_nothing_is_ended_after_request_seconds() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_request_has_a_limit_for_all_its_time(batch: ProfileKernel) -> None:
     async def busy(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         while True:
@@ -187,6 +188,7 @@ def test_a_request_has_a_limit_for_all_its_time(batch: ProfileKernel) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_kernel_that_writes_on_the_page_gives_itself_no_more_time(batch: ProfileKernel) -> None:
     async def forges(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         worker.page.begin("launching", 1, 10**9)
