@@ -49,13 +49,25 @@ class Compiling(LocalDevice):
             compiled(place, Compiled(compile_variant(self._programs, request.variant, request.buffers).binary, 0, 0))
 
 
+MADE: dict[Any, bytes] = {}
+"""Contexts of the one plan of these tests, by what decides how persistent kernels are cut."""
+
+
 def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
+    cut = persistent.CHARACTERS_AT_MOST, persistent._part
+    if cut not in MADE:
+        make(backend, plan, path)
+        MADE[cut] = path.read_bytes()
+    path.write_bytes(MADE[cut])
+    return path
+
+
+def make(backend: Backend, plan: Plan, path: Path) -> None:
     limits = device_limits(backend.identity)
     outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
     built = builder.build(plan, outcomes, Compiling(backend), lambda *_: None, persistent=True)
     device = backend.identity.to_dict()
     write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", {}, {}))
-    return path
 
 
 def loaded(backend: Backend, path: Path) -> Executor:
@@ -93,10 +105,10 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
     assert executor.recorder is None and executor.persistent_kernels
 
 
-def profiled(executor: Executor, level: str) -> Log:
+def profiled(executor: Executor, level: str, inferences: int = 3) -> Log:
     inputs, log = inputs_of(executor, 1), BytesIO()
     with Profiler(log, level) as profiler:
-        profiler.profile(executor, lambda: executor.run_timed(inputs)[1], 3, compared=3)
+        profiler.profile(executor, lambda: executor.run_timed(inputs)[1], inferences, compared=3)
     return read_log_of(BytesIO(log.getvalue()), "the log")
 
 
@@ -109,9 +121,9 @@ def test_launches_inside_of_persistent_kernels_are_marked(
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 24_000)
     executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
-    found = profiled(executor, "qhas")
+    found = profiled(executor, "qhas", 20)  # on a busy machine some give up, and those have no marks
     assert found.graphs[0].unmarked == ""
-    assert len(found.inferences) == 3 >= len(found.marked) > 0
+    assert len(found.inferences) == 20 >= len(found.marked) > 0
     for one in found.marked:
         moments = one.launches_ns().ravel()
         assert len(moments) == 2 * len(executor.graph.launches) and (np.diff(moments) >= 0).all()
