@@ -49,25 +49,25 @@ class Compiling(LocalDevice):
             compiled(place, Compiled(compile_variant(self._programs, request.variant, request.buffers).binary, 0, 0))
 
 
-MADE: dict[Any, bytes] = {}
-"""Contexts of the one plan of these tests, by what decides how persistent kernels are cut."""
-
-
 def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
-    cut = persistent.CHARACTERS_AT_MOST, persistent._part
-    if cut not in MADE:
-        make(backend, plan, path)
-        MADE[cut] = path.read_bytes()
-    path.write_bytes(MADE[cut])
-    return path
-
-
-def make(backend: Backend, plan: Plan, path: Path) -> None:
     limits = device_limits(backend.identity)
     outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
     built = builder.build(plan, outcomes, Compiling(backend), lambda *_: None, persistent=True)
     device = backend.identity.to_dict()
     write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", {}, {}))
+    return path
+
+
+MADE: dict[Any, bytes] = {}
+"""Contexts of the plan of the fixture, by what decides how persistent kernels are cut."""
+
+
+def made_once(backend: Backend, plan: Plan, path: Path) -> Path:
+    cut = persistent.CHARACTERS_AT_MOST, persistent._part
+    if cut not in MADE:
+        MADE[cut] = contexts(backend, plan, path).read_bytes()
+    path.write_bytes(MADE[cut])
+    return path
 
 
 def loaded(backend: Backend, path: Path) -> Executor:
@@ -83,7 +83,7 @@ def plan(tmp_path: Path) -> Plan:
 def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, plan: Plan, tmp_path: Path) -> None:
     if not groups_at_once(backend.identity):
         pytest.skip("this driver does not say that groups run at the same time")
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     assert not executor.warnings
     assert 0 < len(executor.graph.persistent) < len(executor.graph.launches)
     generator = np.random.default_rng(1)
@@ -120,7 +120,7 @@ def test_launches_inside_of_persistent_kernels_are_marked(
         pytest.skip("this driver does not say that groups run at the same time, or has no clock for kernels")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 24_000)
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     found = profiled(executor, "qhas", 20)  # on a busy machine some give up, and those have no marks
     assert found.graphs[0].unmarked == ""
     assert len(found.inferences) == 20 >= len(found.marked) > 0
@@ -141,7 +141,7 @@ def test_a_log_says_why_launches_inside_have_no_marks(
 ) -> None:
     if not groups_at_once(backend.identity):
         pytest.skip("this driver does not say that groups run at the same time")
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     assert profiled(executor, "detailed").graphs[0].unmarked == "launches are marked at level qhas, this is detailed"
     monkeypatch.setattr("gputune.runtime.execution.marked.ticks_of", lambda *_: "")
     found = profiled(executor, "qhas")
@@ -154,7 +154,7 @@ def test_without_a_processor_for_each_group_launches_run_one_by_one(
 ) -> None:
     if groups_at_once(backend.identity) < 2:
         pytest.skip("this driver does not say that groups run at the same time")
-    path = contexts(backend, plan, tmp_path / "model.bin")
+    path = made_once(backend, plan, tmp_path / "model.bin")
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
     executor = loaded(backend, path)
     (warning,) = executor.warnings
@@ -190,7 +190,7 @@ def test_what_is_given_up_is_run_again_by_launches(
         pytest.skip("this driver does not say that groups run at the same time")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 24_000)
-    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
     given_up(monkeypatch)
     for seed in range(100):
@@ -270,7 +270,7 @@ def test_it_is_resumed_behind_each_launch(
     if plain:
         original, count = persistent._part, itertools.count(1)
         monkeypatch.setattr(persistent, "_part", lambda *both: original(*both) if next(count) % 4 else None)
-    path = contexts(backend, plan, tmp_path / "model.bin")
+    path = made_once(backend, plan, tmp_path / "model.bin")
     executor = loaded(backend, path)
     with open_context(path) as file:
         programs = load_persistent_programs(backend, file, executor.graph.persistent, {}, executor.warnings.append)
@@ -312,7 +312,7 @@ def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
 ) -> None:
     if groups_at_once(backend.identity) < 2:
         pytest.skip("this driver does not say that groups run at the same time")
-    path = contexts(backend, plan, tmp_path / "model.bin")
+    path = made_once(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, lambda graph: graph)
     (graph,) = context.graphs
     first = min({each.program for each in graph.launches} - {each.program for each in graph.persistent})
@@ -362,7 +362,7 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backe
 
         return dataclasses.replace(graph, persistent=tuple(map(without, graph.persistent)))
 
-    path = contexts(backend, plan, tmp_path / "model.bin")
+    path = made_once(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, older)
     write_context(path, context)
     path.write_bytes(with_header(path.read_bytes(), header_of(path.read_bytes()), 1))
@@ -397,7 +397,7 @@ print(executor.runs.launches, executor.runs.inferences)
 def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend, plan: Plan, tmp_path: Path) -> None:
     if groups_at_once(backend.identity) < 2 or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("groups do not run at the same time here")
-    executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, path := made_once(backend, plan, tmp_path / "model.bin"))
     inputs = inputs_of(executor, 0)
     (want,) = evaluate(plan, inputs).values()
     arrays: dict[str, Any] = {"wanted": want, **inputs}
