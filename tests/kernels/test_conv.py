@@ -74,7 +74,6 @@ def test_tolerance_is_far_below_a_missing_tap() -> None:
     assert wrong > 100 * (tolerance.absolute + tolerance.relative * np.abs(want).max())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "algorithms"),
     [

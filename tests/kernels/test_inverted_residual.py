@@ -55,7 +55,6 @@ def test_work_is_that_of_the_parts_without_the_tensor_between_them() -> None:
     assert FAMILY.work(problem).bytes == sum(work.bytes for work in parts) - 2 * 4 * 11 * 12 * 24
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", [*INVERTED, *REAL])
 def test_guesses_are_valid_and_launches_fit(name: str, device: str) -> None:

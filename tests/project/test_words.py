@@ -66,7 +66,6 @@ def lines(path: str) -> list[str]:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", (ROOT / path).read_text(encoding="utf-8")).splitlines()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pattern", BANNED)
 def test_a_word_is_not_used(pattern: str) -> None:
     banned = [path for path in TEXTS if path.startswith(BANNED[pattern])]

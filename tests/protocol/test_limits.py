@@ -87,7 +87,6 @@ def test_every_size_in_every_request_is_checked(by_kind: dict[type, Any]) -> Non
         check_limits(replace(execute, launches=execute.launches * 2), TIGHT)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", full_headers())
 def test_a_full_header_is_read_or_refused_in_little_time(kind: str) -> None:
     parts = full_headers()[kind]

@@ -123,7 +123,6 @@ def test_groups_are_of_about_equal_size_and_hold_each_launch_once() -> None:
     assert sorted(each.options for group in found for each in group) == [each.options for each in launches]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["/* ", '\\"', "'", "#define ", "/", "( ", "#/*", "?", "a"])
 def test_no_source_takes_long_to_look_at(piece: str) -> None:
     source = piece * (TEXT_CHARACTERS // len(piece) // 2 - 100) + "\n" + PLAIN

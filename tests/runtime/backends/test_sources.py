@@ -103,7 +103,6 @@ def test_what_kernels_need_is_allowed() -> None:
     refuse_files(text + pragmas + KERNEL, "-cl-std=CL1.2 -DN=4 -DRUN -DF=-1.5e3f -w -Werror -cl-mad-enable")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [
