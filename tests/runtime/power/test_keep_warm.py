@@ -2,9 +2,11 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from gputune.runtime.power.actuators import keep_warm
 from gputune.runtime.power.actuators.keep_warm import KeepWarm
 
 
@@ -56,14 +58,22 @@ def test_an_error_of_a_launch_ends_it_and_stops_no_inference() -> None:
     warm.pause()
 
 
-def test_it_ends_by_itself() -> None:
-    warm = KeepWarm(longest_ms=1)
+def test_it_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = threading.Event()
+    clock = SimpleNamespace(now_ns=0, monotonic_ns=lambda: clock.now_ns, thread_time_ns=lambda: 0, sleep=lambda _: None)
+    monkeypatch.setattr(keep_warm, "time", clock)
+
+    def launch() -> None:
+        clock.now_ns += 1_000_000
+        if clock.now_ns == 5_000_000:
+            last.set()
+
+    warm = KeepWarm(launch, longest_ms=5)
     warm.resume()
-    time.sleep(0.05)
-    rounds = warm.rounds
+    assert last.wait(10)
     time.sleep(0.01)
-    assert warm.rounds == rounds > 0
     warm.close()
+    assert warm.rounds == 5
 
 
 def test_a_time_that_is_none_is_refused() -> None:
