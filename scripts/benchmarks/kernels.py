@@ -1,8 +1,9 @@
 """`scripts/bench kernels`: matrix products, convolutions and blocks beside onnxruntime, OpenVINO, OpenBLAS and naive
 kernels.
 
-Ours is the host's clock over a batch of launches, gaps between them included; the other engines' is the sum of their
-nodes' times by their own profilers. None counts conversions of layout at the ends, which a network has once.
+Ours is the host's clock over a batch of launches in the form that networks run: as parts of persistent kernels where
+the device has them, else one by one, gaps between them included. The other engines' is the sum of their nodes' times by
+their own profilers. None counts conversions of layout at the ends, which a network has once.
 """
 
 import argparse

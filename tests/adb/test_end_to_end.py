@@ -91,7 +91,6 @@ def test_a_model_is_tuned_and_run_on_a_null_device(adb: Adb, bare: Make, gputune
 
 
 @pytest.mark.opencl
-@pytest.mark.xdist_group("opencl")
 @pytest.mark.slow
 def test_a_model_is_tuned_and_run_on_a_device(adb: Adb, bare: Make, gputune: Gputune, tmp_path: Path) -> None:
     phone = bare(**driver_settings())

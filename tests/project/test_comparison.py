@@ -16,7 +16,7 @@ import onnxruntime
 import pytest
 
 from benchmarks import kernels, networks
-from benchmarks.peers import comparing, comparison, naive, rivals
+from benchmarks.peers import comparing, comparison, entrants, naive, rivals
 from benchmarks.peers.comparison import (
     DEFAULTS,
     MNN,
@@ -343,7 +343,6 @@ def channels_first(arrays: Array) -> Array:
 
 
 @pytest.mark.opencl
-@pytest.mark.xdist_group("opencl")
 @pytest.mark.parametrize(
     "problem",
     [
@@ -388,6 +387,16 @@ def test_kernels_are_compared_without_a_device(
 
 
 @pytest.mark.slow
-def test_networks_are_compared_without_a_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    networks.run(options_of("--quick", "--work", str(tmp_path)))
+def test_networks_are_compared_without_a_device(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = options_of("--quick", "--work", str(tmp_path))
+    networks.run(given)
     assert "| a small model |" in capsys.readouterr().out
+    given.prepare = True
+    networks.run(given)
+    out = capsys.readouterr().out
+    assert (out.count("generating"), out.count("as made before")) == (0, 2), "contexts of the same are made once"
+    monkeypatch.setattr(entrants, "_sources", lambda: b"changed")
+    networks.run(given)
+    assert capsys.readouterr().out.count("generating") == 2

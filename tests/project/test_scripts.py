@@ -76,7 +76,6 @@ def test_continuous_integration_says_so(tmp_path: Path, value: str | None) -> No
 
 
 @pytest.mark.opencl
-@pytest.mark.xdist_group("opencl")
 def test_a_device_that_is_named_wrongly_installs_nothing() -> None:
     run = bash("opencl_device", GPUTUNE_DEVICE="no such device")
     assert run.returncode == 4

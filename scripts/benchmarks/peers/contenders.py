@@ -44,7 +44,7 @@ class ContextKind:
 
 
 class ChainKind:
-    """A context's launches alone, less conversions of layout: the host's clock over a batch of them, gaps included."""
+    """A context's launches alone, less conversions of layout, as networks run them: the host's clock over a batch."""
 
     def __init__(self, context: str, inputs: str, device: str | None) -> None:
         from benchmarks.peers.chain import Chain

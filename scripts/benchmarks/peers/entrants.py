@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 import os
 import sys
 from importlib.util import find_spec
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+import tool
 from benchmarks.peers import naive
 from benchmarks.peers.comparison import (
     CONTEXT_SUFFIX,
@@ -30,7 +34,11 @@ from gputune.client.model.plan import Plan
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
+from gputune.runtime.devices.discovery import find, wanted_device
 from models.tune_models import Model
+
+ROOMS = ("cache", "client", "core", "kernels", "runtime", "server")
+"""The folders of gputune's own sources."""
 
 
 def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels: bool) -> list[Entry]:
@@ -72,10 +80,15 @@ def entries_of(model: Model, plan: Plan, settings: Settings, work: Path, kernels
 
 
 def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Path:
-    """The model's context. The performance cache makes the second time short, and what has changed since is tuned
-    again. Raises GputuneError, CacheError."""
+    """The model's context. One that was made of the same is used again; else the performance cache makes the second
+    time short, and what has changed since is tuned again. Raises GputuneError, CacheError."""
     file = work / "contexts" / f"{model.path.stem}_{settings.device_stem}_{effort}{CONTEXT_SUFFIX}"
-    print(f"generating {model.title}, {'defaults' if effort == 'none' else f'effort {effort}'}", flush=True)
+    note, made_of = file.with_suffix(".made_of"), _made_of(model, effort, settings.device)
+    title = f"{model.title}, {'defaults' if effort == 'none' else f'effort {effort}'}"
+    if file.exists() and note.exists() and note.read_text() == made_of:
+        print(f"using {title}, as made before", flush=True)
+        return file
+    print(f"generating {title}", flush=True)
     request = GenerationRequest(
         models=[ModelFile(model.path, [model.dimensions])],
         binary_file=file,
@@ -84,9 +97,34 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Pat
         performance_cache_dir=work / "performance_cache",
         device=settings.device,
     )
+    note.unlink(missing_ok=True)
     with reporting(sys.stderr) as progress:
         generate(request, os.environ, progress)
+    note.write_text(made_of)
     return file
+
+
+def _made_of(model: Model, effort: str, device: str | None) -> str:
+    """A name of what decides what is in a context: the model, the effort, the driver and gputune's own sources."""
+    digest = hashlib.sha256(model.path.read_bytes())
+    digest.update(json.dumps([_driver(device), sorted(model.dimensions.items()), effort]).encode())
+    digest.update(_sources())
+    return digest.hexdigest()
+
+
+@functools.cache
+def _driver(device: str | None) -> list[str]:
+    report = find(wanted_device(device)).report
+    assert report.identity is not None
+    return [report.title, report.identity.platform_version, report.identity.driver_version]
+
+
+@functools.cache
+def _sources() -> bytes:
+    digest = hashlib.sha256()
+    for path in sorted(path for room in ROOMS for path in (tool.ROOT / room).rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.digest()
 
 
 def inputs_of(plan: Plan, file: Path) -> Path:

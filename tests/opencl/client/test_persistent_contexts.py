@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.kernels import gemm
+from benchmarks.peers.chain import Chain
+from benchmarks.tuning.tools import NotTimed
 from gputune.client.cli.main import main
 from gputune.client.context import builder, persistent
 from gputune.client.context.local_device import LocalDevice
@@ -28,7 +31,7 @@ from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.quirks import groups_at_once, ticks_of
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
-from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
+from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.programs import load_persistent_programs
@@ -407,6 +410,37 @@ def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend,
     launches, inferences = map(int, done.stdout.split())
     assert inferences == 300
     assert launches >= 8, "it compares early"
+
+
+def test_benchmarks_of_kernels_time_launches_inside_of_them(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not groups_at_once(backend.identity):
+        pytest.skip("groups do not run at the same time here")
+    (tmp_path / "model.onnx").write_bytes(gemm(16, 24, 8).SerializeToString())
+    path = contexts(backend, lower(read_model(tmp_path / "model.onnx")), tmp_path / "model.bin")
+    enqueued: list[Sequence[Bound]] = []
+    in_order = backend.in_order
+
+    def noted(bounds: Sequence[Bound]) -> Callable[[], None]:
+        enqueued.append(bounds)
+        return in_order(bounds)
+
+    monkeypatch.setattr(backend, "in_order", noted)
+    with open_context(path) as file:
+        chain = Chain(backend, file)
+        (want,) = chain.run({"x": np.random.default_rng(3).standard_normal((16, 8), np.float32)}).values()
+        run = chain.repeated(1.0)
+    (kernel,) = enqueued[-1]
+    (output,) = (buffer for buffer in kernel.buffers if buffer.nbytes == want.nbytes)
+    backend.fill(output, 0)
+    assert run() > 0
+    got = backend.read(output).view(np.float32).reshape(want.shape)
+    np.testing.assert_array_equal(got, want)
+    status = next(buffer for buffer in kernel.buffers if buffer.nbytes == STATUS_BYTES)
+    backend.write(status, np.ones(STATUS_BYTES // 4, np.int32))
+    with pytest.raises(NotTimed, match="given up"):
+        run()
 
 
 @pytest.mark.usefixtures("_reached")

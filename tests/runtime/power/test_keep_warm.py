@@ -59,13 +59,14 @@ def test_an_error_of_a_launch_ends_it_and_stops_no_inference() -> None:
 
 
 def test_it_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    last = threading.Event()
-    clock = SimpleNamespace(now_ns=0, monotonic_ns=lambda: clock.now_ns, thread_time_ns=lambda: 0, sleep=lambda _: None)
-    monkeypatch.setattr(keep_warm, "time", clock)
+    last, launches = threading.Event(), 0
+    clock = {"monotonic_ns": lambda: launches * 1_000_000, "thread_time_ns": lambda: 0, "sleep": lambda _: None}
+    monkeypatch.setattr(keep_warm, "time", SimpleNamespace(**clock))
 
     def launch() -> None:
-        clock.now_ns += 1_000_000
-        if clock.now_ns == 5_000_000:
+        nonlocal launches
+        launches += 1
+        if launches == 5:
             last.set()
 
     warm = KeepWarm(launch, longest_ms=5)
