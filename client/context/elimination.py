@@ -3,7 +3,8 @@
 Action elimination after Even-Dar, Mannor, Mansour: Action Elimination and Stopping Conditions for the Multi-Armed
 Bandit (2006): every context that is left gets the same number of rounds, and after some of them those leave whose time
 is above the fastest one's or the reference's by their interval. Where several are left in the end, nothing is known
-against any of them, and the caller's order of preference decides.
+against any of them, and the caller's order of preference decides; but the reference stays before one that took longer
+than it by the median.
 
 Pure: times come from a function, so that tests need no device.
 """
@@ -79,6 +80,8 @@ def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier
         if ended or _settled(comparisons, alive, leader, reference):
             break
     chosen = alive[0]
+    if reference in alive and _median_ratio(comparisons, chosen) > 1:
+        chosen = reference  # a gain that was not even seen is none
     gains = _paired(comparisons, reference, chosen)
     return Comparison(
         chosen,
