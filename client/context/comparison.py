@@ -145,9 +145,10 @@ def compare(
     """Chooses the context that ships.
 
     untuned: the context of the default configurations, in the form that it would have without tuning; known: the last
-    choice, if there was one, which stays while nothing is faster for certain; earlier: comparisons before. Where the
-    budget is used up, the untuned context, the last choice and what the tasks' times alone speak for are compared in
-    spite of it, so that the gain is always a measured one. Raises what ContextRunner does, but not OutOfTime.
+    choice, if there was one, which stays while nothing is faster for certain, nor the untuned one by its median;
+    earlier: comparisons before. Where the budget is used up, the untuned context, the last choice and what the tasks'
+    times alone speak for are compared in spite of it, so that the gain is always a measured one. Raises what
+    ContextRunner does, but not OutOfTime.
     """
     try:
         estimate = _estimate(model, runner, outcomes, finalists)

@@ -54,8 +54,8 @@ class Comparison:
 def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier: Sequence[Ratios] = ()) -> Comparison:
     """Compares contexts, given by their digests in the order of preference.
 
-    reference: the context whose time the gain is told by; it is in every round, and may be among `preferred`. earlier:
-    comparisons before, of which those with the same reference count as well.
+    reference: the context whose time the gain is told by; it is in every round, and is kept only if it is among
+    `preferred`. earlier: comparisons before, of which those with the same reference count as well.
     """
     everything = list(dict.fromkeys([*preferred, reference]))
     times: dict[str, list[float]] = {digest: [] for digest in everything}

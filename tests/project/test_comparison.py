@@ -15,6 +15,7 @@ import onnx
 import onnxruntime
 import pytest
 
+import tool
 from benchmarks import kernels, networks
 from benchmarks.peers import comparing, comparison, entrants, naive, rivals
 from benchmarks.peers.comparison import (
@@ -386,6 +387,16 @@ def test_kernels_are_compared_without_a_device(
     assert "| GEMM 16x16x16 |" in out
 
 
+def test_contexts_are_made_again_when_a_template_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    names = set()
+    for path, text in (("kernels/ops/a.cl", "1"), ("kernels/ops/a.cl", "2"), ("client/a.py", "3")):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+        names.add(entrants._sources.__wrapped__())
+    assert len(names) == 3
+
+
 @pytest.mark.slow
 def test_networks_are_compared_without_a_device(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -397,6 +408,6 @@ def test_networks_are_compared_without_a_device(
     networks.run(given)
     out = capsys.readouterr().out
     assert (out.count("generating"), out.count("as made before")) == (0, 2), "contexts of the same are made once"
-    monkeypatch.setattr(entrants, "_sources", lambda: b"changed")
+    monkeypatch.setattr(entrants, "_sources", lambda: "changed")
     networks.run(given)
     assert capsys.readouterr().out.count("generating") == 2

@@ -16,13 +16,13 @@ from gputune.core.quirks import groups_at_once
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import FLAG, ROUNDS, STATUS_BYTES, BufferRef, LaunchRecord, ProgramRecord
+from gputune.runtime.execution.persistent import MOST_ROUNDS
 
 CONVERSION = "transpose_layout"
 MOST_LAUNCHES = 1000
 IN_ONE = 16
-"""Launches in a persistent kernel, at most: its own start, 7 us on PoCL, then costs each of them little."""
-MOST_ROUNDS = (1 << 31) - 1
-"""Groups wait for each other as long as it takes: an inference that is given up is none to be timed."""
+"""Fewer launches are repeated in a persistent kernel until they are so many: its start, 7 us on PoCL, costs each little
+then."""
 Array = npt.NDArray[Any]
 
 
@@ -76,7 +76,7 @@ class Chain:
         ]
         self._status = backend.allocate(STATUS_BYTES)
         status = np.zeros(STATUS_BYTES // 4, np.int32)
-        status[ROUNDS] = MOST_ROUNDS
+        status[ROUNDS] = MOST_ROUNDS  # as long as it takes: what is given up is nothing to be timed
         backend.write(self._status, status)
         refs = {(ref.kind, ref.index): ref for launch in launches for ref in launch.refs}
         found = []

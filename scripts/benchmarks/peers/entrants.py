@@ -24,6 +24,7 @@ from benchmarks.peers.comparison import (
     TUNED,
     WITHOUT_NODE_TIMES,
     Settings,
+    digest_of,
     named,
 )
 from benchmarks.peers.turns import Entry
@@ -106,10 +107,8 @@ def context_of(model: Model, effort: str, settings: Settings, work: Path) -> Pat
 
 def _made_of(model: Model, effort: str, device: str | None) -> str:
     """A name of what decides what is in a context: the model, the effort, the driver and gputune's own sources."""
-    digest = hashlib.sha256(model.path.read_bytes())
-    digest.update(json.dumps([_driver(device), sorted(model.dimensions.items()), effort]).encode())
-    digest.update(_sources())
-    return digest.hexdigest()
+    facts = [digest_of(model.path), sorted(model.dimensions.items()), effort, _driver(device), _sources()]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 @functools.cache
@@ -120,11 +119,10 @@ def _driver(device: str | None) -> list[str]:
 
 
 @functools.cache
-def _sources() -> bytes:
-    digest = hashlib.sha256()
-    for path in sorted(path for room in ROOMS for path in (tool.ROOT / room).rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.digest()
+def _sources() -> str:
+    """A name of the programs and the templates of kernels."""
+    files = sorted(path for room in ROOMS for kind in ("*.py", "*.cl") for path in (tool.ROOT / room).rglob(kind))
+    return hashlib.sha256(json.dumps(list(map(digest_of, files))).encode()).hexdigest()
 
 
 def inputs_of(plan: Plan, file: Path) -> Path:
