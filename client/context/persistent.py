@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+from gputune.client.context.live_text import live_text
 from gputune.client.context.resuming import Access, Resuming
 from gputune.runtime.backends.merging import OWN_NAMES, Text, key_of, text_of
 from gputune.runtime.context.records import (
@@ -48,7 +49,7 @@ from gputune.runtime.context.records import (
     ProgramRecord,
 )
 
-FORM = "persistent, resumed, by ranges"
+FORM = "persistent, resumed, by ranges, groups that do not cooperate"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
 
 CHARACTERS_AT_MOST = 1 << 19
@@ -193,12 +194,12 @@ def _part(launch: LaunchRecord, program: ProgramRecord) -> _Part | None:
     """None where work-items of a group work together, where another function than the kernel asks for a place, or where
     the text cannot be copied."""
     source = _COMMENT.sub(" ", program.source)
-    if math.prod(launch.local_size) > 1 and _COOPERATES.search(source):
-        return None
     if any(_ASKS.search(body) and not _ENTRY.search(head) for head, body in _functions(source)):
         return None
     text, entries = text_of(source, program.options), tuple(_ENTRY.findall(source))
     if text is None or launch.entry not in entries or not text.declared.issuperset(entries):
+        return None
+    if math.prod(launch.local_size) > 1 and _COOPERATES.search(live_text(text.source, text.options)):
         return None
     return _Part(launch, text, entries, _three(launch.global_size), _three(launch.local_size))
 

@@ -9,6 +9,7 @@ from gputune.runtime.context.records import BufferRef, LaunchRecord, ProgramReco
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; }"
 TOGETHER = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; barrier(CLK_LOCAL_MEM_FENCE); }"
+EITHER = "#if BY > 1\n" + TOGETHER + "\n#else\n" + PLAIN + "\n#endif"
 HELPED = "int where() { return get_global_id(0); }\n" + PLAIN.replace("get_global_id(0)", "where()")
 SAID = "// no barrier( here, and no __local\n" + PLAIN
 
@@ -65,6 +66,8 @@ def test_names_differ_where_anything_does() -> None:
         ([SAID], [launch("a", local=4), launch("b", local=4)], ["ab"]),
         ([PLAIN, TOGETHER], [launch("a"), launch("b", 1, local=4), launch("c"), launch("d")], ["a", "b", "cd"]),
         ([PLAIN, TOGETHER], [launch("a"), launch("b", 1), launch("c")], ["abc"]),
+        ([EITHER, PLAIN], [launch("a", local=4), launch("b", 1)], ["ab"]),
+        ([EITHER.replace("> 1", "< 2"), PLAIN], [launch("a", local=4), launch("b", 1)], ["a", "b"]),
         ([PLAIN, PLAIN + " // __LINE__"], [launch("a"), launch("b", 1)], ["ab"]),
         ([PLAIN, PLAIN + "int w() { return __LINE__; }"], [launch("a"), launch("b", 1), launch("c")], ["a", "b", "c"]),
         ([PLAIN, HELPED], [launch("a"), launch("b", 1), launch("c"), launch("d")], ["a", "b", "cd"]),
