@@ -149,7 +149,8 @@ class Executor(Closing):
         self._check()
         tensors = self._tensors
         ready, into = tensors.checked_inputs(inputs), tensors.checked_outputs(outputs)
-        with self._turn(), self._voted():
+        with self._shared.turn, self._voted():  # _turn, but for what is checked already
+            self._check_open()
             if self.recorder is not None:
                 return self.recorder.infer(functools.partial(tensors.run, ready, into), self._start)
             begun_ns = time.perf_counter_ns()
@@ -346,20 +347,24 @@ class Executor(Closing):
         """Holds the turn of an executor that is open."""
         self._opened.check()  # a fork would wait for ever
         with self._shared.turn:
-            self._check()
+            self._check_open()
             yield
 
     def _check(self) -> None:
         self._opened.check()
+        self._check_open()
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ContextClosed(f"graph {self.graph.name!r} on {self.device.name} was closed")
 
-    def _start(self) -> None:
-        """Enqueues an inference; persistent kernels are finished when it returns."""
+    def _start(self) -> bool:
+        """Enqueues an inference; says whether it is over, as that of persistent kernels is."""
         if self._persistent is None or not self.persistent_kernels:
             self._one_by_one()()
-        else:
-            self._persistent.run(self._one_by_one)
+            return False
+        self._persistent.run(self._one_by_one)
+        return True
 
     def _one_by_one(self, first: int = 0) -> Callable[[], None]:
         """what enqueues the launches from one on. Where they are not the usual form, this loads them before."""

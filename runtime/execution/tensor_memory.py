@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
+from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -40,8 +41,8 @@ RAW = "an array was given, and the device has memory of its own"
 @dataclass(eq=False)
 class _Tensor:
     """An input or output. label: its name, unless an input has the same; own: its own memory, None while there is none;
-    registered: the handle that it uses where nothing else is given; here: what launches use now; linked: whether that
-    is memory that it shares with another graph, for good."""
+    registered: the handle that it uses where nothing else is given; here: what launches use now; on_host: that as the
+    host sees it, None where it does not; linked: whether it is memory shared with another graph, for good."""
 
     label: str
     record: TensorRecord
@@ -53,9 +54,21 @@ class _Tensor:
     warned: bool = False
     linked: bool = False
 
-    @property
-    def name(self) -> str:
-        return self.record.name
+    def __post_init__(self) -> None:
+        self.name, self.shape, self.dtype = self.record.name, self.record.shape, np.dtype(self.record.dtype)
+        self.on_host: Array | None = None
+
+    def of_shape_and_dtype(self, array: Array) -> bool:
+        return array.shape == self.shape and array.dtype == self.dtype
+
+    def use(self, buffer: Buffer) -> None:
+        """Launches use this memory from now on."""
+        self.here, self.on_host = buffer, self.seen_in(buffer)
+
+    def seen_in(self, buffer: Buffer) -> Array | None:
+        """The tensor in memory that the host sees, or None."""
+        host = buffer.host
+        return None if host is None else host[: self.record.nbytes].view(self.dtype).reshape(self.shape)
 
 
 @dataclass(eq=False)
@@ -77,6 +90,7 @@ class TensorMemory:
         self._inputs = [_tensor("input", index, each, each.name) for index, each in enumerate(graph.inputs)]
         labels = _labels([each.name for each in graph.outputs], {tensor.name for tensor in self._inputs})
         self._outputs = [_tensor("output", index, each, labels[index]) for index, each in enumerate(graph.outputs)]
+        self._input_names, self._output_names = ([one.name for one in each] for each in (self._inputs, self._outputs))
         self._labelled = {tensor.label: tensor for tensor in self._tensors()}
         self._known: OrderedDict[int, _Known] = OrderedDict()
         self._apart: set[tuple[tuple[str, int], ...]] = set()  # handles, by label, that have nothing in common
@@ -128,9 +142,9 @@ class TensorMemory:
         """By name, the tensors' own memory as far as the host shares it. What was not allocated is allocated."""
         arrays: dict[str, Array] = {}
         for tensor in [one for one in (self._inputs if kind == "input" else self._outputs) if not one.linked]:
-            host = self._own(tensor, asked=True).host
-            if host is not None:
-                arrays[tensor.name] = host.view(tensor.record.dtype).reshape(tensor.record.shape)
+            seen = tensor.seen_in(self._own(tensor, asked=True))
+            if seen is not None:
+                arrays[tensor.name] = seen
         return arrays
 
     def link(self, kind: Kind, name: str, buffer: Buffer) -> None:
@@ -144,10 +158,9 @@ class TensorMemory:
 
     def checked_inputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """What was given, as it can be used. Raises ValueError that names what is missing, unknown or does not fit."""
-        known = [tensor.name for tensor in self._inputs]
         for name in given:
-            if name not in known:
-                raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {known}")
+            if name not in self._input_names:
+                raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {self._input_names}")
         ready: dict[str, Value] = {}
         for tensor in self._free(self._inputs, given):
             value = given.get(tensor.name, tensor.registered)
@@ -158,7 +171,7 @@ class TensorMemory:
                 ready[tensor.name] = value
                 continue
             array = np.asarray(value)
-            if array.shape != tensor.record.shape or array.dtype != np.dtype(tensor.record.dtype):
+            if not tensor.of_shape_and_dtype(array):
                 raise ValueError(
                     f"input {tensor.name!r} is {_dtype(array)}{list(array.shape)}, "
                     f"the graph takes {tensor.record.dtype}{list(tensor.record.shape)}"
@@ -169,21 +182,19 @@ class TensorMemory:
     def checked_outputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """Where every output is going to be: in a handle or in an array, a new one where nothing else is given. Raises
         ValueError that names what is unknown or does not fit."""
-        known = [tensor.name for tensor in self._outputs]
         for name in given:
-            if name not in known:
-                raise ValueError(f"graph {self._graph!r} has no output {name!r}; its outputs are {known}")
+            if name not in self._output_names:
+                raise ValueError(f"graph {self._graph!r} has no output {name!r}; its outputs are {self._output_names}")
         ready: dict[str, Value] = {}
         for tensor in self._free(self._outputs, given):
             record, value = tensor.record, given.get(tensor.name, tensor.registered)
             if value is None:
-                value = np.empty(record.shape, record.dtype)
+                value = np.empty(tensor.shape, tensor.dtype)
             elif isinstance(value, MemHandle):
                 _check_size(record, value)
             elif not (
                 isinstance(value, np.ndarray)
-                and value.shape == record.shape
-                and value.dtype == np.dtype(record.dtype)
+                and tensor.of_shape_and_dtype(value)
                 and value.flags.c_contiguous
                 and value.flags.writeable
             ):
@@ -209,18 +220,21 @@ class TensorMemory:
         used: list[Imported] = []
         writes: list[object] = []  # what must be held until the copies are made
         give, launch, finish, give_back, take = self._steps(stamped)
-        with self._given_back(used, give_back):
+        read = [tensor for tensor in self._outputs if not tensor.linked]
+        results: dict[str, Array] = {}
+        with _GivenBack(self, used, give_back):
             writes += (give(tensor, value, used) for tensor, value in values)
-            launch(start, used)
-            read = [tensor for tensor in self._outputs if not tensor.linked]
-            seen = handles or any(tensor.here.host is not None for tensor in read) or not (read or _none(writes))
-            if seen or stamped is not None:
+            seen = handles or any(tensor.on_host is not None for tensor in read) or not (read or _none(writes))
+            over = launch(start, used)  # what follows is not in the caches any more: the less, the better
+            if (seen and not over) or used or stamped is not None:
                 finish(used)  # others are read by a command that waits itself
-        results = {tensor.name: take(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked}
+        for tensor in read:
+            if (result := take(tensor, outputs[tensor.name])) is not None:
+                results[tensor.name] = result
         self.counters.end()
         if len(self._known) > MOST_KNOWN:
             self._forget_unused(MOST_KNOWN)
-        return {name: result for name, result in results.items() if result is not None}
+        return results
 
     def run_in_place(self, start: Start, stamped: Stamped | None = None) -> None:
         """An inference on what registered handles and shared memory hold. Raises ValueError where a tensor has neither,
@@ -239,43 +253,37 @@ class TensorMemory:
         self.counters.begin()
         used: list[Imported] = []
         give, launch, finish, give_back, _ = self._steps(stamped)
-        with self._given_back(used, give_back):
+        with _GivenBack(self, used, give_back):
             for tensor in tensors:
                 if tensor.registered is not None:
                     give(tensor, tensor.registered, used)
                 else:
                     self._point(tensor, self._own(tensor))
-            launch(start, used)
-            finish(used)
+            over = launch(start, used)
+            if not over or used or stamped is not None:
+                finish(used)
         self.counters.end()
 
     def _steps(self, stamped: Stamped | None) -> Steps:
         steps = self._give, self._launch, self._finish, self._backend.begin_host_access, self._taken
         return steps if stamped is None else stamped(steps)
 
-    @contextmanager
-    def _given_back(self, used: Sequence[Imported], give_back: Callable[..., None]) -> Iterator[None]:
-        """Lets the host have `used` again, whatever becomes of an inference; one that fails is waited for, because its
-        launches may have begun."""
-        try:
-            yield
-        except BaseException:
-            self._apart.clear()  # it has ids of handles that may not have been kept
-            with suppress(DeviceError):
-                self._backend.finish()
-            raise
-        finally:
-            give_back(*used)
+    def failed(self) -> None:
+        """An inference has: it is waited for, because its launches may have begun."""
+        self._apart.clear()  # it has ids of handles that may not have been kept
+        with suppress(DeviceError):
+            self._backend.finish()
 
-    def _launch(self, start: Start, used: Sequence[Imported]) -> None:
-        if any(imported.external for imported in used):
-            self._backend.acquire(used)
-            try:
-                start()
-            finally:
-                self._backend.release(used)
-        else:
+    def _launch(self, start: Start, used: Sequence[Imported]) -> bool:
+        """Whether nothing is left to be waited for."""
+        if not any(imported.external for imported in used):
+            return start()
+        self._backend.acquire(used)
+        try:
             start()
+        finally:
+            self._backend.release(used)
+        return False
 
     def _finish(self, used: Sequence[Imported]) -> None:
         """Waits for everything; what gives the host its memory back waits, too."""
@@ -288,7 +296,8 @@ class TensorMemory:
             _, known = self._known.popitem()
             self._forget(known)
         for tensor in self._tensors():
-            tensor.own, tensor.registered, tensor.here = None, None, unallocated(tensor.record.nbytes)
+            tensor.own, tensor.registered = None, None
+            tensor.use(unallocated(tensor.record.nbytes))
 
     # --- one tensor ------------------------------------------------------------------------------------
 
@@ -325,10 +334,9 @@ class TensorMemory:
         counted = self.counters.last[tensor.label]
         counted.copied(value.nbytes, reason)
         counted.writes += 1
-        host = tensor.here.host
-        if host is None:
+        if tensor.on_host is None:
             return self._backend.begin_write(tensor.here, value)
-        host.view(tensor.record.dtype).reshape(tensor.record.shape)[...] = value
+        tensor.on_host[...] = value
         return None
 
     def _read(self, tensor: _Tensor, into: Array, reason: str) -> Array:
@@ -336,11 +344,10 @@ class TensorMemory:
         counted = self.counters.last[tensor.label]
         counted.copied(into.nbytes, reason)
         counted.reads += 1
-        host = tensor.here.host
-        if host is None:
+        if tensor.on_host is None:
             self._backend.read(tensor.here, into=into.reshape(-1).view(np.uint8))
         else:
-            into[...] = host.view(tensor.record.dtype).reshape(tensor.record.shape)
+            into[...] = tensor.on_host
         return into
 
     def _own(self, tensor: _Tensor, asked: bool = False) -> Buffer:
@@ -363,7 +370,7 @@ class TensorMemory:
         """Has the launches use this memory for the tensor."""
         if tensor.here is not buffer:
             self._binder.use(tensor.kind, tensor.index, buffer)
-            tensor.here = buffer
+            tensor.use(buffer)
 
     # --- handles ---------------------------------------------------------------------------------------
 
@@ -438,6 +445,28 @@ class TensorMemory:
         return self._labelled[label]
 
 
+@dataclass(eq=False)
+class _GivenBack:
+    """Lets the host have what an inference has `used` again, whatever becomes of it. No generator, as contextlib would
+    have it, because that takes longer."""
+
+    memory: TensorMemory
+    used: Sequence[Imported]
+    give_back: Callable[..., None]
+
+    def __enter__(self) -> None:
+        """The inference begins."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is not None:
+                self.memory.failed()
+        finally:
+            self.give_back(*self.used)
+
+
 def _tensor(kind: Kind, index: int, record: TensorRecord, label: str) -> _Tensor:
     return _Tensor(label, record, kind, index, unallocated(record.nbytes))
 
@@ -466,7 +495,7 @@ def _check_size(record: TensorRecord, handle: MemHandle) -> None:
 
 def _view(tensor: _Tensor, handle: MemHandle) -> Array:
     """The tensor in a handle that the host can see."""
-    return handle.view(tensor.record.dtype, tensor.record.shape)
+    return handle.view(tensor.dtype, tensor.shape)
 
 
 def _none(values: Iterable[object]) -> bool:

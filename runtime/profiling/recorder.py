@@ -23,8 +23,8 @@ from gputune.runtime.profiling.clocks import BRACKETED, TIMER, ClockFit, ClockTr
 from gputune.runtime.profiling.records import ENDED, QUEUED, STARTED, Form, Level, LoggedInference, Part
 
 T = TypeVar("T")
-Start = Callable[[], None]
-"""Enqueues an inference."""
+Start = Callable[[], bool]
+"""Enqueues an inference; says whether it is over already."""
 Steps = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any], Callable[..., Any]]
 """What an inference does with memory: gives a tensor's to the device, launches, finishes, gives memory back to the
 host, takes an output."""
@@ -118,8 +118,9 @@ class Recorder:
         self._not_before.clear()
         self._not_after.clear()
 
-    def _enqueue(self) -> None:
-        """Enqueues all launches; those of which timestamps are waited for are at most MOST_EVENTS at a time."""
+    def _enqueue(self) -> bool:
+        """Enqueues all launches, which are not over then; those of which timestamps are waited for are at most
+        MOST_EVENTS at a time."""
         waiting = 0
         for first, end in self._pieces:
             if waiting + end - first > MOST_EVENTS:
@@ -135,6 +136,7 @@ class Recorder:
             self._not_before.append((first, begun_ns))
             self._not_after.append((end - 1, now_ns()))
             waiting += end - first
+        return False
 
     def _harvest(self) -> None:
         """Reads the timestamps of launches that are finished."""
@@ -174,10 +176,11 @@ class Recorder:
             self._add(Part.WRITE, begun_ns, tensor.index if tensor.kind == "input" else -1)
             return held
 
-        def launching(start: Start, used: object) -> None:
+        def launching(start: Start, used: object) -> bool:
             begun_ns = now_ns()
-            launch(start, used)
+            over: bool = launch(start, used)
             self._add(Part.ENQUEUE, begun_ns)
+            return over
 
         def finishing(used: Sequence[Imported]) -> None:
             begun_ns = now_ns()
