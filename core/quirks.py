@@ -41,6 +41,10 @@ class Quirks:
     """A regular expression for the names of CPU devices that have a thread for each compute unit, of which each takes
     one work-group of a launch before any takes a second."""
 
+    reads_in_place: str = ""
+    """A regular expression for the names of CPU devices whose kernels read memory of CL_MEM_USE_HOST_PTR where it lies,
+    at any address, and what the host has written there without telling the driver."""
+
     ticks: Mapping[str, str] = field(default_factory=dict)
     """What its compiler calls a function that reads a counter of a CPU device which runs evenly and is the same on all
     cores: by the processor's name, as platform.machine() has it."""
@@ -75,6 +79,7 @@ POCL = Quirks(
     compiles_at_first_launch=frozenset({"cpu", "gpu", "accelerator"}),
     # CPU devices are called pthread-, since version 4 cpu-; those called cpu-tbb- leave threads to a library.
     thread_per_group="pthread-|cpu-(?!tbb-)",
+    reads_in_place="pthread-|cpu-",
     # Of its compiler, Clang, which makes an instruction of it; on other processors that may need privileges.
     ticks={"x86_64": "__builtin_readcyclecounter", "AMD64": "__builtin_readcyclecounter"},
     compiled=CompiledFolder("POCL_CACHE_DIR", "POCL_KERNEL_CACHE"),
@@ -172,9 +177,18 @@ def quirks_of(identity: DeviceIdentity) -> Quirks:
 def groups_at_once(identity: DeviceIdentity) -> int:
     """So many work-groups of a launch are sure to run at the same time on a device and may wait for each other; 0 where
     that is not known."""
-    threads = quirks_of(identity).thread_per_group
-    known = bool(threads) and identity.device_type == "cpu" and re.match(threads, identity.name)
-    return identity.compute_units if known else 0
+    return identity.compute_units if _named(identity, quirks_of(identity).thread_per_group) else 0
+
+
+def reads_in_place(identity: DeviceIdentity) -> bool:
+    """Whether kernels of a device read memory of the host where it lies, with no command between what the host writes
+    and a launch."""
+    return _named(identity, quirks_of(identity).reads_in_place)
+
+
+def _named(identity: DeviceIdentity, names: str) -> bool:
+    """Whether it is one of a driver's CPU devices of such names."""
+    return bool(names) and identity.device_type == "cpu" and re.match(names, identity.name) is not None
 
 
 def ticks_of(identity: DeviceIdentity, machine: str) -> str:

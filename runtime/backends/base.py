@@ -162,6 +162,12 @@ class Backend(ABC):
         handle, host = self._allocate_shared(nbytes)
         return self._counted(Buffer(nbytes, handle, host=host))
 
+    def lent(self, array: npt.NDArray[Any]) -> Buffer | None:
+        """The memory of a C-contiguous array as a buffer for launches to read: they find what the host has written
+        there by then. It does not keep the array, which must stay while launches use it and no longer. None where the
+        device would have to be told, or could not read it where it lies. Raises LimitExceeded as allocate does."""
+        return None
+
     @property
     def allocated_bytes(self) -> int:
         """Device memory that is allocated now, in bytes. Memory of handles does not count."""

@@ -221,16 +221,17 @@ class OpenCLBackend(Backend):
             cl.enqueue_fill_buffer(self._queue, buffer.handle, np.full(1, pattern, np.uint8), 0, buffer.nbytes)
 
     def _build(self, source: str, options: str) -> Program:
-        with _silenced():
+        with warnings.catch_warnings(action="ignore"):
             return self._built(lambda: cl.Program(self._context, source), options)
 
     def load_binary(self, binary: bytes) -> Program:
-        with _silenced():
+        with warnings.catch_warnings(action="ignore"):
             return self._load(binary)
 
     def load_binaries(self, binaries: Sequence[bytes]) -> list[Program | BuildFailed]:
         # Warnings are silenced for all threads at once, because that is a setting of the process.
-        with _silenced(), ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_LOADING)) as threads:
+        at_once = min(os.cpu_count() or 1, MOST_LOADING)
+        with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(at_once) as threads:
             return list(threads.map(functools.partial(attempted, self._load), binaries))
 
     def _load(self, binary: bytes) -> Program:
@@ -366,6 +367,12 @@ class OpenCLBackend(Backend):
     def context_pointer(self) -> int:
         return self._context.int_ptr
 
+    def lent(self, array: Any) -> Buffer | None:
+        self._check_size(array.nbytes)
+        _drivers().check()
+        pointer = self._ladder.lend(array.__array_interface__["data"][0], array.nbytes) if array.flags.aligned else 0
+        return Buffer(array.nbytes, cl.Buffer.from_int_ptr(pointer, retain=False)) if pointer else None
+
     def importers(self) -> list[tuple[str, str]]:
         _drivers().check()
         return self._ladder.importers()
@@ -478,14 +485,6 @@ def _timestamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
             for what, places in ((info.QUEUED, first), (info.SUBMIT, first), (info.START, first), (info.END, last - 1))
         ]
     return in_order_of_time(np.array(moments, np.uint64).astype(np.int64).T)
-
-
-@contextlib.contextmanager
-def _silenced() -> Iterator[None]:
-    """Keeps pyopencl from turning what compilers say into warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 @contextlib.contextmanager

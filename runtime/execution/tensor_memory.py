@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +32,11 @@ Array = npt.NDArray[Any]
 Value = Array | MemHandle
 """What an application gives for a tensor."""
 Kind = Literal["input", "output"]
+LEAST_LENT = 1 << 16
+"""Bytes of an input that is read where the application has it; fewer are copied in less time than it takes to see
+whether they lie where the last ones did."""
+MOST_LENT = 8
+"""Buffers on arrays that are kept: applications have a few arrays that they fill in turns."""
 MOST_KNOWN = 64
 """Handles that are kept imported without being registered; those that were used longest ago go first."""
 RAW = "an array was given, and the device has memory of its own"
@@ -42,21 +46,22 @@ RAW = "an array was given, and the device has memory of its own"
 class _Tensor:
     """An input or output. label: its name, unless an input has the same; own: its own memory, None while there is none;
     registered: the handle that it uses where nothing else is given; here: what launches use now; on_host: that as the
-    host sees it, None where it does not; linked: whether it is memory shared with another graph, for good."""
+    host sees it, None where it does not; linked: whether it is memory shared with another graph, for good; lent: by
+    address, buffers on the last arrays that were read where they lay."""
 
     label: str
     record: TensorRecord
     kind: Kind
     index: int
-    here: Buffer
     own: Buffer | None = None
     registered: MemHandle | None = None
     warned: bool = False
     linked: bool = False
+    lent: dict[int, Buffer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.name, self.shape, self.dtype = self.record.name, self.record.shape, np.dtype(self.record.dtype)
-        self.on_host: Array | None = None
+        self.use(unallocated(self.record.nbytes))
 
     def of_shape_and_dtype(self, array: Array) -> bool:
         return array.shape == self.shape and array.dtype == self.dtype
@@ -87,9 +92,9 @@ class TensorMemory:
     def __init__(self, backend: Backend, graph: GraphRecord, binder: Binder, warn: Callable[[str], None]) -> None:
         """warn is told what costs time without being asked for. Raises DeviceError."""
         self._backend, self._binder, self._warn, self._graph = backend, binder, warn, graph.name
-        self._inputs = [_tensor("input", index, each, each.name) for index, each in enumerate(graph.inputs)]
+        self._inputs = [_Tensor(each.name, each, "input", index) for index, each in enumerate(graph.inputs)]
         labels = _labels([each.name for each in graph.outputs], {tensor.name for tensor in self._inputs})
-        self._outputs = [_tensor("output", index, each, labels[index]) for index, each in enumerate(graph.outputs)]
+        self._outputs = [_Tensor(labels[index], each, "output", index) for index, each in enumerate(graph.outputs)]
         self._input_names, self._output_names = ([one.name for one in each] for each in (self._inputs, self._outputs))
         self._labelled = {tensor.label: tensor for tensor in self._tensors()}
         self._known: OrderedDict[int, _Known] = OrderedDict()
@@ -140,12 +145,9 @@ class TensorMemory:
 
     def host_arrays(self, kind: Kind) -> dict[str, Array]:
         """By name, the tensors' own memory as far as the host shares it. What was not allocated is allocated."""
-        arrays: dict[str, Array] = {}
-        for tensor in [one for one in (self._inputs if kind == "input" else self._outputs) if not one.linked]:
-            seen = tensor.seen_in(self._own(tensor, asked=True))
-            if seen is not None:
-                arrays[tensor.name] = seen
-        return arrays
+        tensors = [one for one in (self._inputs if kind == "input" else self._outputs) if not one.linked]
+        arrays = {tensor.name: tensor.seen_in(self._own(tensor, asked=True)) for tensor in tensors}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     def link(self, kind: Kind, name: str, buffer: Buffer) -> None:
         """Has a tensor lie in memory of the device that another graph uses, too; it is neither given nor returned."""
@@ -222,12 +224,19 @@ class TensorMemory:
         give, launch, finish, give_back, take = self._steps(stamped)
         read = [tensor for tensor in self._outputs if not tensor.linked]
         results: dict[str, Array] = {}
-        with _GivenBack(self, used, give_back):
-            writes += (give(tensor, value, used) for tensor, value in values)
-            seen = handles or any(tensor.on_host is not None for tensor in read) or not (read or _none(writes))
+        try:
+            for tensor, value in values:
+                if (held := give(tensor, value, used)) is not None:
+                    writes.append(held)
+            waits = handles or any(tensor.on_host is not None for tensor in read) or (writes and not read)
             over = launch(start, used)  # what follows is not in the caches any more: the less, the better
-            if (seen and not over) or used or stamped is not None:
+            if (waits and not over) or used or stamped is not None:
                 finish(used)  # others are read by a command that waits itself
+        except BaseException:
+            self._failed()
+            raise
+        finally:
+            give_back(*used)  # the host has it again, whatever became of the inference
         for tensor in read:
             if (result := take(tensor, outputs[tensor.name])) is not None:
                 results[tensor.name] = result
@@ -253,7 +262,7 @@ class TensorMemory:
         self.counters.begin()
         used: list[Imported] = []
         give, launch, finish, give_back, _ = self._steps(stamped)
-        with _GivenBack(self, used, give_back):
+        try:
             for tensor in tensors:
                 if tensor.registered is not None:
                     give(tensor, tensor.registered, used)
@@ -262,13 +271,18 @@ class TensorMemory:
             over = launch(start, used)
             if not over or used or stamped is not None:
                 finish(used)
+        except BaseException:
+            self._failed()
+            raise
+        finally:
+            give_back(*used)
         self.counters.end()
 
     def _steps(self, stamped: Stamped | None) -> Steps:
         steps = self._give, self._launch, self._finish, self._backend.begin_host_access, self._taken
         return steps if stamped is None else stamped(steps)
 
-    def failed(self) -> None:
+    def _failed(self) -> None:
         """An inference has: it is waited for, because its launches may have begun."""
         self._apart.clear()  # it has ids of handles that may not have been kept
         with suppress(DeviceError):
@@ -297,6 +311,7 @@ class TensorMemory:
             self._forget(known)
         for tensor in self._tensors():
             tensor.own, tensor.registered = None, None
+            tensor.lent.clear()
             tensor.use(unallocated(tensor.record.nbytes))
 
     # --- one tensor ------------------------------------------------------------------------------------
@@ -306,12 +321,12 @@ class TensorMemory:
         `used` what is the device's from now on; what this returns must be held until the next launch is over."""
         counted = self.counters.last[tensor.label]
         if not isinstance(value, MemHandle):
-            self._point(tensor, self._own(tensor))
-            return self._write(tensor, value, RAW) if tensor.kind == "input" else None
+            if tensor.kind == "input" and value.nbytes >= LEAST_LENT and self._read_in_place(tensor, value):
+                return None
+            return self._written(tensor, value, RAW)
         known = self._know(value, tensor)
         if known.imported is None:
-            self._point(tensor, self._own(tensor))
-            return self._write(tensor, _view(tensor, value), known.reason) if tensor.kind == "input" else None
+            return self._written(tensor, value.view(tensor.dtype, tensor.shape), known.reason)
         self._point(tensor, known.imported.buffer)
         if known.imported not in used:
             used.append(known.imported)
@@ -320,17 +335,35 @@ class TensorMemory:
                 counted.maps += value.array is not None
         return None
 
+    def _read_in_place(self, tensor: _Tensor, array: Array) -> bool:
+        """Has the launches read an input in the application's array; False where the device cannot. The array may be
+        gone after the inference: then another is given before the buffer is read again."""
+        address = array.__array_interface__["data"][0]
+        lent = tensor.lent.get(address)
+        if lent is None:
+            lent = self._backend.lent(array)
+            if lent is None:
+                return False
+            while len(tensor.lent) >= MOST_LENT:
+                tensor.lent.pop(next(iter(tensor.lent)))  # the one that was made first
+            tensor.lent[address] = lent
+        self._point(tensor, lent)
+        return True
+
     def _taken(self, tensor: _Tensor, value: Value) -> Array | None:
         """An output after an inference."""
         if not isinstance(value, MemHandle):
             return self._read(tensor, value, RAW)
         known = self._known[id(value)]
         if known.imported is None:
-            return self._read(tensor, _view(tensor, value), known.reason)
-        return None if value.array is None else _view(tensor, value)
+            return self._read(tensor, value.view(tensor.dtype, tensor.shape), known.reason)
+        return None if value.array is None else value.view(tensor.dtype, tensor.shape)
 
-    def _write(self, tensor: _Tensor, value: Array, reason: str) -> object:
-        """Copies an input to where launches find it, before the next one."""
+    def _written(self, tensor: _Tensor, value: Array, reason: str) -> object:
+        """Has the launches use the tensor's own memory, and copies an input there."""
+        self._point(tensor, self._own(tensor))
+        if tensor.kind == "output":
+            return None
         counted = self.counters.last[tensor.label]
         counted.copied(value.nbytes, reason)
         counted.writes += 1
@@ -445,32 +478,6 @@ class TensorMemory:
         return self._labelled[label]
 
 
-@dataclass(eq=False)
-class _GivenBack:
-    """Lets the host have what an inference has `used` again, whatever becomes of it. No generator, as contextlib would
-    have it, because that takes longer."""
-
-    memory: TensorMemory
-    used: Sequence[Imported]
-    give_back: Callable[..., None]
-
-    def __enter__(self) -> None:
-        """The inference begins."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is not None:
-                self.memory.failed()
-        finally:
-            self.give_back(*self.used)
-
-
-def _tensor(kind: Kind, index: int, record: TensorRecord, label: str) -> _Tensor:
-    return _Tensor(label, record, kind, index, unallocated(record.nbytes))
-
-
 def _labels(outputs: Sequence[str], taken: set[str]) -> list[str]:
     """A name for each output that no input and no other output has: its own, where it can be."""
     labels: list[str] = []
@@ -491,12 +498,3 @@ def _check_size(record: TensorRecord, handle: MemHandle) -> None:
     if handle.closed or handle.nbytes < record.nbytes:
         why = "was closed" if handle.closed else f"has {handle.nbytes} bytes"
         raise ValueError(f"tensor {record.name!r} needs memory of {record.nbytes} bytes, its handle {why}")
-
-
-def _view(tensor: _Tensor, handle: MemHandle) -> Array:
-    """The tensor in a handle that the host can see."""
-    return handle.view(tensor.dtype, tensor.shape)
-
-
-def _none(values: Iterable[object]) -> bool:
-    return all(value is None for value in values)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 from dataclasses import dataclass, field, replace
 
 from gputune.core.errors import CannotImport, LaunchFailed
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Opened
+from gputune.core.quirks import reads_in_place
 from gputune.runtime.memory.descriptors import DMA_BUF_SYNC_END, DMA_BUF_SYNC_START, synchronise
 from gputune.runtime.memory.device_facts import DeviceFacts
 from gputune.runtime.memory.handles import PAGE, MemHandle
@@ -22,9 +24,10 @@ from gputune.runtime.memory.importers import (
     Taken,
     UnifiedSharedMemory,
 )
-from gputune.runtime.memory.opencl_calls import CallFailed, OpenCLCalls
+from gputune.runtime.memory.opencl_calls import MEM_USE_HOST_PTR, CallFailed, OpenCLCalls
 
 COPY = "copy"
+PROBED = 64  # bytes by which it is seen whether a device reads memory of the host where it lies
 
 
 @dataclass(eq=False)
@@ -95,6 +98,32 @@ class Ladder:
                 shared.close()
                 return mapped
         return shared
+
+    def lend(self, address: int, nbytes: int) -> int:
+        """A cl_mem, to be released, on memory of the host that launches read where it lies, with no command behind what
+        the host writes there; 0 where they do not. Raises LaunchFailed."""
+        try:
+            return self.calls.create_buffer(MEM_USE_HOST_PTR, nbytes, address) if self._reads_in_place else 0
+        except CallFailed as error:
+            raise LaunchFailed(f"a buffer on {nbytes} bytes of the host: {error}") from None
+
+    @functools.cached_property
+    def _reads_in_place(self) -> bool:
+        """Whether the driver is known for it, and maps a buffer on memory at an odd address there."""
+        if not reads_in_place(self.identity):
+            return False
+        memory = ctypes.create_string_buffer(PROBED + 1)
+        address = ctypes.addressof(memory) + 1
+        with contextlib.suppress(CallFailed):
+            pointer = self.calls.create_buffer(MEM_USE_HOST_PTR, PROBED, address)
+            try:
+                mapped = self.calls.map(pointer, PROBED)
+                self.calls.unmap(pointer, mapped)
+                return mapped == address
+            finally:
+                self.calls.finish()
+                self.calls.release(pointer)
+        return False
 
     def begin_host_access(self, handle: MemHandle, taken: Taken, importer: Importer, *, wait: bool = True) -> int:
         """Lets the host use what a device was given, without `wait` as soon as the queue is finished; where it lies, or

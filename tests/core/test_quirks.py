@@ -17,6 +17,7 @@ from gputune.core.quirks import (
     Quirks,
     groups_at_once,
     quirks_of,
+    reads_in_place,
     ticks_of,
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -61,18 +62,19 @@ def test_code_may_be_made_late_for_every_cpu_and_everything_of_pocls() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "name", "kind", "groups"),
+    ("platform", "name", "kind", "groups", "in_place"),
     [
-        ("Portable Computing Language", "pthread-haswell-Some CPU", "cpu", 6),
-        ("Portable Computing Language", "cpu-haswell-Some CPU", "cpu", 6),
-        ("Portable Computing Language", "cpu-tbb-haswell-Some CPU", "cpu", 0),
-        ("Portable Computing Language", "NVIDIA GPU", "gpu", 0),
-        ("Intel(R) OpenCL", "cpu-like name", "cpu", 0),
+        ("Portable Computing Language", "pthread-haswell-Some CPU", "cpu", 6, True),
+        ("Portable Computing Language", "cpu-haswell-Some CPU", "cpu", 6, True),
+        ("Portable Computing Language", "cpu-tbb-haswell-Some CPU", "cpu", 0, True),
+        ("Portable Computing Language", "NVIDIA GPU", "gpu", 0, False),
+        ("Intel(R) OpenCL", "cpu-like name", "cpu", 0, False),
     ],
 )
-def test_groups_run_at_once_where_the_driver_is_known_for_it(platform: str, name: str, kind: str, groups: int) -> None:
+def test_what_cpu_drivers_are_known_for(platform: str, name: str, kind: str, groups: int, in_place: bool) -> None:
     identity = dataclasses.replace(IDENTITY, platform=platform, name=name, device_type=kind, compute_units=6)
     assert groups_at_once(identity) == groups
+    assert reads_in_place(identity) == in_place
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import CannotImport, ContextClosed, LaunchFailed, MemoryInUse
-from gputune.runtime.backends import Imported, open_backend
+from gputune.runtime.backends import Buffer, Imported, open_backend
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.execution import tensor_memory
 from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.tensor_memory import MOST_KNOWN, _labels
+from gputune.runtime.execution.tensor_memory import MOST_KNOWN, MOST_LENT, _labels
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 
@@ -80,6 +81,19 @@ class Incoherent(NullBackend):
 
     def enqueue(self, bound: Any) -> None:
         self.done.append("launch")
+
+
+class Lending(NullBackend):
+    """A device that reads arrays where they lie; it notes them."""
+
+    def __init__(self) -> None:
+        assert NULL_REPORT.identity is not None
+        super().__init__(NULL_REPORT.identity)
+        self.arrays: list[int] = []
+
+    def lent(self, array: Any) -> Buffer:
+        self.arrays.append(array.ctypes.data)
+        return Buffer(array.nbytes, f"on {array.ctypes.data}")
 
 
 class Copying(NullBackend):
@@ -159,6 +173,36 @@ def test_arrays_and_handles_are_mixed_and_what_is_given_leaves_what_is_registere
         executor.unregister("y")
         executor.run({"x": X})
         assert [executor.counters.last[name].bytes_copied for name in "xy"] == [32, 32]
+
+
+# --- arrays that are read where they lie ---------------------------------------------------------------------
+
+
+def test_an_input_is_read_where_it_lies_and_few_buffers_are_kept(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Lending()
+    executor = prepared("memhandle", backend)
+    monkeypatch.setattr(tensor_memory, "LEAST_LENT", X.nbytes)
+    y = np.empty(8, np.float32)
+    arrays = [X + number for number in range(MOST_LENT + 1)]
+    with pytest.warns(UserWarning, match="'y' was prepared for memory handles"):
+        executor.run({"x": arrays[0]}, {"y": y})
+    for _ in range(2):
+        for array in arrays[:-1]:
+            executor.run({"x": array}, {"y": y})
+            assert executor.counters.last["x"] == NOTHING
+    addresses = [array.ctypes.data for array in arrays]
+    assert backend.arrays == addresses[:-1], "one buffer for each"
+    executor.run({"x": arrays[-1]}, {"y": y})
+    executor.run({"x": arrays[1]}, {"y": y})
+    assert backend.arrays == addresses, "another one takes the place of the oldest"
+    executor.run({"x": arrays[0]}, {"y": y})
+    assert backend.arrays == [*addresses, addresses[0]]
+    monkeypatch.setattr(tensor_memory, "LEAST_LENT", X.nbytes + 1)
+    with pytest.warns(UserWarning, match="'x' was prepared for memory handles"):
+        executor.run({"x": arrays[0]}, {"y": y})
+    assert (executor.counters.last["x"].writes, len(backend.arrays)) == (1, MOST_LENT + 2)
 
 
 # --- memory that is not the host's at all times ------------------------------------------------------------

@@ -1,0 +1,174 @@
+"""Inputs that kernels read where the application has them: what is copied, what is found, and what is not read."""
+
+import ctypes
+import gc
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+
+from benchmarks.memory import made
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.reference import evaluate
+from gputune.core.quirks import reads_in_place
+from gputune.runtime.backends import Backend
+from gputune.runtime.execution import tensor_memory
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.tensor_memory import LEAST_LENT, MOST_LENT
+from tests.client import models
+from tests.opencl.client.test_persistent_contexts import contexts, loaded
+
+Array = npt.NDArray[Any]
+ELEMENTS, NBYTES = LEAST_LENT // 4, LEAST_LENT
+PROTECTED, READ_ONLY = 0, 1
+
+
+@pytest.fixture
+def executor(backend: Backend, tmp_path: Path) -> Iterator[Executor]:
+    """Of an input of just so many bytes that it is read in place."""
+    executor = loaded(backend, made.write(tmp_path / "large.bin", backend, ELEMENTS, NBYTES))
+    yield executor
+    executor.close()
+
+
+def numbers(seed: int) -> Array:
+    return np.random.default_rng(seed).standard_normal(ELEMENTS).astype(np.float32)
+
+
+def copied(executor: Executor) -> tuple[int, int]:
+    counted = executor.counters.last["x"]
+    return counted.bytes_copied, counted.writes
+
+
+def test_the_driver_is_known_for_what_it_does(backend: Backend) -> None:
+    x = numbers(0)
+    assert (backend.lent(x) is not None) == reads_in_place(backend.identity)
+
+
+def test_a_large_input_is_not_copied_and_what_is_written_to_it_is_found(executor: Executor) -> None:
+    in_place = reads_in_place(executor.device)
+    x = numbers(1)
+    for seed in range(3):
+        x[...] = numbers(seed)
+        np.testing.assert_array_equal(executor.run({"x": x})["y"], made.expected(numbers(seed)))
+        assert copied(executor) == ((0, 0) if in_place else (NBYTES, 1))
+
+
+def test_arrays_come_and_go(executor: Executor) -> None:
+    for seed in range(3 * MOST_LENT):
+        x = numbers(seed)
+        np.testing.assert_array_equal(executor.run({"x": x})["y"], made.expected(x))
+        del x
+        gc.collect()
+    kept = [numbers(seed) for seed in range(2 * MOST_LENT)]
+    for _ in range(2):
+        for x in kept:
+            np.testing.assert_array_equal(executor.run({"x": x})["y"], made.expected(x))
+
+
+def test_an_array_is_not_kept(executor: Executor) -> None:
+    pages = mmap.mmap(-1, NBYTES)
+    x = np.frombuffer(pages, np.float32)
+    x[...] = numbers(5)
+    np.testing.assert_array_equal(executor.run({"x": x})["y"], made.expected(numbers(5)))
+    del x
+    pages.close()  # refuses while anything has its memory
+    executor.run({"x": numbers(6)})
+
+
+def test_other_memory_goes_before_and_behind(executor: Executor) -> None:
+    x, y = numbers(7), numbers(8)
+    with executor.allocate_for(executor.graph.inputs[0]) as handle:
+        handle.view("float32", (ELEMENTS,))[...] = y
+        for _ in range(2):
+            np.testing.assert_array_equal(executor.run({"x": x})["y"], made.expected(x))
+            np.testing.assert_array_equal(executor.run({"x": handle})["y"], made.expected(y))
+        executor.run({"x": x})
+        executor.release(handle)
+    if "x" in executor.shared_inputs:
+        executor.shared_inputs["x"][...] = y
+        executor.run_in_place()
+        np.testing.assert_array_equal(executor.shared_outputs["y"], made.expected(y))
+
+
+@pytest.mark.parametrize("kind", ["unaligned", "strided", "read only", "a list"])
+def test_what_cannot_be_read_in_place_is_copied_and_what_can_is_not_written(executor: Executor, kind: str) -> None:
+    x = numbers(9)
+    given: Any = x
+    if kind == "unaligned":
+        given = np.frombuffer(b"?" + x.tobytes(), np.float32, offset=1)
+    elif kind == "strided":
+        given = np.repeat(x, 2)[::2]
+    elif kind == "read only":
+        given = np.frombuffer(x.tobytes(), np.float32)
+    else:
+        given = np.array(x.tolist(), np.float32)
+    before = np.array(given)
+    np.testing.assert_array_equal(executor.run({"x": given})["y"], made.expected(x))
+    np.testing.assert_array_equal(given, before)
+    assert copied(executor)[1] == (kind == "unaligned" or not reads_in_place(executor.device))
+
+
+def test_a_smaller_input_is_copied(backend: Backend, tmp_path: Path) -> None:
+    executor = loaded(backend, made.write(tmp_path / "small.bin", backend, ELEMENTS // 2, NBYTES // 2))
+    executor.run({"x": numbers(0)[: ELEMENTS // 2]})
+    assert copied(executor) == (NBYTES // 2, 1)
+    executor.close()
+
+
+class Fenced:
+    """An array between two pages that end a process which touches them; it begins or ends at such a page, and can only
+    be read."""
+
+    def __init__(self, content: Array, at_end: bool) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        page = mmap.PAGESIZE
+        room = -(-content.nbytes // page) * page
+        self._pages = mmap.mmap(-1, room + 2 * page)
+        begin = page + (room - content.nbytes if at_end else 0)
+        self.array = np.frombuffer(self._pages, content.dtype, content.size, begin).reshape(content.shape)
+        self.array[...] = content
+        base = self.array.__array_interface__["data"][0] - begin
+        for offset, nbytes, access in ((0, page, PROTECTED), (page, room, READ_ONLY), (page + room, page, PROTECTED)):
+            assert not libc.mprotect(base + offset, nbytes, access)
+
+
+MODELS: list[Callable[[], onnx.ModelProto]] = [
+    models.conv_relu_gemm,
+    models.squeeze_excite,
+    models.pooling,
+    models.gemms,
+    models.elementwise_chain,
+    models.scaled_convolution,
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_kernels_read_an_input_and_nothing_beside_it(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Callable[[], onnx.ModelProto]
+) -> None:
+    if not reads_in_place(backend.identity):
+        pytest.skip("this driver does not read inputs in place")
+    monkeypatch.setattr(tensor_memory, "LEAST_LENT", 1)
+    plan = lower(read_model(models.save(model(), tmp_path)))
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
+    generator = np.random.default_rng(3)
+    inputs = {t.name: generator.standard_normal(t.shape).astype(t.dtype) for t in executor.graph.inputs}
+    wanted = evaluate(plan, inputs)
+    for at_end in (False, True):
+        fenced = {name: Fenced(value, at_end) for name, value in inputs.items()}
+        for executor.persistent_kernels in (True, False):
+            found = executor.run({name: one.array for name, one in fenced.items()})
+            for name, want in wanted.items():
+                np.testing.assert_allclose(
+                    found[name], want, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(want).max()))
+                )
+            assert all(executor.counters.last[tensor.name].writes == 0 for tensor in executor.graph.inputs)
+    executor.close()
