@@ -20,6 +20,8 @@ A template begins with its formula, a picture of the tile, how the work is split
 alone with its defaults. Accumulators are private arrays in loops with opencl_unroll_hint, which compilers turn into
 registers; a return or continue inside such a loop keeps some from unrolling it, so borders are guarded by conditions.
 Only the kernel asks for its place in the grid and hands it on, so that it can be a part of a persistent kernel.
+Memory is aligned to its elements only, because an input may be an application's array: vectors are read and written by
+vload and vstore, never by pointers to vectors. Kernels of op packages may have those: they get aligned memory.
 """
 
 import dataclasses

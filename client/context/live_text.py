@@ -19,7 +19,7 @@ from dataclasses import dataclass
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(\w+)[ \t]*(.*)", re.ASCII)
 _INTEGER = re.compile(r"-?(?:0|[1-9]\d*)", re.ASCII)
 _MACRO = re.compile(r"([A-Za-z_]\w*)(?![\w(])[ \t]*(.*)", re.ASCII)
-_DEFINED = re.compile(r"\bdefined[ \t]*(?:\([ \t]*(\w+)[ \t]*\)|(\w+))", re.ASCII)
+_DEFINED = re.compile(r"\bdefined\b[ \t]*(?:\([ \t]*(\w+)[ \t]*\)|(\w+))", re.ASCII)
 _NOT = re.compile(r"!(?!=)[ \t]*(\w+)", re.ASCII)
 _IS_DEFINED = "gputune_is_defined_"
 _UNARY: Mapping[type[ast.AST], Callable[[int], int]] = {ast.Not: lambda value: int(not value), ast.USub: operator.neg}
@@ -69,8 +69,8 @@ def _live_lines(source: str, options: Mapping[str, str]) -> Iterator[str]:
         word, rest = found.groups() if found else ("", "")
         if word in ("if", "ifdef", "ifndef"):
             conditions.append(_Condition(_value(word, rest, macros)))
-        elif word in ("elif", "else") and conditions:
-            conditions[-1].turn(True if word == "else" else _value("if", rest, macros))
+        elif word in ("elif", "else", "elifdef", "elifndef") and conditions:
+            conditions[-1].turn(True if word == "else" else _value(word.removeprefix("el"), rest, macros))
         elif word == "endif" and conditions:
             conditions.pop()
         elif all(condition.holds is not False for condition in conditions):

@@ -1,6 +1,7 @@
 // Packed weights are asked for before they are read, where PF is not 0 and the compiler knows how to.
 //
-//   PREFETCH(row, i, cache) the vector at row + i, for i from 0 on in steps of a vector: once for each line of a cache
+//   PREFETCH(row, i, cache) the vector at row + i, for i from 0 on in steps of a vector, once for each line of a cache,
+//                           into FIRST_CACHE or SECOND_CACHE
 //   PREFETCH_AHEAD(row, i)  the same, where a panel is read once: row is PF rows ahead
 //   PREFETCH_SHARE(next, pitch, steps)
 //                           where a panel is read several times in turn, which a template says by PASSES in front of

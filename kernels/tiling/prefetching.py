@@ -8,8 +8,8 @@ two cores of an EPYC.
 
 Where tiles read a panel of weights one after the other, PF only says that they prefetch: each asks for its share of the
 next panel, so that memory is read evenly and not in every first pass. With weights out of the caches, products of 49
-rows are 1.04 to 1.14 times as fast so, on two cores with AVX2. Asked for into the second cache and not the first, on two
-cores of a Xeon with AVX-512, ResNet-18 and ResNet-50 are 1.02 to 1.05 times as fast, DenseNet-121 and MiniLM 1.01.
+rows are 1.04 to 1.14 times as fast so, on two cores with AVX2. Asked for into the second cache and not the first,
+ResNet-18 and ResNet-50 are 1.02 to 1.05 times as fast, DenseNet-121 and MiniLM 1.01, on two cores with AVX-512.
 """
 
 from gputune.kernels.family import DeviceLimits

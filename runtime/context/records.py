@@ -34,8 +34,8 @@ is 0 until a group has waited too long, and then 1 + the place among the graph's
 at ROUNDS it says for how many rounds a group may wait at a time; at LONGEST the most that one has waited for."""
 MemoryType = Literal["raw", "memhandle"]
 MEMORY_TYPES = ("raw", "memhandle")
-"""What an application is going to give for a tensor: arrays, which are copied, or memory that the device uses itself.
-It decides what is allocated when a context is loaded; either may be given to either."""
+"""What an application is going to give for a tensor: arrays, which are copied as a rule, or memory that the device uses
+itself. It decides what is allocated when a context is loaded; either may be given to either."""
 LARGEST_TENSOR_BYTES = 1 << 40
 LARGEST_RANK = 16
 DEEPEST_CONFIGURATION = 32

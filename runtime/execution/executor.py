@@ -93,7 +93,10 @@ class Executor(Closing):
         self._binder = Binder(backend)
         self._warn = _Warnings(graph.name, self.warnings)
         try:
-            self._tensors = TensorMemory(backend, graph, self._binder, self._warn)
+            own_kernels = file.header.configuration.get("op_packages") == []
+            # Kernels of op packages may read vectors by pointers, which the memory of a device is aligned for.
+            alignment = 1 if own_kernels else backend.identity.base_address_alignment_bytes
+            self._tensors = TensorMemory(backend, graph, self._binder, self._warn, alignment)
             arenas = self._shared.arenas
             if arenas is None:
                 arenas = [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
@@ -134,7 +137,8 @@ class Executor(Closing):
         """One inference.
 
         inputs: for every input that has no registered handle, and for others where that is wanted, an array of exactly
-        its shape and dtype, which is copied, or a memory handle, which is used as it lies. outputs: in the same way
+        its shape and dtype, which is copied or read where it lies until this returns (docs/memory.md), or a memory
+        handle, which is used as it lies. outputs: in the same way, but that arrays are copied
         where outputs shall be; new arrays by default. What is given for one inference leaves what is registered as it
         is. A handle is kept ready for the next time: `release` gives it up.
 
@@ -285,7 +289,7 @@ class Executor(Closing):
     @property
     def shared_inputs(self) -> dict[str, Array]:
         """By name, arrays in the memory that the device itself reads, as far as it shares the host's and no handle is
-        registered: for run_in_place. An inference on arrays writes there, too."""
+        registered: for run_in_place. An inference on arrays may write there, too."""
         with self._turn():
             return self._tensors.host_arrays("input")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal
 
@@ -26,17 +26,13 @@ from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.execution.binding import Binder, unallocated
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import Lease, MemHandle
+from gputune.runtime.memory.lending import Lending
 from gputune.runtime.profiling.recorder import Stamped, Start, Steps
 
 Array = npt.NDArray[Any]
 Value = Array | MemHandle
 """What an application gives for a tensor."""
 Kind = Literal["input", "output"]
-LEAST_LENT = 1 << 16
-"""Bytes of an input that is read where the application has it; fewer are copied in less time than it takes to see
-whether they lie where the last ones did."""
-MOST_LENT = 8
-"""Buffers on arrays that are kept: applications have a few arrays that they fill in turns."""
 MOST_KNOWN = 64
 """Handles that are kept imported without being registered; those that were used longest ago go first."""
 RAW = "an array was given, and the device has memory of its own"
@@ -46,18 +42,18 @@ RAW = "an array was given, and the device has memory of its own"
 class _Tensor:
     """An input or output. label: its name, unless an input has the same; own: its own memory, None while there is none;
     registered: the handle that it uses where nothing else is given; here: what launches use now; on_host: that as the
-    host sees it, None where it does not; linked: whether it is memory shared with another graph, for good; lent: by
-    address, buffers on the last arrays that were read where they lay."""
+    host sees it, None where it does not; linked: whether it is memory shared with another graph, for good; lent:
+    buffers on arrays that are read where they lie."""
 
     label: str
     record: TensorRecord
     kind: Kind
     index: int
+    lent: Lending[Buffer]
     own: Buffer | None = None
     registered: MemHandle | None = None
     warned: bool = False
     linked: bool = False
-    lent: dict[int, Buffer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.name, self.shape, self.dtype = self.record.name, self.record.shape, np.dtype(self.record.dtype)
@@ -89,15 +85,24 @@ class _Known:
 class TensorMemory:
     """Of one loaded graph. Not for several threads at once, but for `checked`. counters: what its inferences cost."""
 
-    def __init__(self, backend: Backend, graph: GraphRecord, binder: Binder, warn: Callable[[str], None]) -> None:
-        """warn is told what costs time without being asked for. Raises DeviceError."""
+    def __init__(
+        self, backend: Backend, graph: GraphRecord, binder: Binder, warn: Callable[[str], None], alignment: int = 1
+    ) -> None:
+        """warn is told what costs time without being asked for. alignment: what kernels ask of an input's address in
+        bytes, beside that of its elements. Raises DeviceError."""
         self._backend, self._binder, self._warn, self._graph = backend, binder, warn, graph.name
-        self._inputs = [_Tensor(each.name, each, "input", index) for index, each in enumerate(graph.inputs)]
-        labels = _labels([each.name for each in graph.outputs], {tensor.name for tensor in self._inputs})
-        self._outputs = [_Tensor(labels[index], each, "output", index) for index, each in enumerate(graph.outputs)]
-        self._input_names, self._output_names = ([one.name for one in each] for each in (self._inputs, self._outputs))
+        inputs, outputs = [each.name for each in graph.inputs], [each.name for each in graph.outputs]
+
+        def tensors(kind: Kind, labels: Sequence[str], records: Sequence[TensorRecord]) -> list[_Tensor]:
+            each = enumerate(zip(labels, records, strict=True))
+            return [_Tensor(label, one, kind, at, Lending(backend.lent, alignment)) for at, (label, one) in each]
+
+        self._inputs = tensors("input", inputs, graph.inputs)
+        self._outputs = tensors("output", _labels(outputs, set(inputs)), graph.outputs)
+        self._input_names, self._output_names = inputs, outputs
         self._labelled = {tensor.label: tensor for tensor in self._tensors()}
         self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._written: list[Array] | None = None
         self._apart: set[tuple[tuple[str, int], ...]] = set()  # handles, by label, that have nothing in common
         self.counters = MemoryCounters.of(self._labelled)
         for tensor in self._tensors():
@@ -219,8 +224,9 @@ class TensorMemory:
         values += [(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked]
         handles = {tensor.label: value for tensor, value in values if isinstance(value, MemHandle)}
         self._check_apart(handles)
+        self._written = self._what_is_written(handles)
         used: list[Imported] = []
-        writes: list[object] = []  # what must be held until the copies are made
+        writes: list[object] = []  # what must be held until it is copied, or read where it lies
         give, launch, finish, give_back, take = self._steps(stamped)
         read = [tensor for tensor in self._outputs if not tensor.linked]
         results: dict[str, Array] = {}
@@ -278,6 +284,13 @@ class TensorMemory:
             give_back(*used)
         self.counters.end()
 
+    def _what_is_written(self, handles: Mapping[str, MemHandle]) -> list[Array] | None:
+        """The memory that launches of an inference on these handles write and the application can see; None where that
+        is not known, since a handle may be another mapping of memory."""
+        if any(self._labelled[label].kind == "output" for label in handles):
+            return None
+        return [one.own.host for one in self._outputs if one.own is not None and one.own.host is not None]
+
     def _steps(self, stamped: Stamped | None) -> Steps:
         steps = self._give, self._launch, self._finish, self._backend.begin_host_access, self._taken
         return steps if stamped is None else stamped(steps)
@@ -321,12 +334,14 @@ class TensorMemory:
         `used` what is the device's from now on; what this returns must be held until the next launch is over."""
         counted = self.counters.last[tensor.label]
         if not isinstance(value, MemHandle):
-            if tensor.kind == "input" and value.nbytes >= LEAST_LENT and self._read_in_place(tensor, value):
-                return None
-            return self._written(tensor, value, RAW)
+            lent = None if tensor.kind == "output" else tensor.lent.on(value, self._written)
+            if lent is not None:
+                self._point(tensor, lent)
+                return value
+            return self._copied(tensor, value, RAW)
         known = self._know(value, tensor)
         if known.imported is None:
-            return self._written(tensor, value.view(tensor.dtype, tensor.shape), known.reason)
+            return self._copied(tensor, value.view(tensor.dtype, tensor.shape), known.reason)
         self._point(tensor, known.imported.buffer)
         if known.imported not in used:
             used.append(known.imported)
@@ -334,21 +349,6 @@ class TensorMemory:
                 self._backend.end_host_access(known.imported)
                 counted.maps += value.array is not None
         return None
-
-    def _read_in_place(self, tensor: _Tensor, array: Array) -> bool:
-        """Has the launches read an input in the application's array; False where the device cannot. The array may be
-        gone after the inference: then another is given before the buffer is read again."""
-        address = array.__array_interface__["data"][0]
-        lent = tensor.lent.get(address)
-        if lent is None:
-            lent = self._backend.lent(array)
-            if lent is None:
-                return False
-            while len(tensor.lent) >= MOST_LENT:
-                tensor.lent.pop(next(iter(tensor.lent)))  # the one that was made first
-            tensor.lent[address] = lent
-        self._point(tensor, lent)
-        return True
 
     def _taken(self, tensor: _Tensor, value: Value) -> Array | None:
         """An output after an inference."""
@@ -359,7 +359,7 @@ class TensorMemory:
             return self._read(tensor, value.view(tensor.dtype, tensor.shape), known.reason)
         return None if value.array is None else value.view(tensor.dtype, tensor.shape)
 
-    def _written(self, tensor: _Tensor, value: Array, reason: str) -> object:
+    def _copied(self, tensor: _Tensor, value: Array, reason: str) -> object:
         """Has the launches use the tensor's own memory, and copies an input there."""
         self._point(tensor, self._own(tensor))
         if tensor.kind == "output":

@@ -175,6 +175,16 @@ def test_every_template_belongs_to_a_family() -> None:
     assert not any("#include" in template(name) for name in rendered)
 
 
+def test_templates_ask_of_memory_no_more_than_its_elements_do() -> None:
+    """An input may be an application's array, at any address where its elements are aligned."""
+    pointer = re.compile(r"\b(?:__global|__constant)\b[^;,(){}*]*\b(?:\w*vec|[a-z]+(?:2|3|4|8|16))\s*\*")
+    assert pointer.search("__global const float4 *restrict input")
+    found = {
+        path.name for path in Path(next(iter(ops.__path__))).glob("*.cl") if pointer.search(path.read_text("utf-8"))
+    }
+    assert found == set()
+
+
 @pytest.mark.parametrize(("op", "problem"), REAL, ids=[f"{op}-{i}" for i, (op, _) in enumerate(REAL)])
 def test_real_tasks_have_room_to_tune(op: str, problem: Any) -> None:
     shape = ("MR", "VW") if op == "DepthwiseConv" else ("MR", "NV", "VW")

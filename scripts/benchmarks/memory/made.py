@@ -18,11 +18,12 @@ from gputune.runtime.context.records import (
     TensorRecord,
 )
 
+CONFIGURATION = {"op_packages": list[str]()}  # no foreign kernels
 LOCAL = 64
 VECTOR = 4  # floats
-SOURCE = """__kernel void spread(__global const float4 *x, __global float4 *arena) {
+SOURCE = """__kernel void spread(__global const float *x, __global float4 *arena) {
     const size_t i = get_global_id(0), n = get_global_size(0);
-    const float4 value = 2.0f * x[i];
+    const float4 value = 2.0f * vload4(i, x);
     for (int k = 0; k < SHARE; k++)
         arena[i + k * n] = value;
 }
@@ -70,7 +71,7 @@ def write(path: Path, backend: Backend, elements: int, arena_bytes: int, memory_
             weights=(),
             device=backend.identity.to_dict(),
             tier="made",
-            configuration={},
+            configuration=CONFIGURATION,
             versions={},
             computes=backend.computes,
         ),

@@ -42,6 +42,7 @@ def left(source: str, macros: Mapping[str, str] = MACROS) -> str:
         ("ifdef UNKNOWN", True, True),
         ("ifndef UNKNOWN", True, True),
         ("if A && UNKNOWN", True, True),
+        ("if definedA == 0", True, True),
         ("if !B == B", False, True),
         ("if !(A) == B", True, True),
         ("if A > 1u", True, True),
@@ -71,6 +72,8 @@ def test_a_condition_leaves_one_side_where_it_is_certain(condition: str, yes: bo
         ("#if B; a; #elif U; b; #else; c; #endif", "b; c"),
         ("#if A; #if B; a; #endif; b; #endif; c", "b; c"),
         ("#if B; #if A; a; #else; b; #endif; #else; c; #endif", "c"),
+        ("#if B; a; #elifdef A; b; #else; c; #endif", "b"),
+        ("#if B; a; #elifndef U; b; #else; c; #endif", "b; c"),
         ("  #  if B; a; # endif; b", "b"),
         # Macros of the source.
         ("#define D 2; #if D == 2; a; #else; b; #endif", "#define D 2; a"),

@@ -57,7 +57,8 @@ def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
     outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
     built = builder.build(plan, outcomes, Compiling(backend), lambda *_: None, persistent=True)
     device = backend.identity.to_dict()
-    write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", {}, {}))
+    own_kernels: dict[str, Any] = {"op_packages": []}
+    write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", own_kernels, {}))
     return path
 
 

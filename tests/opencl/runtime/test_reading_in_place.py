@@ -18,9 +18,9 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
 from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
-from gputune.runtime.execution import tensor_memory
 from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.tensor_memory import LEAST_LENT, MOST_LENT
+from gputune.runtime.memory import lending
+from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from tests.client import models
 from tests.opencl.client.test_persistent_contexts import contexts, loaded
 
@@ -97,7 +97,7 @@ def test_other_memory_goes_before_and_behind(executor: Executor) -> None:
         np.testing.assert_array_equal(executor.shared_outputs["y"], made.expected(y))
 
 
-@pytest.mark.parametrize("kind", ["unaligned", "strided", "read only", "a list"])
+@pytest.mark.parametrize("kind", ["unaligned", "aligned to its elements", "strided", "read only"])
 def test_what_cannot_be_read_in_place_is_copied_and_what_can_is_not_written(executor: Executor, kind: str) -> None:
     x = numbers(9)
     given: Any = x
@@ -108,11 +108,58 @@ def test_what_cannot_be_read_in_place_is_copied_and_what_can_is_not_written(exec
     elif kind == "read only":
         given = np.frombuffer(x.tobytes(), np.float32)
     else:
-        given = np.array(x.tolist(), np.float32)
+        given = np.append(x[:1], x)[1:]
     before = np.array(given)
     np.testing.assert_array_equal(executor.run({"x": given})["y"], made.expected(x))
     np.testing.assert_array_equal(given, before)
     assert copied(executor)[1] == (kind == "unaligned" or not reads_in_place(executor.device))
+
+
+def test_an_input_that_lies_in_an_output_is_read_before_that_is_written(executor: Executor) -> None:
+    x = numbers(10)
+    shared = executor.shared_outputs.get("y")
+    if shared is not None:
+        shared[...] = x
+        np.testing.assert_array_equal(executor.run({"x": shared})["y"], made.expected(x))
+        assert copied(executor) == (NBYTES, 1)
+    with executor.allocate_for(executor.graph.outputs[0]) as handle:
+        executor.run({"x": x}, {"y": handle})
+        view = handle.view("float32", (ELEMENTS,))
+        given = view.copy()
+        executor.run({"x": view}, {"y": handle})
+        np.testing.assert_array_equal(view, made.expected(given))
+        executor.release(handle)
+
+
+def test_kernels_of_op_packages_get_addresses_that_the_device_asks_for(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made, "CONFIGURATION", {"op_packages": ["ours 1.0"]})
+    executor = loaded(backend, made.write(tmp_path / "foreign.bin", backend, ELEMENTS, NBYTES))
+    alignment = backend.identity.base_address_alignment_bytes
+    room = np.zeros(NBYTES + 2 * alignment, np.uint8)
+    start = -room.ctypes.data % alignment
+    for offset in (start, start + 4):
+        x = room[offset : offset + NBYTES].view(np.float32)
+        x[...] = numbers(11)
+        np.testing.assert_array_equal(executor.run({"x": x})["y"], made.expected(x))
+        in_place = reads_in_place(backend.identity) and offset == start
+        assert copied(executor) == ((0, 0) if in_place else (NBYTES, 1))
+    executor.close()
+
+
+def test_a_stage_that_returns_nothing_has_read_its_input(backend: Backend, tmp_path: Path) -> None:
+    first, second = (
+        loaded(backend, made.write(tmp_path / f"{name}.bin", backend, ELEMENTS, NBYTES)) for name in ("a", "b")
+    )
+    first.join_output("y", second, "x")
+    x = np.zeros(2 * ELEMENTS, np.float32)
+    for seed in range(20):
+        x[::2] = numbers(seed)
+        first.run({"x": x[::2]})  # made contiguous, which is gone when this returns
+        np.testing.assert_array_equal(second.run()["y"], made.expected(made.expected(numbers(seed))))
+    first.close()
+    second.close()
 
 
 def test_a_smaller_input_is_copied(backend: Backend, tmp_path: Path) -> None:
@@ -156,7 +203,7 @@ def test_kernels_read_an_input_and_nothing_beside_it(
 ) -> None:
     if not reads_in_place(backend.identity):
         pytest.skip("this driver does not read inputs in place")
-    monkeypatch.setattr(tensor_memory, "LEAST_LENT", 1)
+    monkeypatch.setattr(lending, "LEAST_LENT", 1)
     plan = lower(read_model(models.save(model(), tmp_path)))
     executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     generator = np.random.default_rng(3)

@@ -19,11 +19,12 @@ from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import Context, TensorRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.runtime.execution import tensor_memory
 from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.tensor_memory import MOST_KNOWN, MOST_LENT, _labels
+from gputune.runtime.execution.tensor_memory import MOST_KNOWN, _labels
+from gputune.runtime.memory import lending
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.lending import MOST_LENT
 
 Prepared = Callable[..., Executor]
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -41,7 +42,8 @@ def prepared(context: Context, tmp_path: Path) -> Prepared:
             inputs=(TensorRecord("x", (2, 4), "float32", memory_type),),
             outputs=(TensorRecord(output, (8,), "float32", memory_type),),
         )
-        write_context(tmp_path / "a.bin", dataclasses.replace(context, graphs=(graph,)))
+        own_kernels: dict[str, Any] = {"op_packages": []}
+        write_context(tmp_path / "a.bin", dataclasses.replace(context, graphs=(graph,), configuration=own_kernels))
         with open_context(tmp_path / "a.bin") as file:
             return Executor(backend or null(), file, file.header.graphs[0], binaries=True, strict=True)
 
@@ -90,6 +92,10 @@ class Lending(NullBackend):
         assert NULL_REPORT.identity is not None
         super().__init__(NULL_REPORT.identity)
         self.arrays: list[int] = []
+
+    def _allocate_shared(self, nbytes: int) -> tuple[Any, Any]:
+        memory = np.zeros(nbytes, np.uint8)
+        return memory, memory
 
     def lent(self, array: Any) -> Buffer:
         self.arrays.append(array.ctypes.data)
@@ -183,7 +189,7 @@ def test_an_input_is_read_where_it_lies_and_few_buffers_are_kept(
 ) -> None:
     backend = Lending()
     executor = prepared("memhandle", backend)
-    monkeypatch.setattr(tensor_memory, "LEAST_LENT", X.nbytes)
+    monkeypatch.setattr(lending, "LEAST_LENT", X.nbytes)
     y = np.empty(8, np.float32)
     arrays = [X + number for number in range(MOST_LENT + 1)]
     with pytest.warns(UserWarning, match="'y' was prepared for memory handles"):
@@ -199,10 +205,27 @@ def test_an_input_is_read_where_it_lies_and_few_buffers_are_kept(
     assert backend.arrays == addresses, "another one takes the place of the oldest"
     executor.run({"x": arrays[0]}, {"y": y})
     assert backend.arrays == [*addresses, addresses[0]]
-    monkeypatch.setattr(tensor_memory, "LEAST_LENT", X.nbytes + 1)
+    monkeypatch.setattr(lending, "LEAST_LENT", X.nbytes + 1)
     with pytest.warns(UserWarning, match="'x' was prepared for memory handles"):
         executor.run({"x": arrays[0]}, {"y": y})
     assert (executor.counters.last["x"].writes, len(backend.arrays)) == (1, MOST_LENT + 2)
+
+
+def test_what_an_inference_may_write_is_not_read_where_it_lies(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lending, "LEAST_LENT", X.nbytes)
+    backend = Lending()
+    executor = prepared("raw", backend)
+    y = executor.shared_outputs["y"]
+    executor.run({"x": y.reshape(X.shape)})
+    assert (executor.counters.last["x"].writes, backend.arrays) == (1, [])
+    with MemHandle.allocate(32) as handle:
+        executor.run({"x": X}, {"y": handle})
+        assert (executor.counters.last["x"].writes, backend.arrays) == (1, [])
+        executor.release(handle)
+    executor.run({"x": X})
+    assert (executor.counters.last["x"].writes, len(backend.arrays)) == (0, 1)
 
 
 # --- memory that is not the host's at all times ------------------------------------------------------------
