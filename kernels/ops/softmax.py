@@ -84,6 +84,7 @@ class SoftmaxFamily(KernelFamily):
                 Parameter("LANES", GROUP_SIZES, "work-items that share a row"),
                 Parameter("DIMY", GROUP_SIZES, "rows of a work-group"),
                 Parameter("KEEP", (0, 1), "1: exponentials wait in the output, 0: they are computed twice"),
+                Parameter("EXP", (0, 1), "1: exponentials by exponential.cl, 0: by OpenCL's function"),
             ),
             (
                 fits(vectored, name),
@@ -111,7 +112,8 @@ class SoftmaxFamily(KernelFamily):
         width = default_width(limits, _vectored(problem)[0])
         most = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
         rows = power_at_most(min(most, power_at_least(_rows(problem, width))))
-        return {"VW": width, "LANES": 1, "DIMY": rows, "KEEP": int(not problem.log)}
+        own = int(limits.device_type == "cpu")  # a GPU has an instruction for it
+        return {"VW": width, "LANES": 1, "DIMY": rows, "KEEP": int(not problem.log), "EXP": own}
 
     def guesses(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)

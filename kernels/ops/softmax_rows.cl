@@ -24,9 +24,11 @@
 #define LANES 1              // work-items of a row
 #define DIMY 1               // rows of a work-group
 #define KEEP 0               // 1: exponentials are kept in the output, 0: computed again
+#define EXP 0                // 1: exponentials are computed by exponential.cl itself, 0: by OpenCL's function
 #endif
 
 #include "vectors.cl"
+#include "exponential.cl"
 
 // Along a row: how many vectors, how far apart, and how many elements of one there are.
 #if INNER == 1
@@ -144,7 +146,7 @@ void softmax_rows(__global const float *restrict input, __global float *restrict
     vec sums = (vec)(0.0f);
     for (int step = lane; step < steps; step += LANES) {
         const int at = start + step * STEP;
-        const vec value = exp(load(input + at, ELEMENTS(step)) - (vec)(maximum));
+        const vec value = EXPONENTIAL(load(input + at, ELEMENTS(step)) - (vec)(maximum));
 #if KEEP
         store(value, output + at, ELEMENTS(step));
 #endif
@@ -166,7 +168,7 @@ void softmax_rows(__global const float *restrict input, __global float *restrict
         const vec value = load(output + at, ELEMENTS(step)) * scale;
         store(RESULT(value), output + at, ELEMENTS(step));
 #else
-        const vec value = exp(load(input + at, ELEMENTS(step)) - (vec)(maximum)) * scale;
+        const vec value = EXPONENTIAL(load(input + at, ELEMENTS(step)) - (vec)(maximum)) * scale;
         store(RESULT(value), output + at, ELEMENTS(step));
 #endif
     }
