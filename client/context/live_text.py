@@ -1,4 +1,4 @@
-"""What is left of a kernel's source where conditions on its build options leave lines out.
+"""Conditional compilation: what is left of a kernel's source where conditions on its build options leave lines out.
 
 A template has text for several ways to run a kernel between conditions on macros, and a launch is built with one of
 them. Whether its work-items wait for each other is asked of what is left then.

@@ -102,7 +102,7 @@ class TensorMemory:
         self._input_names, self._output_names = inputs, outputs
         self._labelled = {tensor.label: tensor for tensor in self._tensors()}
         self._known: OrderedDict[int, _Known] = OrderedDict()
-        self._written: list[Array] | None = None
+        self._writes_handles = False  # in this inference
         self._apart: set[tuple[tuple[str, int], ...]] = set()  # handles, by label, that have nothing in common
         self.counters = MemoryCounters.of(self._labelled)
         for tensor in self._tensors():
@@ -224,7 +224,7 @@ class TensorMemory:
         values += [(tensor, outputs[tensor.name]) for tensor in self._outputs if not tensor.linked]
         handles = {tensor.label: value for tensor, value in values if isinstance(value, MemHandle)}
         self._check_apart(handles)
-        self._written = self._what_is_written(handles)
+        self._writes_handles = any(self._labelled[label].kind == "output" for label in handles)
         used: list[Imported] = []
         writes: list[object] = []  # what must be held until it is copied, or read where it lies
         give, launch, finish, give_back, take = self._steps(stamped)
@@ -284,12 +284,9 @@ class TensorMemory:
             give_back(*used)
         self.counters.end()
 
-    def _what_is_written(self, handles: Mapping[str, MemHandle]) -> list[Array] | None:
-        """The memory that launches of an inference on these handles write and the application can see; None where that
-        is not known, since a handle may be another mapping of memory."""
-        if any(self._labelled[label].kind == "output" for label in handles):
-            return None
-        return [one.own.host for one in self._outputs if one.own is not None and one.own.host is not None]
+    def _shared_outputs(self) -> Iterator[Array]:
+        """The outputs' own memory, as far as the application can see it."""
+        return (one.own.host for one in self._outputs if one.own is not None and one.own.host is not None)
 
     def _steps(self, stamped: Stamped | None) -> Steps:
         steps = self._give, self._launch, self._finish, self._backend.begin_host_access, self._taken
@@ -334,10 +331,12 @@ class TensorMemory:
         `used` what is the device's from now on; what this returns must be held until the next launch is over."""
         counted = self.counters.last[tensor.label]
         if not isinstance(value, MemHandle):
-            lent = None if tensor.kind == "output" else tensor.lent.on(value, self._written)
-            if lent is not None:
-                self._point(tensor, lent)
-                return value
+            # A handle may be another mapping of the array's memory, so nothing is known of what launches write there.
+            if tensor.kind == "input" and not self._writes_handles:
+                lent = tensor.lent.on(value, self._shared_outputs())
+                if lent is not None:
+                    self._point(tensor, lent)
+                    return value
             return self._copied(tensor, value, RAW)
         known = self._know(value, tensor)
         if known.imported is None:

@@ -1,4 +1,4 @@
-"""Arrays of an application that launches read where they lie, in the place of a copy."""
+"""Zero-copy inputs: arrays of an application that launches read where they lie."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ class Lending(Generic[T]):
         self._lend, self._alignment = lend, alignment
         self._lent: dict[int, T] = {}
 
-    def on(self, array: Array, written: Iterable[Array] | None) -> T | None:
+    def on(self, array: Array, written: Iterable[Array]) -> T | None:
         """A buffer on a C-contiguous array; None where it has to be copied: where it is small, where the device cannot
-        read it there, and where it may have memory in common with what launches write, or that is not known (None).
-        Raises DeviceError."""
-        if array.nbytes < LEAST_LENT or written is None or any(np.may_share_memory(array, one) for one in written):
+        read it there, and where it may have memory in common with what launches write. Raises DeviceError."""
+        if array.nbytes < LEAST_LENT or any(np.may_share_memory(array, one) for one in written):
             return None
         address = array.__array_interface__["data"][0]
         lent = self._lent.get(address)
