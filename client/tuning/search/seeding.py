@@ -2,6 +2,7 @@
 tries of theirs before it ends.
 
 Elsewhere is another device tier's file in the folder of the performance cache, or another driver in the same file.
+What won on this device before its driver or the kernel's source changed is the best guess there is.
 What is found is measured before it may win, like everything else.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import CacheError, PerformanceCache, TaskKey, TaskSummary, Validity, cache_files
+from gputune.cache.lookup import look_up
 from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
 from gputune.client.tuning.search.task_search import TaskSearch, cost_of
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
@@ -39,10 +41,12 @@ UNLIKE = 2.0
 
 @dataclass(frozen=True)
 class Seeds:
-    """Configurations to begin with, best first, and a phrase that says where they are from."""
+    """Configurations to begin with, best first, and a phrase that says where they are from. earlier: the one that won
+    for the same task on this device under other conditions, if any."""
 
     configurations: tuple[dict[str, int], ...]
     origin: str
+    earlier: tuple[dict[str, int], ...] = ()
 
 
 class Seeding:
@@ -66,13 +70,15 @@ class Seeding:
             if summary.winner is not None and summary.validity.device_name == validity.device_name
         }
         near = _valid(_nearest(key, winners | dict(running)), space)
+        earlier = look_up(key, validity, (summary for _, summary in same)).winner
         chosen = {configuration_key(configuration): configuration for configuration in [*elsewhere, *near]}
         sources = []
         if elsewhere:
             sources.append(f"{len(elsewhere)} that won on {len(devices)} other device or driver records")
         if near:
             sources.append(f"{len(near)} of near problems")
-        return Seeds(tuple(chosen.values()), " and ".join(sources))
+        before = [] if earlier is None else _valid([earlier.configuration], space)
+        return Seeds(tuple(chosen.values()), " and ".join(sources), tuple(before))
 
     def _known(self) -> list[tuple[Path, TaskSummary]]:
         """Every task in this file and in those beside it."""

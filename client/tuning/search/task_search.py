@@ -144,6 +144,9 @@ class TaskSearch:
         self.seeds: Sequence[Configuration] = ()
         """Configurations for the strategy to begin with; they are not used before `next_batch` needs more than the
         default and the starters."""
+        self.earlier: Sequence[Configuration] = ()
+        """What won on this device under other conditions, such as an older source of its kernel: measured next to the
+        default, before the starters, which may use up what the effort has for the task."""
         self.known: dict[str, TrialRecord] = {}
         self.resumed = 0
         self.measured = 0
@@ -152,7 +155,7 @@ class TaskSearch:
         self._untold: list[Evaluation] = []
         self._again: list[dict[str, int]] = []
         self._baseline: Configuration | None = None
-        self._first = [self.default, *self.family.starters(task.problem, limits)]
+        self._starters = self.family.starters(task.problem, limits)
         self._stop: StopCondition = Trials(self.most)
         if effort.patience is not None:
             self._stop = Trials(self.most) | NoImprovement(effort.patience)
@@ -199,7 +202,7 @@ class TaskSearch:
     def _counting(self, last: Mapping[str, TrialRecord], retry: Collection[str]) -> dict[str, TrialRecord]:
         kept = {key: one for key, one in last.items() if one.status not in retry}
         if all(cost_of(record) is None for record in kept.values()):
-            for key in map(configuration_key, self._first):
+            for key in map(configuration_key, self._first()):
                 if key in kept and kept[key].status not in DEADLY:
                     del kept[key]
         return kept
@@ -267,7 +270,11 @@ class TaskSearch:
 
     def _waiting(self) -> list[dict[str, int]]:
         """What is measured before the strategy is asked."""
-        return self._again_waits() or [dict(c) for c in self._first if configuration_key(c) not in self.known]
+        return self._again_waits() or [dict(c) for c in self._first() if configuration_key(c) not in self.known]
+
+    def _first(self) -> Iterable[Configuration]:
+        """What is measured first of a task, each once."""
+        return {configuration_key(c): c for c in [self.default, *self.earlier, *self._starters]}.values()
 
     @property
     def work(self) -> Work:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gputune.cache import PerformanceCache, TaskKey, TrialRecord, WinnerRecord
+from gputune.cache import PerformanceCache, TaskKey, TrialRecord, Validity, WinnerRecord
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.seeding import FARTHEST, FROM_NEAR, Seeding, distance
@@ -14,6 +14,7 @@ from gputune.client.tuning.search.task_search import TaskSearch, device_limits
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
 from gputune.runtime.devices.discovery import NULL_REPORT
+from tests.client.answering_target import TASK, AnsweringTarget, by_width, tune, tuner
 
 
 def search(m: int = 64, k: int = 512, n: int = 512) -> TaskSearch:
@@ -49,6 +50,28 @@ def test_what_won_on_another_device_or_driver_comes_first_and_only_where_it_is_l
     assert found == [c for c in found if c in (LEGAL[3], LEGAL[7])]
 
 
+def test_the_winner_of_this_device_under_other_conditions_is_told_apart(cache: PerformanceCache) -> None:
+    def earlier() -> list[dict[str, int]]:
+        return list(Seeding(cache).seeds_for(HERE.key, HERE.validity, HERE.space, {}).earlier)
+
+    another, source = replace(HERE.validity, device_name="another"), replace(HERE.validity, source_sha256="0" * 64)
+    both = replace(source, driver_version="2")
+    for place, validity in enumerate((HERE.validity, another)):
+        conclude(cache, validity, LEGAL[place])
+    assert earlier() == [], "another device is not this one, and what is valid is resumed"
+    conclude(cache, both, LEGAL[2])
+    assert earlier() == [LEGAL[2]]
+    conclude(cache, source, LEGAL[3])
+    assert earlier() == [LEGAL[3]], "the nearest conditions count"
+    conclude(cache, source, {**LEGAL[3], "VW": 7})
+    assert earlier() == [], "only where it is legal"
+
+
+def conclude(cache: PerformanceCache, validity: Validity, configuration: dict[str, int]) -> None:
+    cache.store_trials(HERE.key, validity, [TrialRecord(configuration, "ok", (5.0,))])
+    cache.conclude(HERE.key, validity, WinnerRecord(configuration, 5.0, 6.0, "quick", rendered_sha256=""))
+
+
 def test_near_problems_give_their_winners_the_nearest_first(cache: PerformanceCache) -> None:
     for place, n in enumerate((4096, 1024, 515, 2048, 600, 520)):
         near = search(n=n)
@@ -80,3 +103,16 @@ def test_a_damaged_neighbour_is_passed_over(cache: PerformanceCache, caplog: pyt
     with caplog.at_level(logging.DEBUG, "gputune"):
         assert seeds(cache) == []
     assert "no seeds from broken.sqlite" in caplog.messages[0]
+
+
+def test_what_won_before_the_source_changed_is_measured_next_to_the_default(cache: PerformanceCache) -> None:
+    """The starters alone may take all that an effort has."""
+    search = tuner(AnsweringTarget(by_width), cache)._search(TASK)
+    first = [search.default, *search.family.starters(TASK.problem, tuner(AnsweringTarget(by_width), cache)._limits)]
+    before = next(c for c in reversed(list(search.space.configurations())) if c not in first)
+    older = replace(search.validity, source_sha256="0" * 64)
+    cache.store_trials(search.key, older, [TrialRecord(before, "ok", (5.0,))])
+    cache.conclude(search.key, older, WinnerRecord(before, 5.0, 6.0, "quick", rendered_sha256=""))
+    target = AnsweringTarget(by_width)
+    tune(target, cache)
+    assert target.measured[:2] == [configuration_key(search.default), configuration_key(before)]
