@@ -42,7 +42,7 @@ UNLIKE = 2.0
 @dataclass(frozen=True)
 class Seeds:
     """Configurations to begin with, best first, and a phrase that says where they are from. earlier: the one that won
-    for the same task on this device under other conditions, if any."""
+    for the same task on this device under the nearest other conditions, where there is one that is valid today."""
 
     configurations: tuple[dict[str, int], ...]
     origin: str
@@ -70,15 +70,15 @@ class Seeding:
             if summary.winner is not None and summary.validity.device_name == validity.device_name
         }
         near = _valid(_nearest(key, winners | dict(running)), space)
-        earlier = look_up(key, validity, (summary for _, summary in same)).winner
+        before = look_up(key, validity, (summary for _, summary in same)).winner
+        earlier = [] if before is None else _valid([before.configuration], space)
         chosen = {configuration_key(configuration): configuration for configuration in [*elsewhere, *near]}
         sources = []
         if elsewhere:
             sources.append(f"{len(elsewhere)} that won on {len(devices)} other device or driver records")
         if near:
             sources.append(f"{len(near)} of near problems")
-        before = [] if earlier is None else _valid([earlier.configuration], space)
-        return Seeds(tuple(chosen.values()), " and ".join(sources), tuple(before))
+        return Seeds(tuple(chosen.values()), " and ".join(sources), tuple(earlier))
 
     def _known(self) -> list[tuple[Path, TaskSummary]]:
         """Every task in this file and in those beside it."""

@@ -143,7 +143,7 @@ class TaskSearch:
         self.seed = int(self.key.digest[:15], 16)
         self.seeds: Sequence[Configuration] = ()
         """Configurations for the strategy to begin with; they are not used before `next_batch` needs more than the
-        default and the starters."""
+        default, `earlier` and the starters."""
         self.earlier: Sequence[Configuration] = ()
         """What won on this device under other conditions, such as an older source of its kernel: measured next to the
         default, before the starters, which may use up what the effort has for the task."""
