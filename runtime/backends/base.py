@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.errors import BuildFailed, CannotImport, InvalidLaunch, LimitExceeded
+from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work, check_sizes
 from gputune.runtime.backends.sources import refuse_files
@@ -23,6 +23,7 @@ Times = npt.NDArray[np.int64]
 HOST_POINTER = "host pointer"
 LAUNCHES_ENQUEUED = 256
 """How many launches are enqueued at most before their times are read."""
+PROBED_BYTES, PROBED_WITH = 64, 0xA5
 
 
 @dataclass(eq=False)
@@ -349,6 +350,16 @@ class Backend(ABC):
         their timestamps in ns of the device's clock, which they must have: for each launch, with its stages, a row of
         when it was queued by the host, submitted to the device, started there and ended. None is before the one in
         front of it in its row."""
+
+    def lost(self) -> bool:
+        """Whether nothing works any more in this process, as with drivers of GPUs after a kernel has touched memory
+        that is not there: they refuse all that is asked of a device until a process opens it anew."""
+        try:
+            probe = self.allocate(PROBED_BYTES)
+            self.fill(probe, PROBED_WITH)
+            return not (self.read(probe) == PROBED_WITH).all()
+        except DeviceError:
+            return True
 
     @abstractmethod
     def finish(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -100,6 +101,7 @@ class Handlers:
         except ContextError as error:
             return messages.Error("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": error.name})
         except DeviceError as error:
+            self._leave_if_lost()
             name = "build_failed" if isinstance(error, BuildFailed) else "launch_failed"
             return messages.Error(name, str(error)[:MESSAGE_CHARACTERS], {"status": error.status})
         except Exception as error:
@@ -272,7 +274,14 @@ class Handlers:
     # --- helpers --------------------------------------------------------------------------------------
 
     def _watcher(self, variants: Collection[int] = ()) -> LinkWatcher:
-        return LinkWatcher(self._page, self._limits, self._send, variants)
+        return LinkWatcher(self._page, self._limits, self._send, variants, self._leave_if_lost)
+
+    def _leave_if_lost(self) -> None:
+        """Ends this process where nothing works on its device any more, as a crash would: what comes next must not be
+        charged with that, and a new process has the device as before."""
+        if self._backend.lost():
+            log.error("nothing works on the device any more in this worker, which ends")
+            os._exit(link.DEVICE_LOST)
 
     def _with_sources(self, request: T) -> T:
         """What the last PutSources brought is for this request, and for none after it."""

@@ -28,6 +28,9 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
 )
 
+DEVICE_LOST = 75
+"""Exit code of a worker on whose device nothing works any more; another one opens it anew."""
+
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 
 

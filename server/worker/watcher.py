@@ -31,15 +31,21 @@ def launch_seconds(expected_ns: float, limits: Limits) -> float:
 
 class LinkWatcher:
     """A runtime.watch.Watcher for one request with variants of these numbers. Whatever goes wrong in here ends in the
-    log, and never in the batch."""
+    log, and never in the batch. before_failure: called before it is told that a variant has failed."""
 
     def __init__(
-        self, page: HeartbeatPage, limits: Limits, send: Callable[[Progress], None], variants: Collection[int] = ()
+        self,
+        page: HeartbeatPage,
+        limits: Limits,
+        send: Callable[[Progress], None],
+        variants: Collection[int] = (),
+        before_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._page = page
         self._limits = limits
         self._send = send
         self._variants = variants
+        self._before_failure = before_failure
         self._concluded: set[int] = set()
 
     @property
@@ -60,6 +66,10 @@ class LinkWatcher:
 
     def failed(self, variant: int, trial: Trial) -> None:
         """Tells that a variant does not work, and why."""
+        try:
+            self._before_failure()
+        except Exception:
+            log.exception("a defect before the failure of variant %d", variant)
         self._conclude(variant, trial)
 
     def yield_device(self) -> None:

@@ -22,7 +22,7 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import Limits, Progress
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.link import FROM_WORKER, LINK_LIMITS, WorkerReady
+from gputune.server.worker.link import DEVICE_LOST, FROM_WORKER, LINK_LIMITS, WorkerReady
 
 log = logging.getLogger("gputune.server.worker")
 
@@ -41,15 +41,15 @@ class DeviceUnavailable(Exception):
 
 
 class WorkerEnded(Exception):
-    """The worker process has ended; `code` is its exit code, or minus the number of the signal. ours: why we have
-    ended it; empty when it was not us."""
+    """The worker process has ended; `code` is its exit code, or minus the number of the signal. how: a phrase for that;
+    ours: why we have ended it; empty when it was not us."""
 
     def __init__(self, code: int, ours: str = "") -> None:
         self.code = code
         self.ours = ours
         known = -code in set(signal.Signals)
         self.signal = signal.Signals(-code).name if known else f"signal {-code}" if code < 0 else ""
-        self.how = self.signal or f"exit code {code}"
+        self.how = self.signal or ("a lost device" if code == DEVICE_LOST else f"exit code {code}")
         super().__init__(f"the worker was ended: {ours}" if ours else f"the worker ended with {self.how}")
 
 

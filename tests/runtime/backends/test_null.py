@@ -1,7 +1,9 @@
-"""The null device's clock."""
+"""The null device's clock, and how a device that is lost is known."""
 
 import numpy as np
+import pytest
 
+from gputune.core.errors import LimitExceeded
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 
@@ -17,3 +19,17 @@ def test_timestamps_follow_each_other_and_take_what_the_model_says() -> None:
     assert times[0].tolist() == [0, 0, 0, took[0]]
     assert clocks[0]()[0].tolist() == times[0].tolist(), "reading them does not move the clock"
     assert times[1:, 0].tolist() == times[:-1, 3].tolist()
+
+
+def test_a_device_is_lost_where_the_simplest_command_fails_or_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    null = open_backend(NULL_REPORT)
+    assert not null.lost()
+    with monkeypatch.context() as idle:
+        idle.setattr(null, "fill", lambda buffer, pattern: None)
+        assert null.lost()
+
+    def refused(buffer: object) -> None:
+        raise LimitExceeded("reading a buffer failed: clEnqueueReadBuffer failed: OUT_OF_RESOURCES")
+
+    monkeypatch.setattr(null, "read", refused)
+    assert null.lost()

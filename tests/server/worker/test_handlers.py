@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.errors import BuildFailed
+from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Launch, Trial, Variant, Work, source_sha256
 from gputune.runtime.backends import Backend, Bound, Timing, open_backend
 from gputune.runtime.context.format import write_context
@@ -37,6 +37,7 @@ from gputune.server.protocol.messages import (
 from gputune.server.worker.handlers import Handlers
 from gputune.server.worker.heartbeat_page import HeartbeatPage
 from gputune.server.worker.link import (
+    DEVICE_LOST,
     FROM_WORKER,
     TO_WORKER,
     BuildPrograms,
@@ -253,6 +254,46 @@ def test_each_step_has_its_limit_on_the_page(worker: Worker) -> None:
         "checking": 70,
         "measuring": 3,
     }
+
+
+class Left(BaseException):
+    """The process has ended itself."""
+
+
+@pytest.fixture
+def failing(supplied: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """A worker whose launches fail."""
+
+    def launched(bound: Bound, started: Callable[[], None]) -> Timing:
+        started()
+        raise LaunchFailed("a launch failed: clWaitForEvents failed: OUT_OF_RESOURCES")
+
+    def leave(code: int) -> None:
+        doing = supplied.page.read()
+        raise Left(code, doing.step, doing.variant)
+
+    monkeypatch.setattr(backend, "first_launch", launched)
+    monkeypatch.setattr("os._exit", leave)
+    return supplied
+
+
+def test_a_worker_on_whose_device_nothing_works_any_more_blames_one_variant_and_ends(
+    failing: Worker, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a bad access on a GPU: every later variant would fail, too, and be remembered as one that does."""
+    monkeypatch.setattr(backend, "lost", lambda: True)
+    with pytest.raises(Left) as left:
+        failing(measuring_request(2))
+    assert left.value.args == (DEVICE_LOST, "launching", 0)
+    assert [told for told in failing.sent if told.trial is not None] == []
+    with pytest.raises(Left):
+        failing(ExecuteKernel((launch(),), {"input": 7}, {"output": 64}))
+
+
+def test_a_worker_whose_device_works_tells_what_failed(failing: Worker) -> None:
+    profiled = failing(measuring_request(2))
+    assert [trial.status for trial in profiled.trials] == ["runtime", "runtime"]
+    assert error_of(failing(ExecuteKernel((launch(),), {"input": 7}, {"output": 64})))[0] == "launch_failed"
 
 
 def test_nothing_that_goes_wrong_in_a_watcher_reaches_the_batch(
