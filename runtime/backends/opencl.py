@@ -448,8 +448,9 @@ class OpenCLBackend(Backend):
             if kernel.num_args != len(arguments):
                 raise LaunchFailed(f"kernel {entry!r} takes {kernel.num_args} arguments, {len(arguments)} are given")
             query, info = kernel.get_work_group_info, cl.kernel_work_group_info
-            allowed, work_items = query(info.WORK_GROUP_SIZE, self._device), int(np.prod(local_size))
-            if work_items > allowed:
+            compiled_for = query(info.COMPILE_WORK_GROUP_SIZE, self._device)  # NVIDIA says 256 and runs this
+            allowed = max(query(info.WORK_GROUP_SIZE, self._device), int(np.prod(compiled_for)))
+            if (work_items := int(np.prod(local_size))) > allowed:
                 raise LimitExceeded(f"work-group of {work_items} work-items, kernel {entry!r} allows {allowed} here")
             local_bytes, limit = query(info.LOCAL_MEM_SIZE, self._device), self.identity.local_memory_bytes
             if local_bytes > limit:

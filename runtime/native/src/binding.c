@@ -87,15 +87,17 @@ static gputune_code check_kernel(const gputune_device *device, const launch *lau
                                  gputune_error *error) {
     const opencl *cl = &device->cl;
     cl_uint arguments = 0;
-    size_t allowed = 0;
+    size_t allowed = 0, compiled_for[3] = {0};
     uint64_t local = 0, has = device->identity.local_memory_bytes;
     cl->GetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, NULL);
     cl->GetKernelWorkGroupInfo(kernel, device->id, CL_KERNEL_WORK_GROUP_SIZE, sizeof allowed, &allowed, NULL);
+    cl->GetKernelWorkGroupInfo(kernel, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof compiled_for,
+                               compiled_for, NULL); /* NVIDIA allows 256 and runs this */
     cl->GetKernelWorkGroupInfo(kernel, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL);
     if (arguments != launch->argument_count)
         return fail(error, GPUTUNE_LAUNCH_FAILED, "kernel '%s' takes %u arguments, %zu are given", launch->entry,
                     arguments, launch->argument_count);
-    if (items > allowed)
+    if (items > allowed && items > compiled_for[0] * compiled_for[1] * compiled_for[2])
         return fail(error, GPUTUNE_LIMIT_EXCEEDED, "work-group of %zu work-items, kernel '%s' allows %zu here", items,
                     launch->entry, allowed);
     return local <= has ? GPUTUNE_OK

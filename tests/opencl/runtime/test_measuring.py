@@ -3,8 +3,10 @@
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded
@@ -107,6 +109,31 @@ def only(measured: Measured) -> Trial:
     assert len(measured.trials) == 1
     assert measured.best is None and measured.binary == b""
     return measured.trials[0]
+
+
+@pytest.mark.parametrize("compiled_for", [64, 32])
+def test_a_driver_that_says_less_than_a_kernel_was_compiled_for_is_not_believed(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, compiled_for: int
+) -> None:
+    """As NVIDIA's does, which answers 256 for kernels of 1024 work-items and runs them."""
+    info = cl.kernel_work_group_info
+    query = cl.Kernel.get_work_group_info
+
+    def answered(kernel: cl.Kernel, what: int, device: cl.Device) -> Any:
+        return 16 if what == info.WORK_GROUP_SIZE else query(kernel, what, device)
+
+    monkeypatch.setattr(cl.Kernel, "get_work_group_info", answered)
+    source = f"""__kernel __attribute__((reqd_work_group_size({compiled_for}, 1, 1)))
+                 void fill(__global int *x) {{ x[get_global_id(0)] = get_local_size(0); }}"""
+    output = backend.allocate(256)
+    arguments = backend.build(source, ""), "fill", (64,), (64,), [output]
+    if compiled_for < 64:
+        with pytest.raises(LimitExceeded, match="work-group of 64 work-items, kernel 'fill' allows 32 here"):
+            backend.bind(*arguments)
+        return
+    backend.enqueue(backend.bind(*arguments))
+    backend.finish()
+    assert (backend.read(output).view(np.int32) == 64).all()
 
 
 def test_the_fastest_right_variant_wins_and_samples_say_how_they_were_taken(
