@@ -270,7 +270,7 @@ class HostPointer(Importer):
     access = "map"
 
     def probe(self, facts: DeviceFacts) -> str:
-        return "" if facts.unified else "the device has memory of its own, so its driver would copy at every map"
+        return _separate(facts)
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
         if reason := _invisible(handle) or _foreign(handle):
@@ -361,14 +361,15 @@ class FineGrainSystem(Importer):
 
 class AllocatedHostPointer(Importer):
     """CL_MEM_ALLOC_HOST_PTR: memory that the driver has allocated so that it can be mapped. The host may touch it only
-    between begin_host_access and end_host_access."""
+    between begin_host_access and end_host_access. Of a device with memory of its own it is a copy at the host, and what
+    was written there before is overwritten when it is mapped: NVIDIA's driver does so, always at the same address."""
 
     name = "CL_MEM_ALLOC_HOST_PTR"
     allocates = "mapped"
     access = "map"
 
     def probe(self, facts: DeviceFacts) -> str:
-        return ""
+        return _separate(facts)
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
         return self._not_allocated(handle, context)
@@ -425,6 +426,10 @@ def _shared_virtual(calls: OpenCLCalls, handle: MemHandle) -> Taken:
 def _cut(calls: OpenCLCalls, whole: int, origin: int, nbytes: int) -> Taken:
     """The part of a cl_mem that a handle is; it keeps the whole alive."""
     return Taken(calls.part_of(whole, origin, nbytes) if origin else whole, whole)
+
+
+def _separate(facts: DeviceFacts) -> str:
+    return "" if facts.unified else "the device has memory of its own, so its driver would copy at every map"
 
 
 def _misaligned(facts: DeviceFacts, place: int, what: str) -> str:

@@ -93,10 +93,11 @@ class Ladder:
         try:
             self.calls.release(self.take(shared)[0].pointer)
         except CannotImport:
-            with contextlib.suppress(CallFailed):
-                mapped = self._allocate(AllocatedHostPointer(), nbytes)
-                shared.close()
-                return mapped
+            if not self._unusable(mapped := AllocatedHostPointer()):
+                with contextlib.suppress(CallFailed):
+                    allocated = self._allocate(mapped, nbytes)
+                    shared.close()
+                    return allocated
         return shared
 
     def lend(self, address: int, nbytes: int) -> int:

@@ -69,7 +69,8 @@ gputune_code gputune_wrap(gputune_device *device, void *data, size_t nbytes, gpu
     return GPUTUNE_OK;
 }
 
-/* Memory that the driver has allocated so that it can be mapped, for where it takes no other. */
+/* Memory that the driver has allocated so that it can be mapped, for where a device without memory of its own takes no
+   other. */
 static void allocate_mapped(gputune_memory *memory) {
     void *const pages = memory->data;
     memory->data = NULL; /* it lies where it is mapped first */
@@ -96,7 +97,7 @@ gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_mem
     }
     const bool good = made->data != MAP_FAILED;
     if (good) take_as_it_lies(made);
-    if (good && !made->memory && !made->is_shared) allocate_mapped(made);
+    if (good && !made->memory && !made->is_shared && device->is_unified) allocate_mapped(made);
     device_leave(device);
     if (good) return GPUTUNE_OK;
     free(made);

@@ -14,6 +14,7 @@ from gputune.runtime.memory import descriptors
 from gputune.runtime.memory import opencl_calls as cl
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.importers import IMPORTERS
+from gputune.runtime.memory.ladder import Ladder
 from tests.runtime.memory.fake_opencl import FIRST, PLACE, FakeOpenCL, identity
 
 READ_WRITE = 1
@@ -274,28 +275,48 @@ def test_a_driver_that_maps_a_copy_is_found_out_once() -> None:
     assert set(fake.references.values()) == {0}
 
 
-def test_memory_that_is_allocated_to_be_mapped_where_nothing_else_is_taken() -> None:
-    fake = FakeOpenCL()
+def copying_other_memory() -> tuple[FakeOpenCL, Ladder]:
+    """A device without memory of its own whose driver copies what it has not allocated, which is known already."""
+    fake = FakeOpenCL({cl.DEVICE_HOST_UNIFIED_MEMORY: 1}, moved=4096)
     ladder = fake.ladder(identity())
+    with MemHandle.allocate(PAGE) as handle, pytest.raises(CannotImport):
+        ladder.take(handle)
+    fake.made()
+    return fake, ladder
+
+
+def test_memory_that_is_allocated_to_be_mapped_where_nothing_else_is_taken() -> None:
+    fake, ladder = copying_other_memory()
     handle = ladder.allocate(4096)
+    first = handle.pointer
     made = [
         ("clCreateBuffer", READ_WRITE | 1 << 4, 4096, 0),
-        *(2 * [("clEnqueueMapBuffer", FIRST, 4096), ("clEnqueueUnmapMemObject", FIRST, handle.address)]),
+        *(2 * [("clEnqueueMapBuffer", first, 4096), ("clEnqueueUnmapMemObject", first, handle.address)]),
     ]
-    assert (handle.kind, handle.pointer, fake.made()) == ("mapped", FIRST, made)
+    assert (handle.kind, fake.made()) == ("mapped", made)
     taken, importer = ladder.take(handle)
-    assert (importer.name, importer.access, taken.pointer) == ("CL_MEM_ALLOC_HOST_PTR", "map", FIRST)
-    assert fake.references[FIRST] == 2
+    assert (importer.name, importer.access, taken.pointer) == ("CL_MEM_ALLOC_HOST_PTR", "map", first)
+    assert fake.references[first] == 2
     handle.close()
     gc.collect()
-    assert fake.references[FIRST] == 1  # the import's
+    assert fake.references[first] == 1  # the import's
+
+
+def test_memory_that_is_mapped_is_not_allocated_on_a_device_with_memory_of_its_own() -> None:
+    """There it is a copy, and mapping it overwrites what the host has written into it before."""
+    fake = FakeOpenCL()
+    ladder = fake.ladder(identity())
+    with ladder.allocate(4096) as handle:
+        assert (handle.kind, fake.made()) == ("memfd", [])
+        with pytest.raises(CannotImport, match="CL_MEM_USE_HOST_PTR, CL_MEM_ALLOC_HOST_PTR: the device has memory of"):
+            ladder.take(handle)
 
 
 def test_memory_that_moves_from_map_to_map_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeOpenCL()
+    fake, ladder = copying_other_memory()
     mapped, places = fake._clEnqueueMapBuffer, itertools.count(step=4096)
     monkeypatch.setattr(fake, "_clEnqueueMapBuffer", lambda *arguments: mapped(*arguments) + next(places))
-    with fake.ladder(identity()).allocate(4096) as handle:
+    with ladder.allocate(4096) as handle:
         assert handle.kind == "memfd"  # which is copied, but can be given to others
     assert set(fake.references.values()) == {0}
 
@@ -382,7 +403,8 @@ def test_a_function_that_the_driver_does_not_have_is_a_reason(dma_buf: MemHandle
 def test_memory_that_cannot_be_allocated_is_looked_for_elsewhere(
     call: str, answers: dict[int, int], extensions: tuple[str, ...]
 ) -> None:
-    fake = FakeOpenCL(answers, failing={call: -6})
+    """On a device without memory of its own, whose driver copies what it has not allocated."""
+    fake = FakeOpenCL({cl.DEVICE_HOST_UNIFIED_MEMORY: 1, **answers}, failing={call: -6}, moved=4096)
     with fake.ladder(identity(*extensions)).allocate(4096) as handle:
         assert handle.kind == ("memfd" if call in ("clCreateBuffer", "clEnqueueMapBuffer") else "mapped")
     gc.collect()
