@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputune.cache import PLACES, ChainRecord, PerformanceCache, WinnerRecord
-from gputune.client.context.comparison import Candidate, Choice, compare, with_default, with_winners
+from gputune.client.context.comparison import Candidate, Choice, best_tuned, compare, with_default, with_winners
 from gputune.client.context.context_runner import ContextRunner, Outcomes
 from gputune.client.context.elimination import ratios_from
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan
+from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.errors import ContextError
@@ -64,17 +65,17 @@ class InChain:
         model: Alternatives,
         tuner: Tuner,
         cache: PerformanceCache,
-        contexts: int,
+        effort: Effort,
         limits: DeviceLimits,
         persistent: bool = False,
         frozen: bool = False,
     ) -> None:
-        """contexts: how many finalists of a task are compared at most; persistent: whether persistent kernels are an
-        alternative; frozen: nothing may be compared any more."""
+        """effort: says how many finalists of a task are compared at most, and in how many rounds; persistent: whether
+        persistent kernels are an alternative; frozen: nothing may be compared any more."""
         self._model = model
         self._tuner = tuner
         self._cache = cache
-        self._contexts = contexts
+        self._contexts, self._rounds = effort.contexts, effort.rounds
         self._limits = limits
         self._persistent = persistent
         self._frozen = frozen
@@ -100,7 +101,7 @@ class InChain:
         earlier = [] if record is None else ratios_from(record.measured.get("races"))
         try:
             with runner:
-                choice = compare(self._model, runner, outcomes, finalists, plain, known, earlier)
+                choice = compare(self._model, runner, outcomes, finalists, plain, known, earlier, self._rounds)
         except (GputuneError, ContextError, OSError) as error:
             if record is not None and known is not None:
                 log.warning(f"whole contexts were not compared, the last choice stays: {error}; {TRY_AGAIN}")
@@ -193,9 +194,13 @@ class InChain:
     def _decided(self, chosen: Candidate, measured: Mapping[str, Any], source: str) -> Decision:
         """The choice, and what is said of it."""
         fewer = len(self._model.plan.operations) - len(chosen.plan.operations)
-        others = [(key, one) for key, one in chosen.outcomes.items() if one.in_chain]
+        keys = {task_key(task).digest for task in chosen.plan.tasks}
+        others = [(key, one) for key, one in chosen.outcomes.items() if one.in_chain and key in keys]
         parts = [f"{fewer} operations fewer by fusing" if fewer else "nothing is fused"] if self._model.groups else []
-        parts += [f"{len(others)} of {len(chosen.plan.tasks)} tasks run another finalist"] if others else []
+        if by_untuned := best_tuned(measured):
+            parts.insert(0, f"the untuned context is kept: the best tuned one took {by_untuned:.2f} times as long")
+        elif others:
+            parts.append(f"{len(others)} of {len(keys)} tasks run another finalist")
         if self._persistent:
             parts.append("persistent kernels" if chosen.persistent else "launches one by one")
         log.info(f"end to end, {source}{', '.join(parts) or 'every task runs its winner'}")

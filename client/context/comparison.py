@@ -19,7 +19,7 @@ from typing import Any
 
 from gputune.cache import WinnerRecord
 from gputune.client.context.context_runner import ContextRunner, Outcomes, OutOfTime
-from gputune.client.context.elimination import Comparison, Ratios, compare_contexts
+from gputune.client.context.elimination import CHECKS, Comparison, Ratios, compare_contexts
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.model.alternatives import Alternatives, Group
@@ -141,14 +141,15 @@ def compare(
     untuned: Candidate,
     known: Candidate | None = None,
     earlier: Sequence[Ratios] = (),
+    rounds: int = CHECKS[-1],
 ) -> Choice:
     """Chooses the context that ships.
 
     untuned: the context of the default configurations, in the form that it would have without tuning; known: the last
     choice, if there was one, which stays while nothing is faster for certain, nor the untuned one by its median;
-    earlier: comparisons before. Where the budget is used up, the untuned context, the last choice and what the tasks'
-    times alone speak for are compared in spite of it, so that the gain is always a measured one. Raises what
-    ContextRunner does, but not OutOfTime.
+    earlier: comparisons before; rounds: so many of them at most. Where the budget is used up, the untuned context, the
+    last choice and what the tasks' times alone speak for are compared in spite of it, so that the gain is always a
+    measured one. Raises what ContextRunner does, but not OutOfTime.
     """
     try:
         estimate = _estimate(model, runner, outcomes, finalists)
@@ -162,7 +163,7 @@ def compare(
         if not contexts.add(one, needed=place <= len(before)):
             break
     log.info(f"comparing {len(contexts.candidates)} whole contexts, the untuned one among them")
-    comparison = compare_contexts(list(contexts.candidates), contexts.untuned, contexts.run, earlier)
+    comparison = compare_contexts(list(contexts.candidates), contexts.untuned, contexts.run, earlier, rounds)
     chosen = contexts.candidates[comparison.chosen]
     measured = {
         "contexts": max(map(len, finalists.values()), default=0),
@@ -376,6 +377,16 @@ def _told(comparison: Comparison, candidates: Iterable[Candidate], untuned: str)
         }
         for one in candidates
     ]
+
+
+def best_tuned(measured: Mapping[str, Any]) -> float | None:
+    """Where the untuned context was chosen, the time of the fastest other one by its; None where it was not, or where
+    that is not known. measured: as in a Choice, perhaps from a cache."""
+    told = measured.get("candidates")
+    candidates = [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
+    ratios = [one.get("by_chosen") for one in candidates if not one.get("untuned")]
+    kept = any(one.get("untuned") and one.get("chosen") for one in candidates)
+    return min((ratio for ratio in ratios if isinstance(ratio, float)), default=None) if kept else None
 
 
 def _change(outcome: Outcome, chosen: Outcome) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from typing import Any
 from gputune.client.tuning.measuring.intervals import Interval, median_interval
 from gputune.runtime.measuring.successive_halving import paired
 
-CHECKS = (12, 24, 48)
-"""Rounds after which contexts are compared; the last one ends the comparison, whatever is open by then."""
+CHECKS = (12, 24, 48, 96, 192)
+"""Rounds after which contexts are compared. The last ends the comparison, whatever is open by then."""
 
 NARROW = 0.01
 """An interval that ends no farther than this from its median needs no more rounds."""
@@ -51,18 +51,21 @@ class Comparison:
     open: tuple[str, ...]
 
 
-def compare_contexts(preferred: Sequence[str], reference: str, run: Run, earlier: Sequence[Ratios] = ()) -> Comparison:
+def compare_contexts(
+    preferred: Sequence[str], reference: str, run: Run, earlier: Sequence[Ratios] = (), most_rounds: int = CHECKS[-1]
+) -> Comparison:
     """Compares contexts, given by their digests in the order of preference.
 
     reference: the context whose time the gain is told by; it is in every round, and is kept only if it is among
-    `preferred`. earlier: comparisons before, of which those with the same reference count as well.
+    `preferred`. earlier: comparisons before, of which those with the same reference count as well. most_rounds: at most
+    so many rounds. On a noisy machine a gain of a few per cent takes more of them than 48, or chance decides.
     """
     everything = list(dict.fromkeys([*preferred, reference]))
     times: dict[str, list[float]] = {digest: [] for digest in everything}
     past = [ratios for ratios in earlier if _is_reference(ratios, reference)][-COMPARISONS_KEPT:]
     alive = list(dict.fromkeys(preferred))
     taken = 0
-    for wanted in CHECKS:
+    for wanted in (rounds for rounds in CHECKS if rounds <= most_rounds):
         running = [digest for digest in everything if digest in alive or digest == reference]
         rows = run(running, wanted - taken)
         for digest, row in zip(running, rows, strict=True):

@@ -353,13 +353,13 @@ class Generation:
             return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
         decisions = []
         for model in self._graphs.models:
-            contexts, frozen = self._request.effort.contexts, self._request.tuning.cache_mode == "frozen"
+            effort, frozen = self._request.effort, self._request.tuning.cache_mode == "frozen"
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
             runner = ContextRunner(
                 self._client, repository, self._write_to, tuner.store_binary, self._progress, deadline
             )
             persistent = self._persistent(model.plan.name)
-            in_chain = InChain(model, tuner, cache, contexts, device_limits(self._device), persistent, frozen)
+            in_chain = InChain(model, tuner, cache, effort, device_limits(self._device), persistent, frozen)
             decisions.append(in_chain.decide(_of(model.tasks, outcomes), runner))
         return decisions
 

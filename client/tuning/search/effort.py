@@ -18,6 +18,7 @@ class Effort:
     tasks that were given up because they seemed to be at the roofline had 4 to 9 % more to gain. Finalists of several
     batches are measured again, side by side. `samples` is what those in front get at most. In the end as many finalists
     of each task as there are `contexts`, and its default, are timed inside the whole model; one is nothing to compare.
+    Whole contexts take turns in at most so many `rounds`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Effort:
     sample_ns: int
     warm_up_ns: int
     contexts: int
+    rounds: int
 
     @property
     def rank(self) -> int:
@@ -55,6 +57,7 @@ EFFORTS = {
             sample_ns=0,
             warm_up_ns=0,
             contexts=1,
+            rounds=0,
         ),
         Effort(
             name="quick",
@@ -69,6 +72,7 @@ EFFORTS = {
             sample_ns=1_000_000,
             warm_up_ns=50_000_000,
             contexts=2,
+            rounds=48,
         ),
         Effort(
             name="normal",
@@ -83,6 +87,7 @@ EFFORTS = {
             sample_ns=1_000_000,
             warm_up_ns=200_000_000,
             contexts=3,
+            rounds=192,
         ),
         Effort(
             name="full",
@@ -97,6 +102,7 @@ EFFORTS = {
             sample_ns=2_000_000,
             warm_up_ns=300_000_000,
             contexts=3,
+            rounds=192,
         ),
     )
 }

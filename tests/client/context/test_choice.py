@@ -236,6 +236,20 @@ def test_persistent_kernels_that_did_not_run_are_not_shipped_by_what_is_remember
         assert "launches one by one" in ran.err
 
 
+def test_a_choice_without_any_gain_says_so(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how far the best tuned context was behind, also where it is remembered."""
+
+    def inference_ns(runner: ContextRunner, contexts: Sequence[Any], rounds: int = 3) -> list[list[float]]:
+        return [[1e6 + 2e4 * (place < len(contexts) - 1)] * rounds for place in range(len(contexts))]
+
+    monkeypatch.setattr(ContextRunner, "inference_ns", inference_ns)
+    for output in ("one", "two"):
+        ran, summary = generate(output)
+        assert summary["end_to_end"]["gain"]["median"] == 1
+        assert "the untuned context is kept: the best tuned one took 1.02 times as long" in ran.err
+        assert "another finalist" not in ran.err
+
+
 def test_without_fusion_where_nothing_is_compared(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     _, summary = generate("one")

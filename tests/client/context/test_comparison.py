@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 from gputune.cache import WinnerRecord
-from gputune.client.context.comparison import Candidate, Choice, compare, estimated_alone, with_default, with_winner
+from gputune.client.context.comparison import (
+    Candidate,
+    Choice,
+    best_tuned,
+    compare,
+    estimated_alone,
+    with_default,
+    with_winner,
+)
 from gputune.client.context.context_runner import OutOfTime
 from gputune.client.errors import TargetError
 from gputune.client.model.alternatives import Alternatives
@@ -118,7 +126,7 @@ def run(
     given: Any = runner
     nothing: dict[str, list[WinnerRecord]] = {key: [] for key in outcomes}
     plain = Candidate("untuned", model.plan, (), defaults(outcomes), persistent)
-    return compare(model, given, outcomes, {**nothing, **(finalists or {})}, plain, known, earlier)
+    return compare(model, given, outcomes, {**nothing, **(finalists or {})}, plain, known, earlier, 48)
 
 
 def ops(plan: Plan) -> list[str]:
@@ -226,6 +234,14 @@ class TestUntuned:
         choice = run(model, outcomes, FakeRunner(worse))
         assert all(one.configuration == DEFAULT for one in choice.candidate.outcomes.values())
         assert choice.measured["end_to_end"]["gain"] == {"median": 1.0, "low": 1.0, "high": 1.0}
+        assert (best_tuned(choice.measured) or 0) > 1.2
+
+    def test_nothing_is_told_of_it_where_another_ships(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
+        assert best_tuned(run(model, outcomes, FakeRunner(flat)).measured) is None
+
+    @pytest.mark.parametrize("candidates", [None, 7, [None], [{"untuned": True, "chosen": True}, {"by_chosen": "1"}]])
+    def test_what_a_cache_should_not_hold_tells_nothing(self, candidates: Any) -> None:
+        assert best_tuned({"candidates": candidates}) is None
 
 
 class TestTheLastChoice:

@@ -53,6 +53,16 @@ def test_where_nothing_is_certain_the_order_of_preference_decides(order: tuple[s
     assert sum(rounds for _, rounds in device.asked) == CHECKS[-1], "noise keeps it open to the end"
 
 
+def test_an_effort_bounds_the_rounds_and_more_of_them_find_a_small_gain() -> None:
+    kept = []
+    for most in (24, 192):
+        devices = [Device({"a": 100.0, "untuned": 103.0}, noise=0.2, seed=seed) for seed in range(40)]
+        found = [compare_contexts(["a", "untuned"], "untuned", device, most_rounds=most) for device in devices]
+        assert max(sum(rounds for _, rounds in device.asked) for device in devices) == most
+        kept.append(sum(one.chosen == "a" for one in found))
+    assert kept[0] < kept[1] >= 38
+
+
 def test_the_untuned_context_is_kept_where_everything_else_is_slower() -> None:
     found = compare_contexts(["a", "untuned"], "untuned", runner(a=120.0, untuned=100.0))
     assert (found.chosen, found.gain.low, found.gain.high) == ("untuned", 1.0, 1.0)
