@@ -12,7 +12,7 @@ import pytest
 from benchmarks.tuning import bench as tune_bench
 from benchmarks.tuning import exhaustive, tools, twice
 from benchmarks.tuning.in_process import InProcess
-from benchmarks.tuning.tools import NotTimed, TaskOnTarget
+from benchmarks.tuning.tools import NotTimed, Ratio, TaskOnTarget
 from gputune.client.errors import TargetError
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.kernels.catalogue import family_of
@@ -77,9 +77,27 @@ def test_the_exhaustive_measurement_goes_on_where_it_was(tmp_path: Path, here: I
 @pytest.mark.slow
 def test_the_same_generation_picks_the_same_where_time_is_a_model(tmp_path: Path) -> None:
     figures = run("twice", tmp_path)
-    picks = [task["picks"] for task in figures["models"]["a small model"].values()]
-    assert len(picks) == 3
-    assert all(first == second for first, second in picks)
+    tasks = figures["models"]["a small model"].values()
+    assert len(tasks) == 3
+    for task in tasks:
+        assert list(task) == ["what searches pick", "what ships"]
+        assert all(one["picks"][0] == one["picks"][1] and one["second_by_first"] == 1 for one in task.values())
+
+
+def test_picks_that_ship_as_they_were_found_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[Any] = []
+
+    def second_by_first(client: Any, task: Any, picks: Any) -> Ratio:
+        timed.append(picks)
+        return Ratio(1.03, 1.02, 1.04)
+
+    monkeypatch.setattr(twice, "second_by_first", second_by_first)
+    one, other = {"MR": 1}, {"MR": 2}
+    client: Any = None
+    found = twice.compare(client, tune_models.peer_task(), [(one, other), (one, other), (other, other)])
+    assert timed == [(one, other)]
+    assert [(pair.same, pair.near) for pair in found] == [(False, False), (False, False), (True, True)]
+    assert list(map(str, found)) == [*2 * ["1.030 (1.020-1.040) no"], "the same"]
 
 
 @pytest.mark.parametrize(("spread", "wanted"), [(1.0, 6), (500.0, 30)])

@@ -15,16 +15,19 @@ from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import ModelFile
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.kernels.space import Configuration
 from models import tune_models
 from models.tune_models import Model
 
 
 @dataclass(frozen=True)
 class Generated:
-    """A context binary and what its tasks became, by their keys."""
+    """A context binary and what its tasks became, by their keys. winners: what was fastest alone, which whole contexts
+    may have spoken against."""
 
     context: Path
     tasks: Mapping[str, Mapping[str, Any]]
+    winners: Mapping[str, Configuration]
     seconds: float
 
 
@@ -47,7 +50,9 @@ def generated(model: Model, effort: str, name: str, options: argparse.Namespace)
     with reporting(sys.stderr) as progress:
         summary = generate(request, os.environ, progress)
     tasks = {task["key"]: task for task in summary["tasks"]}
-    return Generated(request.binary_file, tasks, summary["totals"]["wall_seconds"]["total"])
+    changed = {one["key"]: one["winner"] for one in (summary["in_chain"] or {}).get("changed", [])}
+    winners = {key: changed.get(key, task["configuration"]) for key, task in tasks.items()}
+    return Generated(request.binary_file, tasks, winners, summary["totals"]["wall_seconds"]["total"])
 
 
 def add_arguments(parser: argparse.ArgumentParser, models: str) -> None:

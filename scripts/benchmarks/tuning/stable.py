@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def _generated(model: Model, effort: str, name: str, options: argparse.Namespace
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(one.context, kept)
     print(f"{name}: {cost.cpu_seconds:.0f} s of CPU, {cost.wall_seconds:.0f} s", file=sys.stderr, flush=True)
-    return Generated(kept, one.tasks, one.seconds), cost
+    return replace(one, context=kept), cost
 
 
 def _cpu_seconds() -> float:
