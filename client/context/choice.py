@@ -198,7 +198,7 @@ class InChain:
         others = [(key, one) for key, one in chosen.outcomes.items() if one.in_chain and key in keys]
         parts = [f"{fewer} operations fewer by fusing" if fewer else "nothing is fused"] if self._model.groups else []
         if by_untuned := best_tuned(measured):
-            parts.insert(0, f"the untuned context is kept: the best tuned one took {by_untuned:.2f} times as long")
+            parts.insert(0, f"the untuned context is kept: the best tuned one took {by_untuned:.3f} times as long")
         elif others:
             parts.append(f"{len(others)} of {len(keys)} tasks run another finalist")
         if self._persistent:
