@@ -20,7 +20,7 @@ from gputune.client.tuning.measuring.intervals import Interval, median_interval
 from gputune.runtime.measuring.successive_halving import paired
 
 CHECKS = (12, 24, 48, 96, 192)
-"""Rounds after which contexts are compared. The last ends the comparison, whatever is open by then."""
+"""Rounds after which contexts are compared. The last that there may be ends it, whatever is open."""
 
 NARROW = 0.01
 """An interval that ends no farther than this from its median needs no more rounds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gputune.core.errors import DeviceError
 from gputune.core.launches import OUTPUT, Launch, Variant
 from gputune.runtime.backends import Bound, Buffer, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
@@ -179,7 +178,7 @@ class VariantBuilder:
         known_to_end = self._current == request.baseline_number  # it may be slow, but it has run before
         try:
             timing = self._launcher.run(bound, self._current, 0.0 if known_to_end else self._course.best_ns)
-        except DeviceError:
+        except Exception:
             if not backend.lost():  # else it is this launch that the announced step blames
                 self._course.step("checking", self._current)
                 self._renew(packed)
