@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
+from gputune.client.outputs import file_stems
 from gputune.client.suggestions import instead
 from gputune.runtime.context.records import TensorRecord
 
@@ -30,8 +31,9 @@ NO_INPUTS = InputLine({}, "")
 
 
 def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputLine]:
-    """One inference per line: `name:=file name2:=file`, or just the file where there is one input. What has blanks
-    stands in double quotes: `name:="a file" "a name:=file"`.
+    """Return one inference per line: `name:=file name2:=file`, or just the file if there is one input. What has blanks
+    stands in double quotes: `name:="a file" "a name:=file"`. An input's file stem, as outputs.file_stems gives it, is a
+    second name for it, since not every name can be written in a list.
 
     Blank lines and lines that start with # are skipped; files are relative to the working directory. For a graph
     without inputs there is one inference. Raises ConfigError that names the line.
@@ -59,6 +61,7 @@ def _words(line: str) -> list[str]:
 
 def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str, Path]:
     known = [tensor.name for tensor in inputs]
+    named = {stem: name for name, stem in file_stems(known).items()} | {name: name for name in known}
     files: dict[str, Path] = {}
     try:
         words = _words(line)
@@ -72,8 +75,9 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str,
                     f"{place}: {word!r} names no input; write NAME:={word} with one of {', '.join(map(repr, known))}"
                 )
             name, file = known[0], word
-        if name not in known:
+        if name not in named:
             raise ConfigError(f"{place}: there is no input {name!r}; {instead(name, known, 'the inputs are')}")
+        name = named[name]
         if name in files:
             hint = "" if separator else "; a path with spaces stands in double quotes"
             raise ConfigError(f"{place}: input {name!r} is given twice{hint}")

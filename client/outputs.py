@@ -10,6 +10,9 @@ from typing import Any
 from gputune.client.errors import OutputError
 from gputune.core.json_text import json_text
 
+STEM_BYTES = 200
+"""File systems take names of 255 bytes, and a number and an ending follow the stem."""
+
 
 def check_output(path: Path, folder: bool = False) -> None:
     """Shows that the file `path`, or files in the folder `path`, can be written, and leaves nothing behind.
@@ -65,10 +68,12 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def file_stems(tensors: Iterable[str]) -> dict[str, str]:
-    """A file name for each tensor; where two would share one, the later in the list gets a number."""
-    stems: dict[str, str] = {}
+    """Return a file name for each tensor. A name that can be one stays as it is; of others that would share one, the
+    later in the list gets a number, so no tensor's stem is the name of another."""
+    tensors = list(tensors)
+    stems: dict[str, str] = dict.fromkeys(tensors, "")
     taken: set[str] = set()
-    for tensor in tensors:
+    for tensor in sorted(tensors, key=lambda tensor: file_stem(tensor) != tensor):
         wanted = stem = file_stem(tensor)
         number = 1
         while stem.casefold() in taken:  # some file systems do not tell A from a
@@ -80,6 +85,8 @@ def file_stems(tensors: Iterable[str]) -> dict[str, str]:
 
 
 def file_stem(tensor: str) -> str:
-    """A tensor's name as a file name: what separates folders, or hides a file, becomes an underscore."""
+    """Return a tensor's name as a file name: what separates folders, or hides a file, becomes an underscore, and what
+    is over STEM_BYTES is cut off."""
     stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in tensor)
+    stem = stem.encode()[:STEM_BYTES].decode(errors="ignore")
     return f"_{stem[1:]}" if stem.startswith(".") else stem

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from gputune.client.compare.comparing import Comparison, Measured
 from gputune.client.html.axes import words
+from gputune.client.html.markup import text
 from gputune.client.html.scales import Scale, time_text
-from gputune.core.logs import printable
 
 WIDTH, LEFT, RIGHT = 640, 110, 440
 TOP, ROW, BAR = 56, 34, 20
@@ -29,13 +27,13 @@ def chart(comparison: Comparison) -> str:
     threads = f"{comparison.threads} thread{'s' if comparison.threads > 1 else ''}"
     parts = [
         f"<style>{STYLE}</style>",
-        words(12, 24, printable(title), "start", "head"),
+        words(12, 24, title, "start", "head"),
         words(12, 42, "time of an inference, less is better; whiskers: 95 % interval", "start", "soft"),
         *(_row(comparison, place, across) for place in range(len(comparison.contenders))),
         words(12, height - 10, f"other engines run on the CPU with {threads}", "start", "soft"),
     ]
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    label = escape(printable(f"Time of an inference: {title}"))
+    label = text(f"Time of an inference: {title}")
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     return f"{opening}{''.join(parts)}</svg>\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from importlib.metadata import distributions
 from pathlib import Path
@@ -18,6 +19,8 @@ from gputune.runtime.context.records import TensorRecord
 INPUT_LIST = "input_list.txt"
 INPUTS = Path("inputs")
 PAGE = "README.md"
+_PLAIN = re.compile(r"[^\s\"#=]+")
+"""Names of inputs that an input list can hold as they are; of others it has the file stem."""
 LICENSE = "LICENSE"
 
 
@@ -32,6 +35,11 @@ def export(contents: Contents, folder: Path) -> None:
             raise ConfigError(
                 f"--context_binary: {path} is the name of a file that an exported folder has; rename the context"
             )
+    if not contents.path.name.isprintable():
+        raise ConfigError(
+            f"--context_binary: the file's name {contents.path.name!r} has characters that no command of the folder's "
+            "page can hold; rename the context"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(f"--output_dir: {folder} is there and not an empty folder; name a new one")
     with whole(folder) as unfinished:
@@ -65,5 +73,5 @@ def _write_inputs(folder: Path, inputs: tuple[TensorRecord, ...]) -> None:
         path = INPUTS / f"{stem}.raw"
         values = numbers.random(tensor.shape) if tensor.dtype.startswith("float") else np.zeros(tensor.shape)
         values.astype(tensor.dtype).tofile(folder / path)
-        words.append(f'"{name}":={path.as_posix()}' if " " in name else f"{name}:={path.as_posix()}")
+        words.append(f"{name if _PLAIN.fullmatch(name) else stem}:={path.as_posix()}")
     (folder / INPUT_LIST).write_text(" ".join(words) + "\n", encoding="utf-8")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-
 from gputune.client.export.contents import Contents
+from gputune.client.html.escaping import c_string, markdown_code, markdown_text, shell_word
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 
 _PAGE = """\
-# {name}
+# {title}
 
 A model that gputune has tuned, and a C runtime that loads and runs it: no Python, nothing to link to but libc, libm and
 libdl. libOpenCL.so is looked for when the program runs.
@@ -65,7 +64,7 @@ gputune_error error;
 gputune_file *file;
 gputune_device *device;
 gputune_graph *graph;
-if (gputune_open("{name}", &file, &error) ||
+if (gputune_open({name}, &file, &error) ||
     gputune_open_device(&(gputune_device_options){{.file = file}}, &device, &error) ||
     gputune_load(device, file, NULL, &graph, &error)) {{
     fprintf(stderr, "%s\\n", error.message);
@@ -83,24 +82,26 @@ _C_TYPES = {"float32": "float", "bool": "uint8_t"}
 def page(contents: Contents) -> str:
     """The README in markdown."""
     name, first = contents.path.name, contents.graphs[0]
-    devices = sorted({f"{device.name} ({device.driver_version})" for device in contents.devices})
+    devices = sorted({markdown_text(f"{device.name} ({device.driver_version})") for device in contents.devices})
     program = _PROGRAM.format(
-        name=_quoted(name),
+        name=c_string(name),
         values=_values("input", first.inputs) + _values("output", first.outputs),
         inputs=_counted("input", first.inputs),
         outputs=_counted("output", first.outputs),
     )
     graphs = "\n".join(map(_graph, contents.graphs))
-    return _PAGE.format(name=name, word=shlex.quote(name), devices=", ".join(devices), graphs=graphs, program=program)
+    return _PAGE.format(
+        title=markdown_text(name), word=shell_word(name), devices=", ".join(devices), graphs=graphs, program=program
+    )
 
 
 def _graph(graph: GraphRecord) -> str:
-    lines = [f"Graph `{graph.name}`, {len(graph.launches)} launches:", "", "| | name | type | shape | bytes |"]
-    lines.append("|---|---|---|---|---|")
+    lines = [f"Graph {markdown_code(graph.name)}, {len(graph.launches)} launches:", ""]
+    lines += ["| | name | type | shape | bytes |", "|---|---|---|---|---|"]
     for kind, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for tensor in tensors:
             shape = " × ".join(map(str, tensor.shape)) or "scalar"
-            lines.append(f"| {kind} | `{tensor.name}` | {tensor.dtype} | {shape} | {tensor.nbytes} |")
+            lines.append(f"| {kind} | {markdown_code(tensor.name)} | {tensor.dtype} | {shape} | {tensor.nbytes} |")
     return "\n".join(lines) + "\n"
 
 
@@ -112,7 +113,7 @@ def _values(kind: str, tensors: tuple[TensorRecord, ...]) -> str:
     for place, tensor in enumerate(tensors):
         elements = " * ".join(map(str, tensor.shape)) or "1"
         lines.append(f"static {_c_type(tensor.dtype)} {kind}_{place}[{elements}];\n")
-        values.append(f'{{.name = "{_quoted(tensor.name)}", .data = {kind}_{place}}}')
+        values.append(f"{{.name = {c_string(tensor.name)}, .data = {kind}_{place}}}")
     listed = ",\n    ".join(values)
     return f"{''.join(lines)}gputune_value {kind}s[] = {{\n    {listed}}};\n"
 
@@ -123,8 +124,3 @@ def _counted(kind: str, tensors: tuple[TensorRecord, ...]) -> str:
 
 def _c_type(dtype: str) -> str:
     return _C_TYPES.get(dtype, f"{dtype}_t")
-
-
-def _quoted(text: str) -> str:
-    """As it stands in a string of C."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')

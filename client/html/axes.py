@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
+from gputune.client.html.markup import text
 from gputune.client.html.scales import Scale, digits, log_scale
 
 WIDTH = 320
@@ -67,19 +67,19 @@ def level(y: float, name: str) -> str:
     return f'<path class="level" d="M{LEFT} {y:g}H{WIDTH - RIGHT}"/>{words(WIDTH - RIGHT, y - 4, name, "end")}'
 
 
-def words(x: float, y: float, text: str, anchor: str, style: str = "") -> str:
+def words(x: float, y: float, written: str, anchor: str, style: str = "") -> str:
     """A text in a picture."""
     styled = f' class="{style}"' if style else ""
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{styled}>{escape(text)}</text>'
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{styled}>{text(written)}</text>'
 
 
 def picture(label: str, height: float, parts: Sequence[str]) -> str:
     """The whole; label says what it shows to those who cannot see it."""
-    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{text(label)}">{"".join(parts)}</svg>'
 
 
 def _point(point: RooflinePoint, across: Scale, up: Scale) -> str:
-    name = f"<title>{escape(point.name)}</title>" if point.name else ""
+    name = f"<title>{text(point.name)}</title>" if point.name else ""
     radius = 2.5 if point.style == "faint" else 4.5
     at = f'cx="{across(point.intensity):g}" cy="{up(point.gflops):g}" r="{radius}"'
     circle = f'<circle class="{point.style}" {at}>{name}</circle>'

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from gputune.core.logs import printable
+
 
 def text(value: object) -> str:
-    """A value as text of a page or of an attribute; what cannot be shown becomes a space or a question mark."""
-    return escape("".join(c if c.isprintable() else " " if c.isspace() else "?" for c in str(value)))
+    """Return a value as text of a page or of an attribute; what cannot be shown becomes a space or a question mark."""
+    return escape(printable(value))
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,16 @@
 """Inferences one after the other: how many, on which inputs, when each began and what it took."""
 
-import csv
-import io
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from gputune.client.errors import ConfigError
+from gputune.client.html.escaping import csv_cell
 from gputune.client.input_lists import InputLine, read_inputs
 from gputune.client.outputs import whole
 from gputune.core.json_text import json_text
@@ -112,11 +111,8 @@ def export_times(path: Path, runs: Mapping[str, Times]) -> None:
     if path.suffix.lower() == ".json":
         text = json_text([asdict(row) for row in rows], indent=1) + "\n"
     else:
-        written = io.StringIO()
-        table = csv.DictWriter(written, list(Row.__dataclass_fields__), lineterminator="\n")
-        table.writeheader()
-        table.writerows(asdict(row) for row in rows)
-        text = written.getvalue()
+        lines = [",".join(Row.__dataclass_fields__), *(",".join(map(csv_cell, astuple(row))) for row in rows)]
+        text = "\n".join(lines) + "\n"
     with whole(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 

@@ -18,16 +18,22 @@ def small_context(
     names: tuple[str, ...] = ("main",),
     bound: int = 0,
     device: dict[str, Any] = DEVICE,
+    tensors: tuple[tuple[str, ...], tuple[str, ...]] = (("x",), ("y",)),
     **config: Any,
 ) -> Path:
     """Writes the graph main, or those of other names: x[2, 4] to y[8] in one operation, called double.
-    bound: of the arenas; device: which made it, whose name is its tier."""
+    bound: of the arenas; device: which made it, whose name is its tier; tensors: the names of inputs and outputs."""
     program = open_backend(NULL_REPORT).build(SOURCE, "")
     arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
     launch = LaunchRecord("double", "0" * 64, 0, "f", (8,), (4,), arguments)
     graphs = [
         GraphRecord(
-            name, (TensorRecord("x", (2, 4)),), (TensorRecord("y", (8,)),), (launch,), arenas, arena_bound_bytes=bound
+            name,
+            tuple(TensorRecord(tensor, (2, 4)) for tensor in tensors[0]),
+            tuple(TensorRecord(tensor, (8,)) for tensor in tensors[1]),
+            (launch,),
+            arenas,
+            arena_bound_bytes=bound,
         )
         for name in names
     ]

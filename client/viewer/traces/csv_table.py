@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
+from gputune.client.html.escaping import csv_cell
 from gputune.client.outputs import writing
 from gputune.client.progress import SILENT, Progress
 from gputune.client.viewer.account import account_of
@@ -76,7 +77,7 @@ def _lines(profile: Profile, progress: Progress) -> Iterator[str]:
 def _inferences(graphs: Sequence[GraphProfile]) -> Iterator[Iterator[str]]:
     for graph in graphs:
         names = [f"{launch.operation}:OpId_{place}" for place, launch in enumerate(graph.graph.launches)]
-        ends = [f",US,DEVICE,SUB-EVENT,{_cell(name)}\n" for name in names]
+        ends = [f",US,DEVICE,SUB-EVENT,{csv_cell(name)}\n" for name in names]
         for place, inference in enumerate(graph.inferences):
             yield _inference(Shown(place, graph, inference), ends)
 
@@ -102,17 +103,9 @@ def _inference(shown: Shown, ends: Sequence[str]) -> Iterator[str]:
 
 
 def _row(at_ns: int, message: str, took_ns: int, source: str, level: str, name: str) -> str:
-    return f"{_us(at_ns)},{message},{_us(took_ns)},US,{source},{level},{_cell(name)}\n"
+    return f"{_us(at_ns)},{message},{_us(took_ns)},US,{source},{level},{csv_cell(name)}\n"
 
 
 def _us(ns: int) -> str:
     """Microseconds as text, with three decimals."""
     return f"{'-' if ns < 0 else ''}{abs(ns) // 1000}.{abs(ns) % 1000:03d}"
-
-
-def _cell(value: str) -> str:
-    """A text in quotes where it needs them."""
-    if not any(mark in value for mark in ',"\r\n'):
-        return value
-    doubled = value.replace('"', '""')
-    return f'"{doubled}"'

@@ -143,7 +143,7 @@ def test_results_of_all_outputs_have_names_of_their_own(tmp_path: Path) -> None:
     outputs = {name: np.full(1, index, np.float32) for index, name in enumerate(("a/b", "a_b", "A_B", "c"))}
     write_result(tmp_path, outputs, npy=False)
     stems = file_stems(outputs)
-    assert stems == {"a/b": "a_b", "a_b": "a_b.2", "A_B": "A_B.3", "c": "c"}
+    assert stems == {"a/b": "a_b.3", "a_b": "a_b", "A_B": "A_B.2", "c": "c"}
     for name, value in outputs.items():
         assert (tmp_path / f"{stems[name]}.raw").read_bytes() == value.tobytes()
 
