@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from gputune.client.errors import ConfigError
+from gputune.client.model.guarded_families import guarded_family, guarded_function
 from gputune.client.model.lowering import added
 from gputune.client.model.lowering.added import Added, Lower, Shape
 from gputune.client.model.lowering.operators import LOWERINGS as STOCK_LOWERINGS
@@ -71,9 +72,19 @@ def load_packages(references: Sequence[str]) -> tuple[OpPackage, ...]:
 @contextmanager
 def in_use(packages: Sequence[OpPackage]) -> Iterator[None]:
     """Has importer, lowering and tuner know the packages in the block; the whole process does."""
-    families = {op: Packaged(family, package.title) for package in packages for op, family in package.families.items()}
-    lowerings = {op: lower for package in packages for op, lower in package.lowerings.items()}
-    shapes = {op: shape for package in packages for op, shape in package.shapes.items()}
+    families = {
+        op: Packaged(guarded_family(family, package.title), package.title)
+        for package in packages
+        for op, family in package.families.items()
+    }
+    lowerings, shapes = (
+        {
+            op: guarded_function(function, f"{table} of {op}", package.title)
+            for package in packages
+            for op, function in getattr(package, table).items()
+        }
+        for table in ("lowerings", "shapes")
+    )
     with catalogue.using(families), added.using(Added(lowerings, shapes)):
         yield
 
@@ -86,7 +97,7 @@ def _load(reference: str) -> OpPackage:
     else:
         module, name, version = _from_entry_point(reference, where)
     version = version or getattr(module, "__version__", "")
-    if not isinstance(version, str) or not version:
+    if not isinstance(version, str) or not version or not version.isprintable():
         raise ConfigError(f"{where} has no __version__; what is measured belongs to one")
     modules = [module, *_modules(module, where)]
     package = OpPackage(
@@ -113,7 +124,7 @@ def _from_folder(path: Path, where: str) -> ModuleType:
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a package's code raises
+    except (Exception, SystemExit) as error:  # whatever a package's code raises
         del sys.modules[name]
         raise _broken(where, error) from error
     return module
@@ -127,7 +138,7 @@ def _from_entry_point(name: str, where: str) -> tuple[ModuleType, str, str]:
         raise ConfigError(f"{where} is neither a folder nor an entry point of {GROUP}; there are {known}")
     try:
         module = there[name].load()
-    except Exception as error:  # whatever a package's code raises
+    except (Exception, SystemExit) as error:  # whatever a package's code raises
         raise _broken(where, error) from error
     if not isinstance(module, ModuleType) or not hasattr(module, "__path__"):
         raise ConfigError(f"{where}: its entry point names {there[name].value}, which is no Python package")
@@ -139,7 +150,7 @@ def _modules(package: ModuleType, where: str) -> list[ModuleType]:
     try:
         names = [f"{package.__name__}.{one.name}" for one in pkgutil.iter_modules(package.__path__)]
         return [importlib.import_module(name) for name in names]
-    except Exception as error:  # whatever a package's code raises
+    except (Exception, SystemExit) as error:  # whatever a package's code raises
         raise _broken(where, error) from error
 
 
@@ -170,5 +181,5 @@ def _check(package: OpPackage, where: str) -> None:
             raise ConfigError(f"{where}: SHAPES is for operators of other domains that it lowers, and {op} is none")
 
 
-def _broken(where: str, error: Exception) -> ConfigError:
+def _broken(where: str, error: BaseException) -> ConfigError:
     return ConfigError(f"{where} cannot be imported: {type(error).__name__}: {error}")

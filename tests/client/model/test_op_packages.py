@@ -1,5 +1,7 @@
 """Op packages: what they bring, where it reaches, and what is no package."""
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +11,15 @@ import pytest
 
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model import op_packages
+from gputune.client.model.guarded_families import guarded_family
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.model.reference import evaluate
 from gputune.client.tuning.search.task_search import task_key
 from gputune.kernels.catalogue import families, family_of
+from gputune.kernels.family import DeviceLimits, Instance, KernelFamily
+from gputune.kernels.ops.softmax import SoftmaxProblem
 from tests.client import models
 from tests.client.commands import Gputune
 
@@ -139,3 +144,97 @@ def test_model_check_knows_packages(gputune: Gputune, tmp_path: Path) -> None:
     assert ran.code == 9 and "an op package that lowers com.example.Wave" in ran.out
     ran = gputune("model-check", path, "--op_packages", EXAMPLE)
     assert ran.code == 0 and "Wave 24×5 → 24×5" in ran.out
+
+
+LEGAL = DeviceLimits(256, (256, 256, 256), 1 << 16, 1 << 30, 2, "CPU", 8)
+"""Of some device."""
+
+
+def failing(**answers: Any) -> KernelFamily:
+    """The example's Softmax with a method or two that do something else."""
+    (given,) = load_packages([EXAMPLE])
+    stock = given.families["Softmax"]
+    made = type("Failing", (type(stock),), {name: staticmethod(answer) for name, answer in answers.items()})()
+    assert isinstance(made, KernelFamily)
+    return guarded_family(made, "mine 1")
+
+
+def raising(*arguments: Any) -> Any:
+    raise KeyError("boo")
+
+
+def launch_with(**fields: Any) -> Callable[..., Instance]:
+    """A render whose launch has other fields."""
+    stock = load_packages([EXAMPLE])[0].families["Softmax"]
+
+    def render(problem: Any, configuration: Any) -> Instance:
+        return Instance(dataclasses.replace(stock.render(problem, configuration).main, **fields))
+
+    return render
+
+
+@pytest.mark.parametrize(
+    ("asked", "answers", "complaint"),
+    [
+        ("space", {"space": raising}, "space of Softmax raised KeyError: 'boo'"),
+        ("space", {"space": lambda *a: None}, "space of Softmax: it returned None instead of a TuningSpace"),
+        ("default", {"default": raising}, "default of Softmax raised KeyError"),
+        ("default", {"default": lambda *a: {"DIMX": 3}}, "default of Softmax: it returned .* is not legal: DIMX"),
+        ("default", {"default": lambda *a: {"FOO": 1}}, "is not legal: unknown parameter FOO"),
+        ("default", {"default": lambda *a: 7}, "it returned 7 instead of a configuration"),
+        ("starters", {"guesses": raising}, "starters of Softmax raised KeyError"),
+        ("starters", {"starters": lambda *a: [{"DIMX": 3}]}, "starters of Softmax: .* is not legal"),
+        ("inputs", {"inputs": lambda *a: ["x"]}, "instead of a tuple of TensorSpec"),
+        ("output", {"output": lambda *a: "x"}, "it returned 'x' instead of a TensorSpec"),
+        ("render", {"render": raising}, "render of Softmax raised KeyError"),
+        ("render", {"render": lambda *a: None}, "it returned None instead of an Instance"),
+        ("render", {"render": launch_with(global_size=(0,))}, "local ones are at least 1 and divide global ones"),
+        ("render", {"render": launch_with(global_size=(7,), local_size=(2,))}, "divide global ones"),
+        ("render", {"render": launch_with(local_size=(1.5,))}, "one to three whole numbers each"),
+        ("render", {"render": launch_with(arguments=("input", "b"))}, "wants a buffer 'b'; there are input, output"),
+        ("reference", {"reference": lambda *a: np.zeros(3)}, r"it returned the shape \(3,\), and the output has"),
+    ],
+)
+def test_what_a_family_of_a_package_does_wrong_is_named(asked: str, answers: Any, complaint: str) -> None:
+    problem = SoftmaxProblem(4, 100, 1)
+    family = failing(**answers)
+    arguments = {
+        "render": ({"DIMX": 1},), "reference": ({},), "inputs": (), "output": (),
+    }.get(asked, (LEGAL,))  # fmt: skip
+    with pytest.raises(ConfigError, match=f"^op package mine 1: .*{complaint}") as caught:
+        getattr(family, asked)(problem, *arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_guarded_family_is_the_family() -> None:
+    problem, stock = SoftmaxProblem(4, 100, 1), load_packages([EXAMPLE])[0].families["Softmax"]
+    family = failing()
+    assert (family.op, family.heavy, family.survives) == (stock.op, stock.heavy, stock.survives)
+    default = family.default(problem, LEGAL)
+    assert default == stock.default(problem, LEGAL)
+    assert family.starters(problem, LEGAL) == stock.starters(problem, LEGAL) != []
+    assert family.render(problem, default) == stock.render(problem, default)
+    with pytest.raises(ValueError, match="no room"):
+        failing(default=nothing_fits).default(problem, LEGAL)
+
+
+def nothing_fits(*arguments: Any) -> Any:
+    raise ValueError("no room")
+
+
+def test_functions_of_a_package_that_raise_are_named(tmp_path: Path) -> None:
+    path = models.save(wave_model(), tmp_path)
+    text = """__version__ = "1"
+def lower(*a): raise KeyError("boo")
+def shape(*a): return {}["nothing"]
+LOWERINGS = {"com.example.Wave": lower, "Softmax": lower}
+SHAPES = {"com.example.Wave": shape}
+"""
+    with in_use(load_packages([package(tmp_path, "bad", text)])), pytest.raises(ConfigError) as caught:
+        lower(read_model(path))
+    assert "op package bad 1: shapes of com.example.Wave raised KeyError: 'nothing'" in str(caught.value)
+
+
+def test_a_package_that_ends_the_process_does_not(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be imported: SystemExit: 3"):
+        load_packages([package(tmp_path, "ends", "import sys; sys.exit(3)")])
