@@ -121,7 +121,7 @@ def test_what_is_raised_is_a_failure_and_an_error_of_gputune_a_refusal(kept: Pat
 def test_a_run_prints_how_to_repeat_what_fails_and_writes_what_became_of_all(
     kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def outcome(seed: int, compute: Any) -> fuzzing.Outcome:
+    def outcome(seed: int, compute: Any, hard: bool) -> fuzzing.Outcome:
         if seed == 13:
             raise KeyboardInterrupt
         return fuzzing.Outcome(seed, FAILED, f"seed {seed}: wrong") if seed == 11 else fuzzing.Outcome(seed, AGREES)

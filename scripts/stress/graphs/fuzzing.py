@@ -113,6 +113,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", nargs="?", const="", metavar="NAME",
         help="run on this OpenCL device (default: the one that GPUTUNE_DEVICE names, or the best) with effort none",
     )  # fmt: skip
+    parser.add_argument(
+        "--hard", action="store_true", help="one to five nodes, with infinite, NaN, huge and tiny values"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes counts, refusals and failures there")
 
 
@@ -123,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
     seeds = range(options.seed, options.seed + options.count)
     tally = Tally(seeds, options)
     try:
-        for outcome in outcomes(seeds, options.jobs, options.device):
+        for outcome in outcomes(seeds, options.jobs, options.device, options.hard):
             tally.add(outcome)
     finally:
         tally.end()
@@ -184,22 +187,23 @@ class Tally:
     def _repeating(self, outcome: Outcome) -> str:
         device = self._options.device
         chosen = "" if device is None else f" --device {device}".rstrip()
+        chosen += " --hard" if self._options.hard else ""
         again = f"scripts/fuzz graphs --seed {outcome.seed} --count 1 --jobs 1{chosen}"
         return f"{again}   ({os.path.relpath(_kept(outcome.seed))})"
 
 
-def outcomes(seeds: range, jobs: int, device: str | None) -> Iterator[Outcome]:
+def outcomes(seeds: range, jobs: int, device: str | None, hard: bool) -> Iterator[Outcome]:
     """The outcomes in the order of seeds. Raises RuntimeError where a process dies, with the seeds it may have been."""
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
     if jobs == 1:
         chunks = [seeds[first : first + 1] for first in range(len(seeds))]
         for chunk in chunks:
-            yield from several(chunk, device)
+            yield from several(chunk, device, hard)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         done = 0
         try:
-            for found in _in_order(pool, chunks, device, 2 * jobs):
+            for found in _in_order(pool, chunks, device, hard, 2 * jobs):
                 yield from found
                 done += len(found)
         except BrokenProcessPool:
@@ -207,23 +211,25 @@ def outcomes(seeds: range, jobs: int, device: str | None) -> Iterator[Outcome]:
             raise RuntimeError(f"a process has died, at one of the seeds {seeds[done]} to {seeds[end - 1]}") from None
 
 
-def _in_order(pool: Executor, chunks: list[range], device: str | None, ahead: int) -> Iterator[list[Outcome]]:
+def _in_order(
+    pool: Executor, chunks: list[range], device: str | None, hard: bool, ahead: int
+) -> Iterator[list[Outcome]]:
     """What `several` returns for each chunk, so many of which are handed out before they are asked for."""
-    waiting = [pool.submit(several, chunk, device) for chunk in chunks[:ahead]]
+    waiting = [pool.submit(several, chunk, device, hard) for chunk in chunks[:ahead]]
     for place in range(len(chunks)):
         yield waiting[place].result()
         if place + ahead < len(chunks):
-            waiting.append(pool.submit(several, chunks[place + ahead], device))
+            waiting.append(pool.submit(several, chunks[place + ahead], device, hard))
 
 
 _runs: dict[str | None, Run] = {}
 
 
-def several(seeds: range, device: str | None) -> list[Outcome]:
+def several(seeds: range, device: str | None, hard: bool) -> list[Outcome]:
     """The outcomes of some seeds, in this process, which opens the device once."""
     if device not in _runs:
         _runs[device] = by_references if device is None else on_device(device)
-    return [outcome_of(seed, _runs[device]) for seed in seeds]
+    return [outcome_of(seed, _runs[device], hard) for seed in seeds]
 
 
 def by_references(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -238,9 +244,9 @@ def on_device(name: str) -> Run:
     return lambda graph, inputs: local.load(graph).run(inputs)
 
 
-def outcome_of(seed: int, compute: Run) -> Outcome:
+def outcome_of(seed: int, compute: Run, hard: bool = False) -> Outcome:
     """What becomes of one model; a failed one is kept in FOLDER."""
-    made = Maker(seed, DRAWS).make()
+    made = Maker(seed, DRAWS, hard).make()
     try:
         names = [output.name for output in made.model.graph.output]
         want = dict(zip(names, session(made.model).run(None, dict(made.inputs)), strict=True))

@@ -24,6 +24,8 @@ MOST_ELEMENTS = 6000
 MOST_RANK = 5
 LARGEST = 1e4
 """Of a value: what grows on would overflow soon."""
+HARD = (np.inf, -np.inf, np.nan, 3.4e38, -2e38, 1e20, -0.0, 0.0, -1e-30, 1.2e-38)
+"""Not finite, nearly so, zero and small. No subnormal numbers: devices may take them for zero."""
 MOST_TRIED = 20
 SIZES = (
     (1, 3, 5, 7), (2, 4, 6, 6), (1, 8, 1, 9), (3, 5, 4, 1), (2, 16, 3, 3), (1, 1, 7, 5), (1, 6, 8, 10),
@@ -61,12 +63,14 @@ class Made:
 
 
 class Maker:
-    """Draws one model from a seed. What draws nodes (random_nodes.py) reads `random`, `numbers`, `opset`, `values`."""
+    """Draws one model from a seed. What draws nodes (random_nodes.py) reads `random`, `numbers`, `opset`, `values`.
+    hard: models are of one to five nodes, and there are HARD values among their inputs, weights and results."""
 
-    def __init__(self, seed: int, draws: Sequence[Callable[["Maker", str], Drawn | None]]) -> None:
+    def __init__(self, seed: int, draws: Sequence[Callable[["Maker", str], Drawn | None]], hard: bool = False) -> None:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
         self.opset = self.random.choice(OPSETS)
+        self.hard = hard
         self.values: dict[str, Array] = {}
         self._draws = draws
         self._nodes: list[onnx.NodeProto] = []
@@ -74,12 +78,12 @@ class Maker:
         self._inputs: dict[str, Array] = {}
         for _ in range(self.random.choice((1, 1, 1, 2))):
             value = self.numbers.standard_normal(self.random.choice(SIZES), dtype=np.float32)
-            self._inputs[self._name("x")] = value
+            self._inputs[self._name("x")] = self._hardened(value, 0.8)
         self.values.update(self._inputs)
 
     def make(self) -> Made:
         """The model, of one to ten nodes."""
-        wanted = self.random.choice((1, 2, 3, 4, 6, 8, 10))
+        wanted = self.random.choice((1, 2, 3, 4, 5) if self.hard else (1, 2, 3, 4, 6, 8, 10))
         for _ in range(wanted * MOST_TRIED):
             if len(self._nodes) >= wanted:
                 break
@@ -89,7 +93,7 @@ class Maker:
                 self._weights = before  # what only a node that is not there reads
         made = [name for node in self._nodes for name in node.output if name]
         if not made:
-            return Maker(self.random.randrange(2**32), self._draws).make()
+            return Maker(self.random.randrange(2**32), self._draws, self.hard).make()
         chosen = self.random.sample(made, self.random.randint(1, min(3, len(made))))
         outputs = list(dict.fromkeys([*chosen, self._nodes[-1].output[0]]))
         self.random.shuffle(outputs)
@@ -124,7 +128,16 @@ class Maker:
         if low is not None:
             return self.constant(self.numbers.uniform(low, low + 1, shape).astype(np.float32))
         scale = np.float32(max(prod(shape[1:]), 1) ** -0.5)
-        return self.constant(self.numbers.standard_normal(shape, dtype=np.float32) * scale)
+        return self.constant(self._hardened(self.numbers.standard_normal(shape, dtype=np.float32) * scale, 0.15))
+
+    def _hardened(self, value: Array, probability: float) -> Array:
+        """Return the value with some elements replaced by HARD ones, often of one kind."""
+        if not self.hard or not value.size or not self.flip(probability):
+            return value
+        among = HARD if self.flip() else (self.random.choice(HARD),)
+        for _ in range(self.random.choice((1, 1, 2, 5))):
+            value.flat[self.random.randrange(value.size)] = self.random.choice(among)
+        return value
 
     def constant(self, value: Any) -> str:
         name = self._name("w")
@@ -150,7 +163,9 @@ class Maker:
         node = helper.make_node(drawn.op, list(drawn.inputs), names, self._node_name(), **drawn.attributes)
         known = {name: self.values.get(name, self._weights.get(name)) for name in drawn.inputs if name}
         results = alone(node, {name: value for name, value in known.items() if value is not None}, self.opset)
-        if results is None or not all(map(_usable, results)) or not steady(node, [known.get(n) for n in drawn.inputs]):
+        if results is None or not all(_usable(result, self.hard) for result in results):
+            return False
+        if not steady(node, [known.get(name) for name in drawn.inputs]):
             return False
         self._nodes.append(node)
         self.values.update(zip(names, results, strict=True))
@@ -249,11 +264,11 @@ def alone(node: onnx.NodeProto, inputs: Mapping[str, Array], opset: int) -> list
         return None
 
 
-def _usable(value: Any) -> bool:
+def _usable(value: Any, hard: bool) -> bool:
     if not isinstance(value, np.ndarray) or not 0 < value.size <= MOST_ELEMENTS or value.ndim > MOST_RANK:
         return False
     if value.dtype == np.float32:
-        return bool(np.isfinite(value).all() and np.abs(value).max() < LARGEST)
+        return hard or bool(np.isfinite(value).all() and np.abs(value).max() < LARGEST)
     return value.dtype in (np.int64, np.int32, np.bool_)
 
 
@@ -270,12 +285,17 @@ def steady(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> bool:
     first = inputs[0] if inputs else None
     if first is None or first.dtype != np.float32:
         return True
+    with np.errstate(all="ignore"):  # infinities less themselves
+        return _steady(node, first, inputs)
+
+
+def _steady(node: onnx.NodeProto, first: Array, inputs: Sequence[Array | None]) -> bool:
     if node.op_type in EDGES:
         step = EDGES[node.op_type]
         off = np.abs(first - np.rint(first / step) * step if step else first)
         return not ((off > 0) & (off < NEAR)).any()
     if node.op_type in ORDERED and (len(node.output) > 1 or node.op_type != "MaxPool"):
-        gaps = np.diff(np.sort(first, axis=None))
+        gaps = np.diff(np.sort(first[np.isfinite(first)], axis=None))
         return not ((gaps > 0) & (gaps < NEAR * 0.1)).any()
     if node.op_type in COMPARED and inputs[1] is not None:
         gaps = np.abs(first - inputs[1])
