@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from gputune.client.context.elimination import CHECKS, COMPARISONS_KEPT, Run, compare_contexts, ratios_from
+from gputune.client.tuning.measuring.intervals import paired_interval
 
 
 class Device:
@@ -83,17 +84,23 @@ def test_it_never_keeps_what_is_slower_than_untuned_for_certain() -> None:
 
 
 def test_what_a_noisy_leader_leaves_open_must_not_be_slower_than_untuned_for_certain() -> None:
-    """The leader's times jump, so that nothing is certain by them; beside the untuned context "a" is slower always."""
-    noisy = itertools.cycle([80.0, 80.0, 150.0, 80.0, 150.0])
+    """The leader's times jump, so that nothing is certain by them; against the untuned context "a" is always slower."""
+    leader = [80.0, 80.0, 150.0] * (CHECKS[0] // 3)
+    times = {"a": [110.0] * CHECKS[0], "leader": leader, "untuned": [100.0] * CHECKS[0]}
+    assert paired_interval(times["a"], leader).low <= 1, "by the leader alone it stays open"
 
     def run(digests: Sequence[str], rounds: int) -> list[list[float]]:
-        leader = [next(noisy) for _ in range(rounds)]
-        times = {"a": [110.0] * rounds, "leader": leader, "untuned": [100.0] * rounds}
-        return [times[one] for one in digests]
+        return [times[one][:rounds] for one in digests]
 
-    found = compare_contexts(["a", "leader", "untuned"], "untuned", run)
+    found = compare_contexts(["a", "leader", "untuned"], "untuned", run, most_rounds=CHECKS[0])
     assert "a" not in found.open
     assert found.chosen == "leader"
+
+
+def test_the_reference_is_not_kept_if_it_is_not_among_the_preferred() -> None:
+    found = compare_contexts(["a"], "untuned", runner(a=120.0, untuned=100.0))
+    assert (found.chosen, found.open) == ("a", ("a",))
+    assert found.gain_median == pytest.approx(100 / 120)
 
 
 def test_without_noise_nothing_is_run_longer_than_needed() -> None:
