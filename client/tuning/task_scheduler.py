@@ -2,6 +2,7 @@ r"""What is done next, for every target that asks: begin a task, go on with one,
 
 The trials of all tasks are one budget, and a budget of time is one deadline. Each target has a thread, which takes an
 entry, measures a batch of it and gives it back; so a choice is made for one batch at a time, by what is known then.
+What a batch may have is taken off the budget when the entry is taken, so that targets cannot spend the same trials.
 
     not begun --STEP--> begun --STEP--> ... --TRANSFER--> ... --CONCLUDE--> finished
         \--SKIP--> finished                                 (the finalists are compared, the winner is stored)
@@ -67,8 +68,8 @@ class Todo(Enum):
 class Entry:
     """What is scheduled. place: among the tasks of the model; before: the winner that it is to replace; worker: the
     number of the target where it was begun; stepped: it had a batch; dry: the strategy has nothing more to ask for;
-    hurried: a budget has kept it from a batch; transferred: what it tries of others; standing: of its search, when no
-    target last had it."""
+    hurried: a budget has kept it from a batch; transferred: what it tries of others; most: how many configurations the
+    target that has it may try now; standing: of its search, when no target last had it."""
 
     place: int
     search: TaskSearch
@@ -80,6 +81,7 @@ class Entry:
     finished: bool = field(default=False, init=False)
     dry: bool = field(default=False, init=False)
     transferred: Sequence[Configuration] = field(default=(), init=False)
+    most: int = field(default=0, init=False)
     hurried: bool = field(default=False, init=False)
     standing: Standing = field(init=False)
 
@@ -103,8 +105,8 @@ class TaskScheduler:
         clock: Callable[[], float] = time.monotonic,
         inference: Inference | None = None,
     ) -> None:
-        """trial_budget: how many trials all of them may take together; clock: seconds; inference: what an inference
-        takes by the times of these tasks, by default the sum of all."""
+        """trial_budget: how many trials all of them may take together, less what targets may try now; clock: seconds;
+        inference: what an inference takes by the times of these tasks, by default the sum of all."""
         works = [(entry.search.task.weight, entry.search.work) for entry in entries]
         self._entries = [entries[place] for place in largest_first(works)]
         self._inference = inference or self._sum
@@ -126,6 +128,8 @@ class TaskScheduler:
             if chosen is not None:
                 entry, todo = chosen
                 entry.busy = True
+                entry.most = self._most(entry, todo)
+                self.trial_budget -= entry.most
                 if todo is not Todo.SKIP:
                     entry.worker = worker
             return chosen
@@ -135,7 +139,7 @@ class TaskScheduler:
         with self._lock:
             entry.busy = False
             entry.look()
-            self.trial_budget -= trials
+            self.trial_budget += entry.most - trials
             if todo is Todo.CONCLUDE:
                 self._concluding.append(seconds)
             elif not self._concluding and todo is Todo.STEP:
@@ -155,23 +159,28 @@ class TaskScheduler:
             idle = [other.search for other in self._entries if other is not entry and not other.busy]
             return {search.key: best for search in idle if (best := search.best) is not None}
 
-    def batch(self, entry: Entry) -> int:
-        """How many configurations the next batch of a task may have. The first one is measured whatever is left, and
-        takes of the trial budget no more than the task has brought."""
-        if entry.stepped and entry.search.begun:
-            return min(BATCH, self.trial_budget)
-        search = entry.search
-        most = min(BATCH, max(search.base - len(search.known), 0) if search.begun else search.base)
-        if not self._selective:
-            return most
-        with self._lock:
-            share = self._share(entry)
-        return min(most, next(count for least, count in FIRST_BATCHES if share >= least))
-
     @property
     def _selective(self) -> bool:
         """Whether tasks that take little of an inference get fewer trials; not where everything is measured."""
         return self._effort.worth > 0
+
+    def _most(self, entry: Entry, todo: Todo) -> int:
+        """Return how many configurations a target may try of the entry that it takes."""
+        if todo is Todo.TRANSFER:
+            return len(entry.transferred)
+        return self._batch(entry) if todo is Todo.STEP else 0
+
+    def _batch(self, entry: Entry) -> int:
+        """Return how many configurations the next batch of a task may have. The first one is measured whatever is left,
+        and takes of the trial budget no more than the task has brought."""
+        search = entry.search
+        if entry.stepped and search.begun:
+            return min(BATCH, self.trial_budget)
+        most = min(BATCH, max(search.base - len(search.known), 0) if search.begun else search.base)
+        if not self._selective:
+            return most
+        share = self._share(entry)
+        return min(most, next(count for least, count in FIRST_BATCHES if share >= least))
 
     def _choose(self, mine: Sequence[Entry]) -> tuple[Entry, Todo] | None:
         if not mine:

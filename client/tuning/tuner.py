@@ -411,8 +411,8 @@ class Tuner:
                 tuning = self._begun(worker, entry, scheduler)
                 if todo is Todo.TRANSFER:
                     trials = tuning.measure(entry.transferred)
-                elif (most := scheduler.batch(entry)) > 0:
-                    trials = tuning.step(most)
+                elif entry.most > 0:
+                    trials = tuning.step(entry.most)
                 there = self._making_room([*(one for one in there if one is not tuning), tuning])
             else:
                 tuning = self._begun(worker, entry, scheduler)

@@ -1,7 +1,7 @@
 """Whose turn it is: the schedule's rules, and the scheduler that several targets work off."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -153,8 +153,22 @@ def test_a_target_does_not_look_at_what_another_one_changes(monkeypatch: pytest.
     monkeypatch.setattr(theirs[0].search, "known", Changing())
     taken = scheduler.take(1)
     assert taken is not None and taken[0] is not theirs[0]
-    assert scheduler.batch(taken[0]) > 0
+    assert taken[0].most > 0
     assert scheduler.others(taken[0]).keys() <= {mine[0].search.key, small[0].search.key}
+
+
+def test_what_another_target_measures_is_not_among_the_others_until_it_is_given_back() -> None:
+    entries = [Entry(place, search(task)) for place, task in enumerate((BIG, SMALL))]
+    for entry in entries:
+        knows_its_default(entry.search)
+    scheduler = TaskScheduler(entries, QUICK, 100, None)
+    theirs, mine = scheduler.take(0), scheduler.take(1)
+    assert theirs is not None and mine is not None
+    assert scheduler.others(mine[0]) == {}
+    scheduler.give_back(*theirs, 1, 0.1)
+    assert scheduler.others(mine[0]) == {theirs[0].search.key: theirs[0].search.default}
+    assert scheduler.take(0) is not None
+    assert scheduler.others(mine[0]) == {}, "it is measured again"
 
 
 def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
@@ -171,7 +185,7 @@ def test_a_first_batch_leaves_the_pool_to_other_tasks() -> None:
         entry, todo = taken
         assert todo is Todo.STEP
         entry.tuning = object()  # type: ignore[assignment]
-        got.append(scheduler.batch(entry))
+        got.append(entry.most)
         scheduler.give_back(entry, todo, got[-1], 0.1)
     assert got == [2] * 12
     assert scheduler.trial_budget == 0
@@ -200,6 +214,46 @@ def test_a_task_tries_what_is_best_for_others_of_its_op() -> None:
     assert tried[0] == [mine.default | {"KU": 2}, mine.default | {"LM": 2}], "the nearest problem's first"
     assert sum(map(len, tried.values())) == 3, "as many as the budget has"
     assert not tried[3], "another op"
+
+
+def begun(*tasks: Task, improved_by: Sequence[dict[str, int]] = ()) -> list[Entry]:
+    """Return entries that had their first batch, on target 0, 1 and so on. improved_by: what makes the best of each, in place
+    of the default's."""
+    entries = [Entry(place, search(task), worker=place) for place, task in enumerate(tasks)]
+    for entry in entries:
+        entry.tuning, entry.stepped = object(), True  # type: ignore[assignment]
+        knows_its_default(entry.search)
+    for entry, better in zip(entries, improved_by, strict=False):
+        entry.search.tell([TrialRecord(entry.search.default | better, "ok", samples_ns=[50.0])])
+    for entry in entries:
+        entry.look()
+    return entries
+
+
+@pytest.mark.parametrize("budget", [BATCH + 3, BATCH, 1])
+def test_two_targets_together_try_no_more_than_the_budget(budget: int) -> None:
+    scheduler = TaskScheduler(begun(BIG, BIG), QUICK, budget, None)
+    taken = [scheduler.take(worker) for worker in (0, 1)]
+    most = [one[0].most for one in taken if one is not None and one[1] is Todo.STEP]
+    assert (sum(most), scheduler.trial_budget) == (budget, 0)
+    for one in taken:
+        assert one is not None
+        scheduler.give_back(*one, 0, 0.1)
+    assert scheduler.trial_budget == budget, "what was not tried can be tried elsewhere"
+
+
+@pytest.mark.parametrize(("budget", "todo"), [(2, Todo.TRANSFER), (1, Todo.CONCLUDE)])
+def test_two_targets_together_try_no_more_of_others_than_the_budget(budget: int, todo: Todo) -> None:
+    matmuls = [Task("MatMul", MatMulProblem(64, 512, n), 1) for n in (512, 480, 448)]
+    entries = begun(*matmuls, improved_by=[{"KU": 2}, {"LM": 2}, {"KU": 2}])
+    for entry in entries:
+        entry.dry = True
+    scheduler = TaskScheduler(entries, replace(QUICK, least_gain=0.08, finalists=1), budget, None)
+    assert scheduler.take(0) == (entries[0], Todo.TRANSFER)
+    assert scheduler.take(1) == (entries[1], todo)
+    assert scheduler.trial_budget == 0
+    scheduler.give_back(entries[0], Todo.TRANSFER, 1, 0.1)
+    assert scheduler.trial_budget == 0, "what was tried of others counts"
 
 
 def test_what_gets_better_by_what_others_found_goes_on() -> None:
