@@ -1,12 +1,16 @@
 """The values of a report: intervals, problems in words, scales and units."""
 
 import json
+import math
+from fractions import Fraction
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from gputune.client.html.scales import Scale, log_scale, time_range, time_text
 from gputune.client.report.problems import problem_of, value_in_words, words, work_of
-from gputune.client.tuning.measuring.intervals import median_interval, ratio_interval
+from gputune.client.tuning.measuring.intervals import median_interval, median_ratio, ratio_interval
 from gputune.kernels.catalogue import families
 from gputune.kernels.family import problem_to_dict
 from stress import made_up_cache
@@ -34,6 +38,30 @@ def test_a_median_lies_between_order_statistics(count: int, low: int, high: int,
     interval = median_interval(range(count, 0, -1))
     assert (interval.low, interval.high) == (low, high)
     assert interval.confidence == pytest.approx(confidence, abs=1e-3)
+
+
+@pytest.mark.parametrize("count", [1000, 1001, 1002, 1003, 1500, 3000])
+@pytest.mark.parametrize("wanted", [0.8, 0.95, 0.99995])
+def test_many_samples_are_as_certain_as_coin_tosses_say(count: int, wanted: float) -> None:
+    """Of more samples than are counted one by one, the interval may be one place wider, and is never narrower."""
+    interval = median_interval(range(1, count + 1), wanted)
+    k = int(interval.low)
+    assert interval.high == count + 1 - k
+
+    def confidence(k: int) -> Fraction:
+        return 1 - Fraction(2 * sum(math.comb(count, heads) for heads in range(k)), 2**count)
+
+    assert confidence(k) >= Fraction(wanted) > confidence(k + 2)
+    assert interval.confidence == pytest.approx(float(confidence(k)), abs=1e-4)
+    assert interval.confidence >= wanted
+
+
+@given(*[st.lists(st.sampled_from([10.0, 11.0, 15.0, 20.0]), min_size=1, max_size=16)] * 2)
+@example([10.0, 20.0] * 6, [10.0, 15.0] * 7 + [10.0])
+def test_the_ratio_of_two_medians_lies_in_its_own_range(over: list[float], under: list[float]) -> None:
+    """In the example the median of `over` is 15, which it never took: without it the range ends at 1.33."""
+    interval = ratio_interval(over, under)
+    assert interval.low <= median_ratio(over, under) <= interval.high
 
 
 def test_a_gain_has_a_range() -> None:

@@ -217,8 +217,8 @@ def test_a_task_tries_what_is_best_for_others_of_its_op() -> None:
 
 
 def begun(*tasks: Task, improved_by: Sequence[dict[str, int]] = ()) -> list[Entry]:
-    """Return entries that had their first batch, on target 0, 1 and so on. improved_by: what makes the best of each, in place
-    of the default's."""
+    """Return entries that had their first batch, on target 0, 1 and so on. improved_by: what makes the best of each,
+    in place of the default's."""
     entries = [Entry(place, search(task), worker=place) for place, task in enumerate(tasks)]
     for entry in entries:
         entry.tuning, entry.stepped = object(), True  # type: ignore[assignment]
