@@ -203,7 +203,7 @@ class _Bounds:
         first, last = self.extremes(rates_ppb)
         if first is None or last is None:
             low, high = rates_ppb
-            return self.contradicting(self.widest(low / _GIGA, high / _GIGA), method)
+            return self.contradicting(self.widest(low / _GIGA, high / _GIGA), rates_ppb, method)
         return self.within(first, last, _chosen(first.rate * _GIGA, last.rate * _GIGA, known_ppb), method)
 
     def fulfilled(self, rates_ppb: tuple[int, int]) -> bool:
@@ -266,9 +266,9 @@ class _Bounds:
         )
         return ClockFit(self.at, self.base + offset, rate_ppb, _bound(off), method)
 
-    def contradicting(self, found: _Cut, method: Method) -> ClockFit:
-        """The line of a cut that breaks bounds. It is as far off as from the bounds of moments that have both, and
-        beyond the last of these as far as rates can differ."""
+    def contradicting(self, found: _Cut, rates_ppb: tuple[int, int], method: Method) -> ClockFit:
+        """Return the line of a cut that breaks bounds. It is as far off as from the bounds of moments that have both,
+        and before the first and after the last of these as far as any rate leads away from its own."""
         rate_ppb = round(found.rate * _GIGA)
         line = self.cut(rate_ppb / _GIGA)
         offset = round(line.middle)
@@ -280,7 +280,8 @@ class _Bounds:
         above = self._upper_y[upper] - line.rate * self._upper_x[upper] - offset
         xs = np.concatenate([self._lower_x[lower], self._upper_x[upper]])
         beyond = max(float(xs.min()) - self._first, self._last - float(xs.max()))
-        off = max(float(abs(below).max()), float(abs(above).max())) + beyond * MOST_PPB / _GIGA
+        farthest = max(abs(line.rate - rate / _GIGA) for rate in (*rates_ppb, *_ALL_PPB))
+        off = max(float(abs(below).max()), float(abs(above).max())) + beyond * farthest
         return ClockFit(self.at, self.base + offset, rate_ppb, _bound(off), method)
 
 

@@ -123,6 +123,38 @@ def test_a_clock_that_steps_in_a_run_costs_the_bound_only(step_ns: int) -> None:
         assert np.abs(found.to_host(stamps) - host).max() <= found.bound_ns + SLACK_NS
 
 
+@given(
+    st.integers(-499_000, 499_000),  # the host's clock by this one's runs apart by a little more
+    st.integers(1, 300_000),
+    st.lists(st.tuples(st.integers(10**6, 10**10), st.integers(0, 50_000), st.booleans()), min_size=1, max_size=4),
+    st.booleans(),
+)
+def test_a_line_through_contradicting_bounds_is_as_far_off_as_rates_can_lead(
+    drift_ppb: int, wrong_ns: int, one_sided: list[tuple[int, int, bool]], before_them: bool
+) -> None:
+    """One moment has both bounds, which contradict each other; all others are far from it and have only one."""
+    clock, sign = Clock(1 << 60, drift_ppb), -1 if before_them else 1
+    before, after = ([(clock.at(HOST_NS), HOST_NS + way * wrong_ns)] for way in (1, -1))
+    true = [HOST_NS]
+    for far_ns, slack_ns, is_lower in one_sided:
+        true.append(HOST_NS + sign * far_ns)
+        stamp = clock.at(true[-1])
+        (before if is_lower else after).append((stamp, true[-1] + (-slack_ns if is_lower else slack_ns)))
+    found = fit(np.array(before), np.array(after))
+    stamps = np.array([clock.at(moment) for moment in true])
+    assert np.abs(found.to_host(stamps) - true).max() <= found.bound_ns + SLACK_NS
+
+
+@pytest.mark.parametrize("rate", [-0.5, 0.1])
+def test_a_line_through_contradicting_bounds_is_as_far_off_as_the_rates_that_were_allowed(rate: float) -> None:
+    """Ticks of a processor may be counted at a rate that is little known."""
+    far, host = 1_000_000, round(1_000_000 * (1 + rate))
+    before, after = [(0, 100), (far, host - 1_000_000)], [(0, -100), (far + 1, host + 1_000_000)]
+    found = fit(np.array(before), np.array(after), rates_ppb=(-500_000_000, 100_000_000))
+    assert abs(found.to_host(far) - host) <= found.bound_ns
+    assert abs(found.to_host(0)) <= found.bound_ns
+
+
 def test_without_moments_that_have_both_bounds_all_of_them_count() -> None:
     found = fit(np.array([(0, 1_000)]), np.array([(10, 0)]))  # one of the two cannot be
     assert found.bound_ns >= 500 and abs(found.offset_ns - 495) <= 1
