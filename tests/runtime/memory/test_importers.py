@@ -302,6 +302,22 @@ def test_memory_that_is_allocated_to_be_mapped_where_nothing_else_is_taken() -> 
     assert fake.references[first] == 1  # the import's
 
 
+def test_what_is_not_taken_is_given_back_where_other_memory_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the device has turned out to copy, and again."""
+    shared, allocate = list[MemHandle](), MemHandle.allocate
+
+    def allocated(nbytes: int) -> MemHandle:
+        shared.append(allocate(nbytes))
+        return shared[-1]
+
+    _, ladder = copying_other_memory()
+    monkeypatch.setattr(MemHandle, "allocate", allocated)
+    for _ in range(2):
+        with ladder.allocate(4096) as handle:
+            assert handle.kind == "mapped"
+    assert [one.closed for one in shared] == [True, True]
+
+
 def test_memory_that_is_mapped_is_not_allocated_on_a_device_with_memory_of_its_own() -> None:
     """There it is a copy, and mapping it overwrites what the host has written into it before."""
     fake = FakeOpenCL()
