@@ -74,6 +74,22 @@ def test_arenas_are_split_at_the_largest_allocation() -> None:
     assert placement.arenas == (620, 300)
 
 
+@pytest.mark.parametrize(("largest", "arenas"), [(600, (600,)), (599, (300, 300))])
+def test_what_fills_an_arena_to_its_last_byte_lies_there(largest: int, arenas: tuple[int, ...]) -> None:
+    tensors = [Lifetime(name, 300, 0, 1) for name in "ab"]
+    assert plan_arenas(tensors, 4, largest).arenas == arenas
+
+
+@pytest.mark.parametrize(("largest", "arenas"), [(620, (620,)), (619, (300, 300))])
+def test_behind_the_last_tensor_of_an_arena_nothing_has_to_be_aligned(largest: int, arenas: tuple[int, ...]) -> None:
+    tensors = [Lifetime(name, 300, 0, 1) for name in "ab"]
+    assert plan_arenas(tensors, 64, largest).arenas == arenas
+
+
+def test_a_tensor_of_the_largest_allocation_is_placed() -> None:
+    assert plan_arenas([Lifetime("whole", 1000, 0, 1)], 64, 1000).arenas == (1000,)
+
+
 def test_a_tensor_that_no_allocation_holds_is_named() -> None:
     with pytest.raises(MemoryPlanError, match=r"'big' needs 1001 bytes.*at most 1000"):
         plan_arenas([Lifetime("small", 10, 0, 1), Lifetime("big", 1001, 0, 1)], 64, 1000)

@@ -183,6 +183,50 @@ def test_a_thread_that_cannot_be_counted_costs_no_other(tmp_path: Path) -> None:
     assert descriptors() <= before
 
 
+def test_a_thread_that_ends_while_it_is_met_is_not_told_as_uncounted(tmp_path: Path) -> None:
+    """Neither at once nor at later looks, and another thread with its number is counted."""
+    task(tmp_path, 7, "main")
+    task(tmp_path, 8, "worker")
+    before = descriptors()
+    ended = {8}
+
+    def open_event(attributes: bytes, thread: int, group: int) -> int:
+        if thread in ended and group >= 0:
+            raise OSError(errno.ESRCH, "")
+        return os.open(os.devnull, os.O_RDONLY)
+
+    with Counters(PerfCalls(open_event, unchanged), tmp_path) as counters:
+        assert list(counters.read_threads()) == [7] and counters.uncounted == {}
+        (tmp_path / "self/task/8").rename(tmp_path / "gone")
+        counters.refresh()
+        ended.clear()
+        (tmp_path / "gone").rename(tmp_path / "self/task/8")
+        counters.refresh()
+        assert list(counters.read_threads()) == [7, 8] and counters.uncounted == {}
+    assert descriptors() <= before
+
+
+def test_a_thread_that_could_not_be_counted_is_forgotten_with_its_end(tmp_path: Path) -> None:
+    task(tmp_path, 7, "main")
+    task(tmp_path, 8, "worker")
+    full = {8}
+
+    def open_event(attributes: bytes, thread: int, group: int) -> int:
+        if thread in full:
+            raise OSError(errno.EMFILE, "")
+        return os.open(os.devnull, os.O_RDONLY)
+
+    with Counters(PerfCalls(open_event, unchanged), tmp_path) as counters:
+        assert list(counters.uncounted) == [8]
+        (tmp_path / "self/task/8").rename(tmp_path / "gone")
+        counters.refresh()
+        assert counters.uncounted == {}
+        full.clear()
+        (tmp_path / "gone").rename(tmp_path / "self/task/8")
+        counters.refresh()
+        assert list(counters.read_threads()) == [7, 8] and counters.uncounted == {}
+
+
 def test_counters_that_were_taken_away_for_a_while_are_scaled(tmp_path: Path) -> None:
     task(tmp_path, 7, "main")
     ends: list[tuple[int, int]] = []
