@@ -72,6 +72,18 @@ def test_the_scale_of_few_operations_is_not_that_of_what_has_changed(count: int)
     assert [named(run) for run in runs] == [["op1"]] * 20
 
 
+def test_the_scale_is_not_taken_from_half_of_the_operations() -> None:
+    """Of four, two are slower by the same factor: what the scale is taken from is three, whose median is one of them."""
+    for seed in range(20):
+        now, was = noisy(seed, [1.0, 1.3, 1.3, 1.0]), noisy(seed + 10**6, same(4))
+        run = compare(now, was, 0.05)
+        scale = run.operations[0].scale
+        assert scale in [one.ratio for one in run.operations]
+        beside = {place for place, one in enumerate(run.operations) if abs(one.ratio / scale - 1) < 0.1}
+        assert beside in ({0, 3}, {1, 2})
+        assert {NAMES.index(name) for name in named(run)} == {0, 1, 2, 3} - beside
+
+
 def test_whole_inferences_fail_where_all_operations_are_slower_and_no_operation_does() -> None:
     run = compare(noisy(1, same(), drift=1.2), noisy(2, same()), 0.05)
     assert [(one.graph, one.operation) for one in run.failed] == [("net", "")]

@@ -66,6 +66,30 @@ def test_an_operation_that_beats_a_peak_raises_it_and_that_is_said() -> None:
     assert [row.share for row in found.rows] == [1, 0.25]
 
 
+def test_the_log_of_another_device_does_not_count() -> None:
+    """It has reached rates that this one is not held against, whichever of the two is looked at."""
+    described = made_up.graph(["op 0", "op 1"])
+    fast, slow = (
+        made_up.read(made_up.written([described], [made_up.inference(times)])) for times in ([10, 10], [1000, 1000])
+    )
+    fast = replace(fast, header=replace(fast.header, device={**fast.header.device, "name": "another device"}))
+    for peaks in (None, RooflinePeaks(5.0, 0.7, "measured on it")):
+        profile = profile_of([fast, slow], schematic(plan(described, None, [5000, 100], [10, 700]), peaks=peaks))
+        of_fast, of_slow = (roofline_of(profile, graph) for graph in profile.graphs)
+        assert of_fast is not None and of_slow is not None
+        assert of_fast.peaks == RooflinePeaks(500.0, 70.0, OF_THIS_LOG)
+        assert of_slow.peaks == RooflinePeaks(5.0, 0.7, OF_THIS_LOG if peaks is None else "measured on it")
+        assert (of_fast.notes, of_slow.notes) == ((), ())
+
+
+def test_another_log_of_the_same_device_counts() -> None:
+    described = made_up.graph(["op 0"])
+    logs = [made_up.read(made_up.written([described], [made_up.inference([took])])) for took in (100, 1000)]
+    profile = profile_of(logs, schematic(plan(described, None, [5000], [700])))
+    found = roofline_of(profile, profile.graphs[1])
+    assert found is not None and found.peaks == RooflinePeaks(50.0, 7.0, OF_THIS_LOG)
+
+
 @pytest.mark.parametrize(("peaks", "device"), [(None, ""), (RooflinePeaks(1e6, 1e6, "elsewhere"), "another device")])
 def test_without_peaks_of_this_device_the_best_of_the_log_are_taken(peaks: RooflinePeaks | None, device: str) -> None:
     found = roofline([1000, 1000], [5000, 100], [10, 700], peaks, device)

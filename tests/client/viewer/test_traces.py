@@ -20,9 +20,11 @@ from gputune.client.viewer.traces.perfetto import write_perfetto
 from gputune.client.viewer.traces.rows import Rows, layout_of
 from gputune.client.viewer.traces.timeline import Timeline
 from gputune.core.errors import MalformedLog
-from tests.client.viewer.made_up_profiles import NAMES, overlapping_profile, rich_profile
+from gputune.runtime.profiling.records import INIT, Span, StateSample
+from tests.client.viewer.made_up_profiles import NAMES, log_of, overlapping_profile, rich_profile
 from tests.client.viewer.read_back import Trace, check_nesting, read_chrome, read_perfetto
 from tests.runtime.profiling import made_up
+from tests.runtime.profiling.made_up import BEGUN_NS
 
 ALL = Features(**{each.name: True for each in fields(Features)})
 NONE = Features(**{each.name: False for each in fields(Features)})
@@ -104,6 +106,25 @@ def test_launches_inside_persistent_kernels_have_a_track_of_their_own(tmp_path: 
     del drawn.slices[process, "inside persistent kernels"]
     assert {name for _, name in drawn.slices} == {name for _, name in before.slices} - {"host thread 1"}
     assert all(rows == before.slices[track] for track, rows in drawn.slices.items())
+
+
+def test_a_zoom_shows_the_phases_that_lie_at_least_partly_in_it(tmp_path: Path) -> None:
+    """One that began before the zoom and ends after it is over all of it."""
+    ms = 1_000_000
+    zoomed = "over all of it", "ends in it", "begins in it", "ends where it begins", "begins where it ends", "in it"
+    moments = (0, 9), (1, 4), (4, 8), (1, 3), (5, 8), (4, 4)
+    away = ("before it", 0, 2), ("after it", 6, 9)
+    spans = [(name, *moment) for name, moment in zip(zoomed, moments, strict=True)]
+    records = [Span(name, INIT, BEGUN_NS + begun * ms, BEGUN_NS + ended * ms) for name, begun, ended in (*spans, *away)]
+    inferences = [made_up.inference([1000], begun_ns=BEGUN_NS + at * ms) for at in (1, 4, 7)]
+    states = [StateSample(BEGUN_NS + at * ms, {"gpu_mhz": float(at)}) for at in range(9)]
+    logs = [log_of([made_up.graph(["a"])], [*records, *inferences, *states])]
+    drawn = chrome(profile_of(logs, None, (3.0, 5.0)), ALL, tmp_path)
+    phases = [row for (_, track), rows in drawn.slices.items() if track.startswith("phases") for row in rows]
+    assert sorted(name for name, *_ in phases) == sorted(zoomed)
+    assert drawn.count("launch") == 1
+    (process,) = drawn.processes
+    assert [value for _, value in drawn.counts[process, "gpu_mhz"]] == [3, 4, 5]
 
 
 def test_waits_and_gaps_are_what_lies_between_launches(tmp_path: Path) -> None:
