@@ -20,6 +20,7 @@ from gputune.runtime.profiling.records import (
     LoggedGraph,
     LoggedInference,
     MarkedInference,
+    Span,
     Times,
     no_times_inside,
 )
@@ -122,6 +123,11 @@ class Profile:
         """The first moment that is shown, by the host's clock."""
         moments = [one.begun_ns for graph in self.graphs for one in graph.inferences]
         return min([*moments, *(span.begun_ns for log in self.logs for span in log.spans)], default=0)
+
+    def spans_of(self, log: Log) -> list[Span]:
+        """Return the phases of a log that lie at least partly in the zoom."""
+        begun_ns, ended_ns = self.zoom or (0, END_NS)
+        return [span for span in log.spans if span.ended_ns >= begun_ns and span.begun_ns <= ended_ns]
 
 
 def open_profile(

@@ -67,9 +67,7 @@ def write_csv(profile: Profile, path: Path, progress: Progress = SILENT) -> None
 def _lines(profile: Profile, progress: Progress) -> Iterator[str]:
     yield ",".join(COLUMNS) + "\n"
     for log in profile.logs:
-        for span in sorted(log.spans, key=lambda span: span.begun_ns):
-            if profile.zoom is None or (span.ended_ns >= profile.zoom[0] and span.begun_ns <= profile.zoom[1]):
-                yield _span(span)
+        yield from map(_span, sorted(profile.spans_of(log), key=lambda span: span.begun_ns))
     total = sum(len(graph.inferences) for graph in profile.graphs)
     yield from chain.from_iterable(followed(_inferences(profile.graphs), total, progress))
 

@@ -63,10 +63,9 @@ class _LogTimeline:
     def __init__(self, place: int, log: Log, profile: Profile, features: Features, numbers: Iterator[int]) -> None:
         self.process = Process(place + 1, _title(place, log, len(profile.logs)), _origin(log))
         zoom = profile.zoom or (0, END_NS)
-        spans = [span for span in log.spans if span.ended_ns >= zoom[0] and span.begun_ns <= zoom[1]]
         states = [state for state in log.states if zoom[0] <= state.at_ns <= zoom[1]]
         device = DeviceTracks(place + 1, profile.schematic, features)
-        self._phases = PhaseTracks(spans)
+        self._phases = PhaseTracks(profile.spans_of(log))
         self._runs = RunTracks(device, states)
         memory = MemoryTracks(device)
         shown_by: Mapping[Source, bool] = {

@@ -119,9 +119,11 @@ def test_a_zoom_shows_the_phases_that_lie_at_least_partly_in_it(tmp_path: Path) 
     inferences = [made_up.inference([1000], begun_ns=BEGUN_NS + at * ms) for at in (1, 4, 7)]
     states = [StateSample(BEGUN_NS + at * ms, {"gpu_mhz": float(at)}) for at in range(9)]
     logs = [log_of([made_up.graph(["a"])], [*records, *inferences, *states])]
-    drawn = chrome(profile_of(logs, None, (3.0, 5.0)), ALL, tmp_path)
+    zoomed_profile = profile_of(logs, None, (3.0, 5.0))
+    drawn = chrome(zoomed_profile, ALL, tmp_path)
     phases = [row for (_, track), rows in drawn.slices.items() if track.startswith("phases") for row in rows]
     assert sorted(name for name, *_ in phases) == sorted(zoomed)
+    assert sum(row["Message"] == "INIT" for row in table(zoomed_profile, tmp_path)) == len(zoomed)
     assert drawn.count("launch") == 1
     (process,) = drawn.processes
     assert [value for _, value in drawn.counts[process, "gpu_mhz"]] == [3, 4, 5]
