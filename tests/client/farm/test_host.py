@@ -37,6 +37,14 @@ def test_bytes_are_one_frame_or_refused(data: bytes, place: int, byte: int) -> N
             assert to_bytes(message, number)[:4] == GOOD[:4]
 
 
+@pytest.mark.parametrize("data", [GOOD + GOOD[:1], GOOD + b"\0", GOOD + GOOD, GOOD + GOOD[:-1], GOOD[:-1], b""])
+def test_bytes_that_are_not_exactly_one_frame_are_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError) as raised:
+        from_bytes(data, REQUESTS)
+    assert raised.value.name == "bad_frame"
+    assert from_bytes(GOOD, REQUESTS) == (7, Ping())
+
+
 def test_a_host_answers_nonsense_with_errors(make_host: MakeHost) -> None:
     host = make_host("a")
 
