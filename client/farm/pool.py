@@ -317,9 +317,14 @@ class Group(Closing):
             return None
 
     def _by_load(self) -> list[str]:
-        """The devices that can be tried now, those with the fewest sessions first."""
-        now = time.monotonic()
-        names = [name for name in self._pool.usable(self.tier) if self._busy.get(name, 0.0) <= now]
+        """Return the devices that can be tried now, those with the fewest sessions first: none that says that it has
+        another job, and none that has refused a session just now."""
+        now, job = time.monotonic(), self._pool.job
+        names = [
+            name
+            for name, one in self._pool.usable(self.tier).items()
+            if self._busy.get(name, 0.0) <= now and one.report.get("job", "") in ("", job)
+        ]
         load = self._load()
         most = self._pool.count
         taken = sorted(names, key=lambda name: (load[name], name))

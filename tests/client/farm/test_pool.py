@@ -142,6 +142,84 @@ def test_a_late_device_gets_a_session_and_a_leaving_one_loses_its(engine: LocalE
         assert becomes(lambda: (measured(clients[0]), measured(clients[1]), names_of(clients))[2] == ["b", "c"])
 
 
+@one
+def test_a_device_that_drains_is_not_usable_and_its_session_moves(engine: LocalEngine, make_host: MakeHost) -> None:
+    engine.add(make_host("a"))
+    with Pool(engine, "job") as pool:
+        (client,) = pool.group(TIER).connect_all()
+        engine.add(make_host("b"))
+        assert list(pool.usable(TIER)) == ["a", "b"]
+        engine.call("a", Call("drain"))
+        assert list(pool.usable(TIER)) == ["b"]
+        assert (measured(client), client.address) == ("ok", "farm device b")
+
+
+@pytest.fixture
+def opened(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The devices on which sessions were asked for, in order."""
+    names, call = list[str](), engine.call
+
+    def noted(name: str, asked: Call, *more: object) -> bytes:
+        if asked.order == "open":
+            names.append(name)
+        return call(name, asked, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "call", noted)
+    return names
+
+
+def test_three_sessions_on_two_devices_stay_where_they_are(
+    engine: LocalEngine, make_host: MakeHost, opened: list[str]
+) -> None:
+    """Moving one for a difference of one would go to and fro for ever."""
+    engine.add(make_host("a"))
+    with Pool(engine, "job") as pool:
+        group = pool.group(TIER)
+        clients = list(group.connect_all())
+        engine.add(make_host("b"))
+        late = group.arrived()
+        assert late is not None
+        clients.append(late)
+        for _ in range(3):
+            group.spread()
+            assert [measured(client) for client in clients] == ["ok"] * 3
+            assert (names_of(clients), opened) == (["a", "a", "b"],) * 2
+
+
+def test_one_of_two_sessions_moves_once_to_a_device_without_any(
+    engine: LocalEngine, make_host: MakeHost, opened: list[str]
+) -> None:
+    engine.add(make_host("a"))
+    with Pool(engine, "job") as pool:
+        group = pool.group(TIER)
+        clients = list(group.connect_all())
+        engine.add(make_host("b"))
+        for _ in range(3):
+            group.spread()
+            assert [measured(client) for client in clients] == ["ok", "ok"]
+            assert (names_of(clients), opened) == (["a", "b"], ["a", "a", "b"])
+
+
+def test_sessions_stay_where_the_device_without_any_is_another_jobs(
+    engine: LocalEngine, make_host: MakeHost, opened: list[str]
+) -> None:
+    for name in "ab":
+        engine.add(make_host(name))
+    other = FarmConnection(engine, "b", "other", threading.Lock())
+    with Pool(engine, "job") as pool:
+        group = pool.group(TIER)
+        clients = list(group.connect_all())
+        begun = list(opened)
+        assert names_of(clients) == ["a", "a"]
+        group._busy.clear()  # it is asked again after some time
+        for _ in range(3):
+            group.spread()
+            assert [measured(client) for client in clients] == ["ok", "ok"]
+            assert (names_of(clients), opened) == (["a", "a"], begun), "a session went away and came back"
+        other.close()
+        assert becomes(lambda: (measured(clients[0]), measured(clients[1]), names_of(clients))[2] == ["a", "b"])
+
+
 def test_a_device_has_one_job_until_that_is_not_heard_of(
     engine: LocalEngine, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

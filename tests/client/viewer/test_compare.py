@@ -73,7 +73,7 @@ def test_the_scale_of_few_operations_is_not_that_of_what_has_changed(count: int)
 
 
 def test_the_scale_is_not_taken_from_half_of_the_operations() -> None:
-    """Of four, two are slower by the same factor: what the scale is taken from is three, whose median is one of them."""
+    """Of four, two are slower by the same factor: it is taken from three, whose median is one of them."""
     for seed in range(20):
         now, was = noisy(seed, [1.0, 1.3, 1.3, 1.0]), noisy(seed + 10**6, same(4))
         run = compare(now, was, 0.05)
