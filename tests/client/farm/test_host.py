@@ -11,7 +11,8 @@ from gputune.client.farm.frames import ANSWERS, REQUESTS, from_bytes, to_bytes
 from gputune.client.farm.hosts import device_lock
 from gputune.client.farm.hosts.device_host import DeviceHost
 from gputune.client.farm.hosts.device_lock import DeviceLock
-from gputune.client.farm.hosts.health import Speed, deviation
+from gputune.client.farm.hosts.health import IN_A_ROW, Speed, deviation
+from gputune.client.farm.twins import DEFAULT, HEALTH_CHECK, Twins
 from gputune.client.target.connecting import Target
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.credentials import Credentials
@@ -103,6 +104,40 @@ def test_a_device_is_far_from_its_twins_for_certain_only() -> None:
     assert deviation(Speed(1, 99, 100, 101), [twins[0], Speed(1, 199, 200, 201)]) == 0, "its twin is off, not this one"
     assert deviation(Speed(1, 105, 115, 125), twins) == 0, "its interval reaches into 10 %"
     assert deviation(Speed(1, 200, 200, 200), twins[:1]) == 0, "of two nothing says which one is off"
+
+
+def slow_or_not(twins: Twins, number: int, is_slow: bool, kind: str = HEALTH_CHECK) -> str:
+    """What is heard of device a, whose twins are b and c."""
+    took = 150 if is_slow else 100
+    return twins.hear("a", kind, "", Speed(number, took, took, took), ("a", "b", "c"))
+
+
+@pytest.fixture
+def twins() -> Twins:
+    """Of a tier whose devices b and c have told their speed."""
+    found = Twins()
+    for name in "bc":
+        for kind in (HEALTH_CHECK, DEFAULT):
+            found.hear(name, kind, "", Speed(1, 100, 100, 100), ("a", "b", "c"))
+    return found
+
+
+def test_a_device_that_joins_again_is_judged_anew(twins: Twins) -> None:
+    """Slow once more than it may be in a row, it is set apart; then it takes as many again."""
+    for first in (1, 1 + IN_A_ROW):
+        numbers = range(first, first + IN_A_ROW)
+        told = [slow_or_not(twins, number, True) for number in numbers]
+        assert [bool(one) for one in told] == [False] * (IN_A_ROW - 1) + [True]
+        assert told[-1].startswith("its health check takes 50% more time than on its twins, 3 times in a row")
+
+
+def test_only_what_is_slow_in_a_row_counts(twins: Twins) -> None:
+    for number in range(1, 10 * IN_A_ROW + 1):
+        assert slow_or_not(twins, number, bool(number % IN_A_ROW)) == ""
+    for _ in range(IN_A_ROW):
+        assert slow_or_not(twins, 100, True) == "", "the same measurement is heard again and again"
+    for number in range(101, 101 + IN_A_ROW - 2):
+        assert slow_or_not(twins, number, True) == slow_or_not(twins, number, True, DEFAULT) == "", "each by itself"
 
 
 @pytest.mark.slow
