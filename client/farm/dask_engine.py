@@ -174,23 +174,33 @@ def serve_scheduler(place: Place, ready: Callable[[str, str], None], dashboard_p
 async def _serve_scheduler(place: Place, ready: Callable[[str, str], None], dashboard_port: int) -> None:
     stop, dask = _stop_event(), _dask()
     shown = dashboard_port > 0 and find_spec("bokeh") is not None
+    kind = dask.Scheduler if shown else _without_http(dask.Scheduler)
     try:
         with _dask_config(_origins(dashboard_port)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a port that is taken is told below
-            scheduler = await dask.Scheduler(
+            scheduler = await kind(
                 host=place.host, port=place.port, protocol=place.protocol, security=place.security,
-                dashboard=shown, dashboard_address=f"{_LOOPBACK}:{dashboard_port if shown else 0}",
+                dashboard=shown, dashboard_address=f"{_LOOPBACK}:{dashboard_port}",
             )  # fmt: skip
     except (OSError, RuntimeError) as error:
         cause = error.__cause__ or error  # Dask wraps what the system says
         why = getattr(cause, "strerror", None) or cause
         raise FarmError(f"the scheduler cannot listen at {place}: {why}; --port chooses another") from None
+    port = scheduler.http_server.port if shown else 0
+    if shown and port != dashboard_port:
+        scheduler.http_server.stop()  # Dask takes any other port where the one that was asked for is taken
     scheduler.handlers["gputune_versions"] = lambda: Versions().to_dict()
     scheduler.handlers["gputune_stop"] = lambda: stop.set()
-    ready(scheduler.address, _dashboard(shown, dashboard_port, scheduler.http_server.port))
+    ready(scheduler.address, _dashboard(shown, dashboard_port, port))
     await stop.wait()
     await asyncio.sleep(0.1)  # for the answer to be sent
     await scheduler.close()
+
+
+def _without_http(kind: Any) -> Any:
+    """Return Dask's Scheduler or Worker without the HTTP server that it starts even if it shows no dashboard, which
+    would tell every user of the machine what runs."""
+    return type(kind.__name__, (kind,), {"start_http_server": lambda self, *what, **how: None})
 
 
 def _origins(port: int) -> dict[str, Any]:
@@ -281,7 +291,7 @@ async def _serve_worker(place: Place, host: DeviceHost, ready: Callable[[str], N
 
 async def _worker(place: Place, host: DeviceHost, answering: Callable[..., Any]) -> Any:
     announced = host.announced
-    worker = _dask().Worker(
+    worker = _without_http(_dask().Worker)(
         str(place),
         name=announced.name,
         nthreads=1,
@@ -290,7 +300,6 @@ async def _worker(place: Place, host: DeviceHost, answering: Callable[..., Any])
         protocol=place.protocol,
         security=place.security,
         dashboard=False,
-        dashboard_address=f"{_LOOPBACK}:0",
         startup_information={KEY: lambda worker: announced.to_dict()},
         metrics={KEY: lambda worker: host.report()},
         heartbeat_interval="1s",

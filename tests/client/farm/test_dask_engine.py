@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -156,6 +157,45 @@ def test_the_dashboard_is_for_this_machine_alone(start: Start) -> None:
         assert b"Dask" in page.read()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.2", ports[1]))  # which reaches what listens on all addresses
+
+
+def listening(process: subprocess.Popen[str]) -> set[str]:
+    """Where a process listens, by TCP over IPv4 and IPv6."""
+    sockets, found = set[str](), set[str]()
+    for path in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            sockets.add(str(path.readlink()))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in sockets:
+                address, port = local.split(":")
+                numbers = reversed(bytes.fromhex(address))
+                found.add(f"{'.'.join(map(str, numbers)) if table == 'tcp' else address}:{int(port, 16)}")
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system says in /proc who listens")
+@pytest.mark.parametrize("dashboard", ["off", "taken", "shown"])
+def test_a_scheduler_listens_where_it_says_and_nowhere_else(start: Start, dashboard: str) -> None:
+    port, dashboard_port = unused_port(), unused_port()
+    where = f"127.0.0.1:{port}"
+    if dashboard == "taken":
+        start("scheduler", "--port", dashboard_port, "--dashboard_port", "0")
+    asked = 0 if dashboard == "off" else dashboard_port
+    scheduler = start("scheduler", "--port", port, "--dashboard_port", asked)
+    assert scheduler.stdout is not None
+    said = scheduler.stdout.readline()
+    if dashboard == "shown":
+        pytest.importorskip("bokeh")
+        assert f"http://127.0.0.1:{dashboard_port}/status" in said
+        assert listening(scheduler) == {where, f"127.0.0.1:{dashboard_port}"}
+    else:
+        assert said.startswith("Dask's dashboard: off")
+        assert listening(scheduler) == {where}
+    worker = start("worker", "--device", "null", "--scheduler", where)
+    (own,) = listening(worker)
+    assert own.startswith("127.0.0.1:")
 
 
 def test_a_farm_is_looked_at_and_ended(start: Start, tmp_path: Path) -> None:
