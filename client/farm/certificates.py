@@ -43,7 +43,8 @@ class Certificates:
         return self.folder / MEMBER_KEY
 
     def check(self) -> Certificates:
-        """Itself. Raises FarmError where a file is missing, or another user can read or change the key."""
+        """Return itself. Raises FarmError where a file is missing, another user can read the key or change the
+        authority, or the three are not what a member proves itself with today."""
         for path in (self.authority, self.member, self.key):
             if not path.is_file():
                 where = "on one machine, and with --member NAME what the others need"
@@ -52,6 +53,7 @@ class Certificates:
             raise FarmError(f"{self.key} can be read by others; chmod 600 it")
         if why := untrusted(self.authority):
             raise FarmError(f"{self.authority} is not trusted: {why}")
+        _check_together(self)
         return self
 
 
@@ -92,6 +94,50 @@ def add_member(folder: Path, name: str) -> Certificates:
         raise FarmError(f"{own} is not the key of {folder / AUTHORITY}; what it signs would not be trusted")
     _write(made.folder, {AUTHORITY: trusted, **_member(name, key)})
     return made
+
+
+def _check_together(files: Certificates) -> None:
+    """Raises FarmError for what TLS would refuse, which says less about it: what is no certificate or no key, what does
+    not belong together, and what is not valid today."""
+    _check_extra()
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    mend = "copy the three files from one folder that `gputune farm init` has made"
+    certificates = []
+    for path in (files.authority, files.member):
+        try:
+            certificates.append(x509.load_pem_x509_certificate(_content(path)))
+        except ValueError:
+            raise FarmError(f"{path} is no certificate; {mend}") from None
+    authority, member = certificates
+    try:
+        key = load_pem_private_key(_content(files.key), None)
+    except (ValueError, TypeError):  # TypeError: it has a password
+        raise FarmError(f"{files.key} is no key, or has a password; {mend}") from None
+    if key.public_key() != member.public_key():
+        raise FarmError(f"{files.key} is not the key of {files.member}; {mend}")
+    try:
+        member.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        raise FarmError(f"{files.member} was not signed by the authority of {files.authority}; {mend}") from None
+    now = datetime.datetime.now(datetime.UTC)
+    for path, one in zip((files.authority, files.member), certificates, strict=True):
+        first, last = one.not_valid_before_utc, one.not_valid_after_utc
+        if not first <= now <= last:
+            raise FarmError(
+                f"{path} is valid from {first:%Y-%m-%d} to {last:%Y-%m-%d}, and this machine's clock says "
+                f"{now:%Y-%m-%d}; set the clock, or make new certificates by `gputune farm init` in another folder"
+            )
+
+
+def _content(path: Path) -> bytes:
+    """Return what is in a file. Raises FarmError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FarmError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _check_extra() -> None:

@@ -60,6 +60,12 @@ CONFIG = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.worker.profile.enabled": False,
 }
+LOGGERS = "distributed", "distributed.client", "tornado", "tornado.application"
+"""They write tracebacks of whatever a stranger has sent. Dask gives each of them a level of its own."""
+HANGS_UP = "SSLError", "SSLEOFError", "SSLZeroReturnError", "StreamClosedError", "CommClosedError"
+"""What the TLS library, tornado and Dask call a connection that the other side has ended."""
+NOT_IDLE = "not idle; cannot convert to SSL"
+"""What tornado says where the other side, a scheduler without TLS, has sent something already."""
 _LOOPBACK = "127.0.0.1"
 
 
@@ -92,9 +98,8 @@ class Place:
         try:
             return cls(host, port, certificates.check())
         except FarmError as error:
-            raise FarmError(
-                f"{text} is not on this machine, and without certificates anyone there could join: {error}"
-            ) from None
+            why = "is asked with TLS" if is_loopback(host) else "is not on this machine, and anyone there could join"
+            raise FarmError(f"{text} {why}, so that certificates are needed: {error}") from None
 
     @property
     def protocol(self) -> str:
@@ -135,7 +140,8 @@ def _dask() -> Any:
     except ImportError:
         raise FarmError(f"a farm of several processes needs the extra: {EXTRA}") from None
     dask.config.set(CONFIG)
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     return distributed
 
 
@@ -154,12 +160,32 @@ async def _check_versions(place: Place) -> None:
     try:
         async with dask.rpc(str(place), connection_args=arguments) as scheduler:
             theirs = await asyncio.wait_for(scheduler.gputune_versions(), CONNECT_SECONDS)
-    except (OSError, TimeoutError) as error:
-        raise FarmError(f"no scheduler of a farm answers at {place}: {error}") from None
-    except Exception as error:  # whatever answers there, it is none of ours
-        raise FarmError(f"{place} answers, but not as the scheduler of a farm: {type(error).__name__}") from None
+    except Exception as error:
+        if isinstance(error, OSError | TimeoutError) or NOT_IDLE in str(error):
+            raise FarmError(f"no scheduler of a farm answers at {place}: {_reason(error, place)}") from None
+        raise FarmError(  # whatever answers there, it is none of ours
+            f"{place} answers, but not as the scheduler of a farm: {type(error).__name__}"
+        ) from None
     if not isinstance(theirs, Mapping) or (wrong := Versions().difference(theirs)):
         raise FarmError(f"the scheduler at {place} is of other versions: {wrong}; install the same on all machines")
+
+
+def _reason(error: BaseException, place: Place) -> str:
+    """Return why there is no connection, in words of ours where certificates may be the reason: Dask wraps what has
+    happened several times, and the words of the TLS library are its own."""
+    while not isinstance(error, TimeoutError) and (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    if told := getattr(error, "verify_message", ""):
+        return f"its certificate is not one of this farm's that is valid: {told}"
+    if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER" or NOT_IDLE in str(error):
+        return "it speaks no TLS; leave tls:// out, or start it with --tls"
+    if isinstance(error, TimeoutError):
+        return "nothing has come in time"
+    if isinstance(error, ConnectionResetError | BrokenPipeError) or type(error).__name__ in HANGS_UP:
+        if place.certificates is None:
+            return "it has hung up, as where certificates are needed; tls:// in front of the address uses them"
+        return "it has hung up, as where it does not take this machine's certificate"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 # --- the scheduler --------------------------------------------------------------------------------
@@ -376,7 +402,7 @@ class DaskEngine(Closing):
                 heartbeat_interval="2s",
             )  # fmt: skip
         except (OSError, TimeoutError, RuntimeError) as error:
-            raise FarmError(f"no scheduler of a farm answers at {self._place}: {error}") from None
+            raise FarmError(f"no scheduler of a farm answers at {self._place}: {_reason(error, self._place)}") from None
 
     def _keep(self) -> None:
         while not self._stop.wait(REFRESH_SECONDS):

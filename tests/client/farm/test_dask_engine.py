@@ -38,9 +38,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Starts `gputune farm ...` and waits for its first line."""
     running: list[subprocess.Popen[str]] = []
 
-    def begin(*arguments: object) -> subprocess.Popen[str]:
+    def begin(*arguments: object, stderr: int | None = None) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "gputune", "farm", *map(str, arguments), "--farm_dir", str(tmp_path)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
         running.append(process)
         assert process.stdout is not None and process.stdout.readline()
         return process
@@ -123,19 +123,36 @@ def test_what_a_worker_has_told_before_it_is_lost_is_heard(start: Start, tmp_pat
 
 
 def test_only_members_join_a_farm_with_certificates(start: Start, tmp_path: Path) -> None:
-    create(tmp_path / "others")
-    made = create(tmp_path)
+    others, made, stranger = create(tmp_path / "others"), create(tmp_path), create(tmp_path / "stranger")
+    stranger.authority.write_bytes(made.authority.read_bytes())  # it knows the farm, and is no member
     where = f"127.0.0.1:{unused_port()}"
     start("scheduler", "--tls", "--port", where.rpartition(":")[2])
-    for place in (
-        Place.parse(where, made),
-        Place.parse(f"tls://{where}", Certificates(tmp_path / "others")),
+    for place, said in (
+        (Place.parse(where, made), "has hung up, as where certificates are needed; tls:// in front"),
+        (Place.parse(f"tls://{where}", others), "its certificate is not one of this farm's"),
+        (
+            Place("127.0.0.1", int(where.rpartition(":")[2]), stranger),
+            "has hung up, as where it does not take this machine's",
+        ),
     ):
-        with pytest.raises(FarmError, match="scheduler of a farm"):
+        with pytest.raises(FarmError, match=f"no scheduler of a farm answers at .*{said}"):
             DaskEngine(place)
     start("worker", "--device", "null", "--name", "a", "--scheduler", f"tls://{where}")
     with DaskEngine(Place.parse(f"tls://{where}", made)) as engine:
         assert becomes(lambda: list(engine.devices()) == ["a"])
+
+
+def test_a_scheduler_without_certificates_says_so_to_who_has_some_and_nothing_itself(
+    start: Start, tmp_path: Path
+) -> None:
+    where, made = f"127.0.0.1:{unused_port()}", create(tmp_path / "certificates")
+    scheduler = start("scheduler", "--port", where.rpartition(":")[2], "--dashboard_port", "0", stderr=subprocess.PIPE)
+    with pytest.raises(FarmError, match="speaks no TLS; leave tls:// out"):
+        DaskEngine(Place.parse(f"tls://{where}", made))
+    with DaskEngine(Place.parse(where, made)) as engine:
+        assert not engine.devices()
+        engine.stop_scheduler()
+    assert scheduler.stderr is not None and scheduler.stderr.read() == ""
 
 
 def test_a_port_that_is_taken_is_told_in_one_line(start: Start, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from gputune.client.farm.certificates import AUTHORITY_KEY, MEMBER_KEY, Certificates, create
+from gputune.client.farm.certificates import AUTHORITY, AUTHORITY_KEY, MEMBER, MEMBER_KEY, Certificates, create
 from gputune.client.farm.dask_engine import Place
 from gputune.client.farm.engine import FarmError
 from gputune.client.farm.hosts import hosting
@@ -52,11 +54,90 @@ def test_beyond_this_machine_certificates_are_needed(tmp_path: Path) -> None:
         "tcp://[::1]:7",
     ]
     for text in ("10.0.0.1:8786", "0.0.0.0", "[::]:7", "farm.example:1", "tls://127.0.0.1:1"):
-        with pytest.raises(FarmError, match=r"without certificates.*`gputune farm init` makes it"):
+        with pytest.raises(FarmError, match=r"certificates are needed: .*`gputune farm init` makes it"):
             Place.parse(text, none)
     for text in ("", "http://127.0.0.1", "127.0.0.1:x", "tcp://10.0.0.1:1"):
         with pytest.raises(FarmError, match=r"no address|TLS only"):
             Place.parse(text, none)
+
+
+def _valid(first: datetime, last: datetime) -> Callable[[Certificates], object]:
+    """Makes a member's certificate of that time by the folder's own authority."""
+
+    def change(files: Certificates) -> None:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+
+        old = x509.load_pem_x509_certificate(files.member.read_bytes())
+        authority = serialization.load_pem_private_key((files.folder / AUTHORITY_KEY).read_bytes(), None)
+        new = x509.CertificateBuilder(old.issuer, old.subject, old.public_key(), old.serial_number, first, last)
+        signed = new.sign(authority, hashes.SHA256())
+        files.member.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+
+    return change
+
+
+def _locked(files: Certificates) -> None:
+    """Gives the key a password."""
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_pem_private_key(files.key.read_bytes(), None)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+    files.key.write_bytes(key.private_bytes(*form))
+
+
+def _others(*names: str) -> Callable[[Certificates], object]:
+    """Takes these files from another farm."""
+
+    def change(files: Certificates) -> None:
+        other = create(files.folder.parent / "other")
+        for name in names:
+            (files.folder / name).write_bytes((other.folder / name).read_bytes())
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda files: files.authority.unlink(), "authority.pem is missing; `gputune farm init`"),
+        (lambda files: files.member.unlink(), "member.pem is missing; `gputune farm init`"),
+        (lambda files: files.key.unlink(), "member.key is missing; `gputune farm init`"),
+        (lambda files: files.authority.write_text("nonsense"), "authority.pem is no certificate; copy the three"),
+        (lambda files: files.member.write_text("nonsense"), "member.pem is no certificate; copy the three"),
+        (lambda files: files.member.write_bytes(b""), "member.pem is no certificate; copy the three"),
+        (lambda files: files.key.write_bytes(b""), "member.key is no key, or has a password; copy"),
+        (lambda files: files.key.write_bytes(files.member.read_bytes()), "member.key is no key, or has a password"),
+        (_locked, "member.key is no key, or has a password"),
+        (_others(MEMBER_KEY), "member.key is not the key of .*member.pem; copy"),
+        (_others(MEMBER), "member.key is not the key of .*member.pem; copy"),
+        (_others(MEMBER, MEMBER_KEY), "member.pem was not signed by the authority of .*authority.pem; copy"),
+        (_others(AUTHORITY), "member.pem was not signed by the authority of .*authority.pem; copy"),
+        (lambda files: files.member.write_bytes(files.authority.read_bytes()), "member.key is not the key of"),
+        (lambda files: files.authority.chmod(0o666), "authority.pem is not trusted: can be written by every user"),
+        (
+            _valid(datetime(2001, 2, 3), datetime(2004, 5, 6)),
+            "is valid from 2001-02-03 to 2004-05-06, and .* clock says",
+        ),
+        (
+            _valid(datetime(2801, 2, 3), datetime(2804, 5, 6)),
+            "is valid from 2801-02-03 to 2804-05-06, and .* set the clock",
+        ),
+    ],
+)
+def test_certificates_with_which_none_is_a_member_are_refused_before_they_are_used(
+    tmp_path: Path, change: Callable[[Certificates], object], said: str
+) -> None:
+    pytest.importorskip("cryptography")
+    made = create(tmp_path / "farm")
+    assert made.check() is made
+    change(made)
+    with pytest.raises(FarmError, match=said):
+        made.check()
+    with pytest.raises(
+        FarmError, match=f"tls://127.0.0.1:1 is asked with TLS, so that certificates are needed: .*{said}"
+    ):
+        Place.parse("tls://127.0.0.1:1", made)
 
 
 def test_certificates_are_made_once_and_their_key_is_ones_own(tmp_path: Path) -> None:
