@@ -74,11 +74,20 @@ class Journal:
         return name
 
     def again(self, name: str) -> Job:
-        """A job that was ended or lost, which runs again. Raises FarmError for one that runs."""
-        job = self.job(name)
-        if job.state == "running":
-            raise FarmError(f"job {name} is running; its devices are its own until it ends")
-        self.set_state(name, "running")
+        """Return a job that has ended or was lost, which runs again: of two who ask at the same time, for one. Raises
+        FarmError for a job that runs."""
+        job, now = self.job(name), time.time()
+        free = "(state != 'running' OR abs(? - heard) > ?)"
+        with self._open() as journal:
+            taken = journal.execute(
+                f"UPDATE jobs SET state = 'running', heard = ? WHERE name = ? AND {free}",
+                (now, name, now, LOST_SECONDS),
+            ).rowcount
+        if not taken:
+            raise FarmError(
+                f"job {name} is running; its devices are its own until it ends. A job that was killed counts as lost "
+                f"after {LOST_SECONDS:g} s"
+            )
         return job
 
     def beat(self, name: str) -> None:
@@ -112,7 +121,7 @@ class Journal:
             rows = journal.execute(
                 "SELECT name, owner, asked, state, began, heard FROM jobs ORDER BY began DESC"
             ).fetchall()
-        return [_job(row, [Part(*part[1:]) for part in parts if part[0] == row[0]]) for row in rows]
+            return [_job(row, [Part(*part[1:]) for part in parts if part[0] == row[0]]) for row in rows]
 
     def _change(self, statement: str, *values: object) -> None:
         with self._open() as journal:
@@ -134,6 +143,6 @@ class Journal:
 def _job(row: Sequence[str | float], parts: Sequence[Part]) -> Job:
     name, owner, asked, state, began, heard = row
     content = json.loads(str(asked))
-    lost = state == "running" and time.time() - float(heard) > LOST_SECONDS
+    lost = state == "running" and abs(time.time() - float(heard)) > LOST_SECONDS  # a clock may be set back
     told = content if isinstance(content, dict) else {}
     return Job(str(name), str(owner), told, "lost" if lost else str(state), float(began), float(heard), tuple(parts))

@@ -98,7 +98,10 @@ class Run:
 
     def _beat(self, stop: threading.Event) -> None:
         while not stop.wait(BEAT_SECONDS):
-            self.journal.beat(self.pool.job)
+            try:
+                self.journal.beat(self.pool.job)
+            except FarmError as error:  # a disk may have room again by the next time
+                log.warning(f"the job may seem to be lost: {error}")
 
 
 def _names(group: Group) -> str:

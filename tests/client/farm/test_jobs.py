@@ -1,23 +1,30 @@
 """What is written down of jobs, and what a farm starts without."""
 
+import sqlite3
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from gputune.client.farm import run
 from gputune.client.farm.certificates import AUTHORITY, AUTHORITY_KEY, MEMBER, MEMBER_KEY, Certificates, create
 from gputune.client.farm.dask_engine import Place
 from gputune.client.farm.engine import FarmError
 from gputune.client.farm.hosts import hosting
 from gputune.client.farm.jobs import LOST_SECONDS, Journal, Part
+from gputune.client.farm.local_engine import LocalEngine
+from gputune.client.farm.pool import Group, Pool
+from gputune.client.farm.run import Run
 from gputune.runtime.context.package import open_package
 from tests.client import models
 from tests.client.commands import Gputune, config_file
+from tests.waiting import becomes
 
 pytestmark = pytest.mark.slow  # each starts processes
 
@@ -44,6 +51,92 @@ def test_a_job_is_lost_when_it_is_not_heard_of_and_can_go_on(tmp_path: Path, mon
     (tmp_path / "farm" / "jobs.sqlite").write_bytes(b"no journal at all, but long enough to be one" * 40)
     with pytest.raises(FarmError, match="cannot be used"):
         journal.jobs()
+
+
+def test_of_two_who_go_on_with_a_lost_job_one_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(tmp_path / "jobs.sqlite")
+    name, now = journal.begin({}, "me"), time.time()
+    monkeypatch.setattr(time, "time", lambda: now + LOST_SECONDS + 1)
+    lost = journal.job(name)
+    monkeypatch.setattr(journal, "job", lambda name: lost)  # both have looked before either has said that it goes on
+    assert journal.again(name) == lost
+    with pytest.raises(FarmError, match=r"is running; .* counts as lost after 30 s"):
+        journal.again(name)
+    journal.set_state(name, "failed")
+    assert journal.again(name) == lost
+
+
+def test_a_job_of_the_future_is_lost_as_one_of_the_past_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed, and then the clock was set back."""
+    journal = Journal(tmp_path / "jobs.sqlite")
+    name, now = journal.begin({}, "me"), time.time()
+    monkeypatch.setattr(time, "time", lambda: now - 3600)
+    assert journal.job(name).state == "lost"
+    assert journal.again(name).name == name
+    assert journal.job(name).state == "running"
+
+
+def test_a_journal_is_whole_whenever_its_writers_are_killed(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    code = (
+        "import sys, itertools; from pathlib import Path; from gputune.client.farm.jobs import Journal, Part\n"
+        "journal = Journal(Path(sys.argv[1]))\n"
+        "for number in itertools.count():\n"
+        "    name = journal.begin({'models': [number]}, 'me')\n"
+        "    for model in range(20): journal.tell(name, Part(str(model), 'a', 'done', 'd', 'x' * 500))\n"
+        "    if not number: print('first', flush=True)"
+    )
+    for _ in range(3):
+        command = [sys.executable, "-c", code, str(path)]
+        writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        for writer in writers:
+            assert writer.stdout is not None and writer.stdout.readline() == "first\n"
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
+        journal = Journal(path)
+        for job in journal.jobs():
+            assert job.state == "running" and all(part.said == "x" * 500 for part in job.parts)
+        name = journal.begin({}, "me")
+        assert journal.job(name).state == "running"
+        with closing(sqlite3.connect(path)) as file:
+            assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+@pytest.mark.parametrize("asked", ["{", "nonsense"])
+def test_a_journal_with_what_no_job_asks_is_refused_by_name(tmp_path: Path, gputune: Gputune, asked: str) -> None:
+    journal = Journal(tmp_path / "jobs.sqlite")
+    name = journal.begin({}, "me")
+    with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as file, file:
+        file.execute("UPDATE jobs SET asked = ?", (asked,))
+    ran = gputune("farm", "jobs", "--farm_dir", tmp_path)
+    assert (ran.code, "the journal of jobs" in ran.last_line, "cannot be used" in ran.last_line) == (4, True, True)
+    with pytest.raises(FarmError, match="cannot be used"):
+        journal.again(name)
+
+
+def test_a_job_goes_on_being_heard_of_after_its_journal_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(run, "BEAT_SECONDS", 0.01)
+    heard: list[str] = []
+
+    class Full(Journal):
+        def beat(self, name: str) -> None:
+            heard.append(name)
+            if len(heard) == 1:
+                raise FarmError("the journal of jobs x cannot be used: database or disk is full")
+
+    def generated(model: Path, tier: str, group: Group) -> str:
+        assert becomes(lambda: len(heard) >= 3)
+        return "tuned"
+
+    journal = Full(tmp_path / "jobs.sqlite")
+    name = journal.begin({}, "me")
+    with LocalEngine() as engine, Pool(engine, name) as pool:
+        parts = Run(pool, journal, [Path("m.onnx")], generated, lambda model, tiers: "packed").run(["a"])
+    assert [part.state for part in parts] == ["done", "done"]
+    assert "the job may seem to be lost: the journal of jobs x cannot be used" in caplog.text
 
 
 def test_beyond_this_machine_certificates_are_needed(tmp_path: Path) -> None:
