@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -196,12 +197,20 @@ def _is_of(certificate: bytes, key: EllipticCurvePrivateKey) -> bool:
 
 
 def _write(folder: Path, files: dict[str, bytes]) -> None:
-    """Writes files that only their owner can read. Raises FarmError."""
+    """Writes files that only their owner can read: all or none, since half of them would be in the way of the next
+    attempt. Raises FarmError."""
+    made, new = list[Path](), not folder.exists()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in files.items():
             descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            made.append(folder / name)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
     except OSError as error:
+        with suppress(OSError):
+            for path in made:
+                path.unlink()
+            if new:
+                folder.rmdir()
         raise FarmError(f"{error.filename or folder} cannot be written: {error.strerror}") from None

@@ -10,6 +10,7 @@ prove themselves by a certificate of the farm's own authority, or are on one mac
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import signal
 import threading
@@ -98,7 +99,7 @@ class Place:
         try:
             return cls(host, port, certificates.check())
         except FarmError as error:
-            why = "is asked with TLS" if is_loopback(host) else "is not on this machine, and anyone there could join"
+            why = "is asked with TLS" if is_loopback(host) else "is beyond this machine, where anyone could join"
             raise FarmError(f"{text} {why}, so that certificates are needed: {error}") from None
 
     @property
@@ -211,7 +212,8 @@ async def _serve_scheduler(place: Place, ready: Callable[[str, str], None], dash
     except (OSError, RuntimeError) as error:
         cause = error.__cause__ or error  # Dask wraps what the system says
         why = getattr(cause, "strerror", None) or cause
-        raise FarmError(f"the scheduler cannot listen at {place}: {why}; --port chooses another") from None
+        mend = "--port chooses another" if getattr(cause, "errno", None) == errno.EADDRINUSE else "--host says where"
+        raise FarmError(f"the scheduler cannot listen at {place}: {why}; {mend}") from None
     port = scheduler.http_server.port if shown else 0
     if shown and port != dashboard_port:
         scheduler.http_server.stop()  # Dask takes any other port where the one that was asked for is taken

@@ -1,5 +1,7 @@
 """What is written down of jobs, and what a farm starts without."""
 
+import errno
+import os
 import sqlite3
 import ssl
 import subprocess
@@ -9,11 +11,20 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gputune.client.farm import run
-from gputune.client.farm.certificates import AUTHORITY, AUTHORITY_KEY, MEMBER, MEMBER_KEY, Certificates, create
+from gputune.client.farm.certificates import (
+    AUTHORITY,
+    AUTHORITY_KEY,
+    MEMBER,
+    MEMBER_KEY,
+    Certificates,
+    add_member,
+    create,
+)
 from gputune.client.farm.dask_engine import Place
 from gputune.client.farm.engine import FarmError
 from gputune.client.farm.hosts import hosting
@@ -243,6 +254,31 @@ def test_certificates_are_made_once_and_their_key_is_ones_own(tmp_path: Path) ->
     (made.folder / MEMBER_KEY).chmod(0o640)
     with pytest.raises(FarmError, match="can be read by others"):
         made.check()
+
+
+def test_certificates_that_could_not_be_written_are_not_in_the_way_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cryptography")
+    open_file = os.open
+
+    def full(path: Path, *arguments: Any) -> int:
+        if path.name == MEMBER_KEY:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return open_file(path, *arguments)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "open", full)
+        with pytest.raises(FarmError, match=r"member.key cannot be written: No space left"):
+            create(tmp_path / "farm")
+        assert not (tmp_path / "farm").exists()
+    made = create(tmp_path / "farm")
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "open", full)
+        with pytest.raises(FarmError, match=r"member.key cannot be written: No space left"):
+            add_member(made.folder, "shelf")
+    assert made.check() is made
+    assert add_member(made.folder, "shelf").check()
 
 
 def test_each_member_has_a_certificate_of_its_own_by_the_same_authority(gputune: Gputune, tmp_path: Path) -> None:
