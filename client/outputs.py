@@ -1,7 +1,8 @@
-"""Where results go: shown to be writable before the work, and one error when they are not."""
+"""Where results go: shown to be writable before the work, complete or not at all."""
+
+from __future__ import annotations
 
 import contextlib
-import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from gputune.client.errors import OutputError
 from gputune.core.json_text import json_text
+from gputune.core.whole_file import whole_file
 
 STEM_BYTES = 200
 """File systems take names of 255 bytes, and a number and an ending follow the stem."""
@@ -48,23 +50,23 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Where to write what is to appear at `path` when the block ends, complete or not at all; its folder is made where
-    it is missing. Raises OutputError."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    """Yield where to write what appears at `path` when the block ends, as `whole_file` does; its folder is made. Raises
+    OutputError."""
     with writing(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as unfinished:
             yield unfinished
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text, as `whole` does. Raises OutputError."""
+    with whole(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Writes JSON for tools, into a folder that is made where it is missing. Raises OutputError."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json_text(content, indent=1) + "\n", encoding="utf-8")
+    """Write JSON for tools, as `whole` does. Raises OutputError."""
+    write_text(path, json_text(content, indent=1) + "\n")
 
 
 def file_stems(tensors: Iterable[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache.record import Entry
-from gputune.client.outputs import writing
+from gputune.client.outputs import whole
 from gputune.core.json_text import json_text
 from gputune.kernels.space import configuration_key
 
@@ -80,5 +80,5 @@ def of_entry(entry: Entry) -> dict[str, Any]:
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a document, gzipped where the name ends so. Raises OutputError."""
     text = json_text(content).encode() + b"\n"
-    with writing(path):
-        path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    with whole(path) as unfinished:
+        unfinished.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)

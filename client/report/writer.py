@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gputune.cache import PerformanceCache
-from gputune.client.outputs import writing
+from gputune.client.outputs import write_text
 from gputune.client.report.data import Report
 from gputune.client.report.gather import Peak, gather
 from gputune.client.report.html.memory_page import memory_page
@@ -26,18 +26,12 @@ def read_report(cache_path: Path, context: Path | None = None, peak: Peak | None
 
 def write_page(report: Report, output: Path) -> None:
     """Writes the page, into a folder that is made where it is missing. Raises OutputError."""
-    _write(page(report), output)
+    write_text(output, page(report))
 
 
 def write_memory_page(report: MemoryReport, output: Path) -> None:
     """Writes the page of a memory report, as write_page does."""
-    _write(memory_page(report), output)
-
-
-def _write(content: str, output: Path) -> None:
-    with writing(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(content, encoding="utf-8")
+    write_text(output, memory_page(report))
 
 
 def write_report(cache_path: Path, output: Path, context: Path | None = None) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gputune.client.errors import ConfigError
 from gputune.client.html.escaping import csv_cell
 from gputune.client.input_lists import InputLine, read_inputs
-from gputune.client.outputs import whole
+from gputune.client.outputs import write_text
 from gputune.core.json_text import json_text
 from gputune.runtime.context.records import TensorRecord
 
@@ -113,8 +113,7 @@ def export_times(path: Path, runs: Mapping[str, Times]) -> None:
     else:
         lines = [",".join(Row.__dataclass_fields__), *(",".join(map(csv_cell, astuple(row))) for row in rows)]
         text = "\n".join(lines) + "\n"
-    with whole(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 @dataclass(frozen=True)

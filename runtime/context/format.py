@@ -14,7 +14,6 @@ import hashlib
 import io
 import mmap
 import os
-import secrets
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from gputune.core.errors import ChecksumMismatch, MalformedHeader, NotAContext, 
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
+from gputune.core.whole_file import is_stream, whole_file
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
 
@@ -122,17 +122,11 @@ def laid_out(
 def write_file(path: Path | str, pieces: Iterable[bytes | memoryview]) -> int:
     """Writes a file that appears complete or not at all, with the permissions that the umask leaves; its bytes. Raises
     OSError."""
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with unfinished.open("xb") as file:  # not tempfile, whose files are private whatever the umask says
-        try:
-            size = sum(map(file.write, pieces))
-            file.flush()
+    with whole_file(Path(path)) as unfinished, unfinished.open("wb") as file:
+        size = sum(map(file.write, pieces))
+        file.flush()
+        if not is_stream(unfinished):
             os.fsync(file.fileno())
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
     return size
 
 

@@ -10,6 +10,7 @@ in a group or in a pipeline. Several may be watched by several threads.
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.version import software_version
 from gputune.runtime.backends import Backend, Bound
+from gputune.runtime.context.format import MAGIC, PACKAGE_MAGIC
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.devices import state
 from gputune.runtime.profiling.counters import Counters
@@ -74,15 +76,24 @@ class Profiled(Protocol):
     def marked(self) -> Marked: ...
 
 
+def _begun(path: Path) -> BinaryIO:
+    """Open the file of a log. Raises FileExistsError for a context binary, which may be the one that is loaded."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(MAGIC)) in (MAGIC, PACKAGE_MAGIC):
+                raise FileExistsError(errno.EEXIST, "a log would overwrite a context binary", str(path))
+    return path.open("wb")
+
+
 class Profiler(Closing):
     """Writes a log of inferences. level: how much of them. Usable from several threads; `with` or close() ends the log,
     which can be read before, too."""
 
     def __init__(self, log: Path | str | BinaryIO, level: str = "detailed", observers: Sequence[Observer] = ()) -> None:
         """log: a file, which is replaced, or a stream. observers: are asked in every inference that is recorded. Raises
-        ValueError for an unknown level, OSError."""
+        ValueError for an unknown level, FileExistsError for a context binary, OSError."""
         self.level: Level = level_named(level)
-        self._file = Path(log).open("wb") if isinstance(log, str | Path) else None  # noqa: SIM115 - close() does
+        self._file = _begun(Path(log)) if isinstance(log, str | Path) else None
         self._stream: Any = log if self._file is None else self._file
         self._observers = observers
         self._counters = Counters() if self.level == "qhas" else None

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from gputune.client.outputs import writing
+from gputune.client.outputs import whole
 from gputune.client.progress import SILENT, Progress
 from gputune.client.viewer.traces.events import CounterTrack, Counts, Event, FlowEnd, Label, Numbers, Slices, Track
 from gputune.client.viewer.traces.source import followed
@@ -25,10 +25,8 @@ from gputune.runtime.profiling.records import Times
 
 def write_chrome_trace(timeline: Timeline, path: Path, progress: Progress = SILENT) -> None:
     """Writes the file, an event a line. Raises OutputError."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb", buffering=1 << 20) as file:
-            _write(timeline, file, progress)
+    with whole(path) as unfinished, unfinished.open("wb", buffering=1 << 20) as file:
+        _write(timeline, file, progress)
 
 
 def _write(timeline: Timeline, file: BinaryIO, progress: Progress) -> None:

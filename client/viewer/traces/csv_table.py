@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from gputune.client.html.escaping import csv_cell
-from gputune.client.outputs import writing
+from gputune.client.outputs import whole
 from gputune.client.progress import SILENT, Progress
 from gputune.client.viewer.account import account_of
 from gputune.client.viewer.profile import GraphProfile, Profile
@@ -58,10 +58,8 @@ _ON_DEVICE = ("queue", "kernels", "gaps", "device", "wake-up")
 
 def write_csv(profile: Profile, path: Path, progress: Progress = SILENT) -> None:
     """Writes the file. Times are US with three decimals, moments are of the host's clock. Raises OutputError."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", buffering=1 << 20) as file:
-            file.writelines(_lines(profile, progress))
+    with whole(path) as unfinished, unfinished.open("w", encoding="utf-8", buffering=1 << 20) as file:
+        file.writelines(_lines(profile, progress))
 
 
 def _lines(profile: Profile, progress: Progress) -> Iterator[str]:

@@ -12,7 +12,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
-from gputune.client.outputs import writing
+from gputune.client.outputs import whole
 from gputune.client.progress import SILENT, Progress
 from gputune.client.viewer.traces.events import CounterTrack, Counts, Label, Numbers, Slices, Track, Value
 from gputune.client.viewer.traces.protobuf import (
@@ -48,10 +48,8 @@ _PROCESS_UUIDS = 1 << 32
 
 def write_perfetto(timeline: Timeline, path: Path, progress: Progress = SILENT) -> None:
     """Writes the file. Raises OutputError."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb", buffering=1 << 20) as file:
-            _write(timeline, file, progress)
+    with whole(path) as unfinished, unfinished.open("wb", buffering=1 << 20) as file:
+        _write(timeline, file, progress)
 
 
 def _write(timeline: Timeline, file: BinaryIO, progress: Progress) -> None:

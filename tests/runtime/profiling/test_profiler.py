@@ -107,6 +107,17 @@ def test_an_inference_that_outlives_the_profiler_is_not_in_the_log(context_path:
     assert found.complete and found.inferences == []
 
 
+def test_no_log_replaces_a_context(context_path: Path, tmp_path: Path) -> None:
+    before = context_path.read_bytes()
+    (tmp_path / "link").symlink_to(context_path)
+    for path in (context_path, tmp_path / "link"):
+        with load(context_path, "null") as executor, pytest.raises(FileExistsError, match="would overwrite a context"):
+            Profiler(path).watch(executor)
+    assert context_path.read_bytes() == before
+    for _ in range(2):
+        Profiler(tmp_path / "net.log").close()  # an earlier log is replaced
+
+
 @pytest.mark.parametrize("level", ["basic", "detailed", "qhas"])
 def test_a_graph_without_launches_is_recorded_as_a_whole(level: str, context: Context, tmp_path: Path) -> None:
     write_context(tmp_path / "idle.bin", replace(context, graphs=(replace(context.graphs[0], launches=()),)))

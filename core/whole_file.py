@@ -1,0 +1,30 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield where to write what appears at `path` when the block ends, complete or not at all. A link is replaced, and
+    what it leads to stays; a device or a pipe is written to as it is. Raises OSError."""
+    if is_stream(path):
+        yield path
+        return
+    unfinished = path.with_name(f".gputune-{secrets.token_hex(8)}")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def is_stream(path: Path) -> bool:
+    """Return whether a path is that of a device, a pipe or an open file, as /dev/null and /dev/stdout are."""
+    if path.is_symlink() and any(path.absolute().is_relative_to(folder) for folder in ("/dev", "/proc")):
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
