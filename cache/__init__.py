@@ -1,6 +1,6 @@
 """What was measured before: keys, tiers, records and the store."""
 
-from gputune.cache.file import CacheError, cache_files, check_writable
+from gputune.cache.file import CacheError, cache_files, check_writable, with_companions
 from gputune.cache.key import KEY_VERSION, TaskKey, Validity
 from gputune.cache.lookup import TaskSummary
 from gputune.cache.record import PLACES, ChainRecord, RecordError, TrialRecord, WinnerRecord
@@ -27,4 +27,5 @@ __all__ = [
     "check_writable",
     "named",
     "tier_of",
+    "with_companions",
 ]

@@ -91,6 +91,11 @@ def cache_files(folder: Path) -> list[Path]:
         raise CacheError(f"performance cache folder {folder} cannot be read: {error.strerror}") from error
 
 
+def with_companions(path: Path) -> list[Path]:
+    """Return a performance cache and the files that SQLite keeps beside it."""
+    return [path, *(Path(f"{path}{suffix}") for suffix in COMPANIONS)]
+
+
 def check_writable(folder: Path) -> None:
     """Show that files can be made in folder (and it itself and its parents), and leave nothing behind.
 

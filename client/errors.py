@@ -27,6 +27,10 @@ class ConfigError(GputuneError):
     exit_code = 2
 
 
+class Overwrites(ConfigError):
+    """An output would replace a file that the same command reads, or another output of it."""
+
+
 class ModelError(GputuneError):
     """The model is missing, broken, or needs what is not supported."""
 

@@ -1,5 +1,6 @@
 """Input lists: one inference per line, the files of its inputs by name."""
 
+import contextlib
 import shlex
 import sys
 import zipfile
@@ -49,6 +50,17 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputL
     if not lines and inputs:
         raise ConfigError(f"input list {path} names no inputs")
     return lines or [NO_INPUTS]
+
+
+def files_named(path: Path) -> list[Path]:
+    """Return the files that an input list names, whatever its inputs are called; none for a list that cannot be read,
+    which `read_input_list` refuses."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError, ValueError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.lstrip().startswith("#"):
+                found += [Path(word.partition(":=")[2] or word) for word in _words(line)]
+    return found
 
 
 def _words(line: str) -> list[str]:

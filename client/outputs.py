@@ -1,19 +1,141 @@
-"""Where results go: shown to be writable before the work, complete or not at all."""
+"""Where results go: never over what is read, shown to be writable before the work, complete or not at all."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from gputune.client.errors import OutputError
+from gputune.client.errors import OutputError, Overwrites
 from gputune.core.json_text import json_text
 from gputune.core.whole_file import whole_file
 
 STEM_BYTES = 200
 """File systems take names of 255 bytes, and a number and an ending follow the stem."""
+
+Role = Literal["read", "changed", "written", "folder"]
+"""What a command does with a file: reads it, changes it in place because that is its task, or writes it anew. A folder
+is where it writes files."""
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """A file of a command. name: the option that gave it, in words that can begin a message."""
+
+    role: Role
+    path: Path
+    name: str
+
+
+class Files:
+    """The files of one command. Every file is told here before anything is written; an output that is also read, or
+    that is another output, is refused when the second of the two is told.
+
+    Files are compared as files: links are followed, every spelling of a path counts, and hard links are one file.
+    Outputs that do not exist yet are compared by their resolved paths. Devices and pipes are left out: nothing in them
+    can be lost.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, list[KnownFile]] = {}
+        """By resolved path, and by device and number."""
+        self._above: dict[str, KnownFile] = {}
+        """An output by the resolved path of each folder above it."""
+        self._resolved: dict[str, str] = {}
+        """Folders. All paths are texts, since a run may have results by the hundred thousand."""
+
+    def __iter__(self) -> Iterator[KnownFile]:
+        """Return every file that was told, once."""
+        return iter(dict.fromkeys(file for files in self._known.values() for file in files))
+
+    def read(self, path: Path, name: str) -> None:
+        """Tell a file that is read. A folder has nothing that could be overwritten. Raises Overwrites."""
+        if not _is_folder(path):
+            self._tell(KnownFile("read", path, name))
+
+    def change(self, path: Path, name: str) -> None:
+        """Tell a file that is read and changed in place. Raises Overwrites."""
+        if not _is_folder(path):
+            self._tell(KnownFile("changed", path, name))
+
+    def write(self, path: Path, name: str) -> None:
+        """Tell an output. The same output may be told again. Raises Overwrites."""
+        self._tell(KnownFile("written", path, name))
+
+    def write_below(self, folder: Path, name: str) -> None:
+        """Tell a folder for outputs, which are told one by one when they are known. Raises Overwrites."""
+        self._tell(KnownFile("folder", folder, name))
+
+    def _tell(self, file: KnownFile) -> None:
+        place, inode = self._identity(file.path)
+        keys = [key for key in (place, inode) if key is not None]
+        for key in keys:
+            for other in self._known.get(key, ()):
+                _check_apart(file, other)
+        if place is not None and file.role in ("written", "folder"):
+            self._check_folders(file, place)
+        for key in keys:
+            if file not in (known := self._known.setdefault(key, [])):
+                known.append(file)
+
+    def _check_folders(self, file: KnownFile, place: str) -> None:
+        """Check that no output is the folder of another one."""
+        if file.role == "written" and (inner := self._above.get(place)) is not None:
+            raise Overwrites(f"{_said(file)} cannot be a file: it is the folder of {_said(inner)}; {_ADVICE}")
+        while (place := place.rpartition("/")[0]) and place not in self._above:
+            for outer in self._known.get(place, ()):
+                if outer.role == "written":
+                    raise Overwrites(f"{_said(outer)} cannot be a file: it is the folder of {_said(file)}; {_ADVICE}")
+            self._above[place] = file
+
+    def _identity(self, path: Path) -> tuple[str | None, tuple[int, int] | None]:
+        """Return the resolved path of a file, and its device and number if it exists; None for both if it is neither
+        file nor folder."""
+        place = str(path)
+        folder, slash, name = place.rpartition("/")
+        try:
+            if (resolved := self._resolved.get(folder + slash)) is None:
+                resolved = self._resolved[folder + slash] = str(path.parent.resolve())
+            place = f"{resolved.rstrip('/')}/{name}"
+            found = os.lstat(place)
+            if stat.S_ISLNK(found.st_mode) or name in ("", ".", ".."):
+                place = str(path.resolve())
+                found = os.lstat(place)
+        except (OSError, RuntimeError, ValueError):  # not there, a circle of links, or a name that no file can have
+            return place, None
+        if stat.S_ISREG(found.st_mode):
+            return place, (found.st_dev, found.st_ino)
+        return (place, None) if stat.S_ISDIR(found.st_mode) else (None, None)
+
+
+_ADVICE = "give it another name"
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # too long for a name
+        return False
+
+
+def _said(file: KnownFile) -> str:
+    return f"{file.name} {file.path}"
+
+
+def _check_apart(one: KnownFile, other: KnownFile) -> None:
+    """Raises Overwrites if one of two entries for the same file is an output that would replace the other."""
+    outputs = [file for file in (one, other) if file.role in ("written", "folder")]
+    if not outputs or one == other or one.role == other.role == "folder":
+        return
+    if len(outputs) == 2:
+        raise Overwrites(f"{_said(other)} and {_said(one)} are one file; give each a name of its own")
+    kept = other if outputs[0] is one else one
+    raise Overwrites(f"{_said(outputs[0])} would overwrite {_said(kept)}; {_ADVICE}")
 
 
 def check_output(path: Path, folder: bool = False) -> None:

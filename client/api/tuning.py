@@ -19,6 +19,7 @@ from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config, choose_effort, read_config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import model_files
+from gputune.client.outputs import Files
 from gputune.client.progress import SILENT, Progress
 from gputune.client.suggestions import instead
 from gputune.client.target.transport.credentials import read_credentials
@@ -164,8 +165,12 @@ def tune(
         verify=verify,
         op_packages=[str(each) for each in op_packages],
     )
+    files = Files()
+    for name, path in (("--config_file", config_file), ("--token_file", token_file)):
+        if path is not None:
+            files.read(Path(path), name)
     with _warnings() as warned:
-        summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress))
+        summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress), files=files)
     return _record(request.binary_file, summary, tuple(warned), time.monotonic() - begun_s)
 
 

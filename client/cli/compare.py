@@ -13,7 +13,7 @@ from gputune.client.cli.options.common import log_level as log_level_option
 from gputune.client.cli.options.common import parse_input_dimensions
 from gputune.client.cli.options.common import summary_json as summary_json_option
 from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import CONTEXT_BINARY
+from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, INPUT, OUTPUT, files_of_command
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
@@ -26,19 +26,18 @@ from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.html.scales import time_range, time_text
 from gputune.client.model.model_files import ModelFile, combined
-from gputune.client.outputs import check_output, whole, write_json
+from gputune.client.outputs import check_output, write_json, write_text
 from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.search.effort import EFFORTS
 
 log = logging.getLogger(__name__)
-_PATH = click.Path(path_type=Path)
 
 
 @click.command("compare")
-@click.option("--model", type=_PATH, required=True, metavar="FILE", help="The ONNX model.")
+@click.option("--model", type=INPUT, required=True, metavar="FILE", help="The ONNX model.")
 @click.option(
     *CONTEXT_BINARY,
-    type=_PATH,
+    type=CONTEXT,
     metavar="F",
     help="The tuned context binary of the model. Without it the model is tuned first, with what is known already.",
 )
@@ -63,7 +62,7 @@ _PATH = click.Path(path_type=Path)
     help="How often each takes its turn, for about 0.3 s.",
 )
 @summary_json_option
-@click.option("--chart", type=_PATH, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
+@click.option("--chart", type=OUTPUT, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
 @log_level_option
 def command(
     model: Path,
@@ -110,8 +109,7 @@ def command(
         write_json(summary_json, comparison.to_dict())
         say(f"wrote {summary_json}")
     if chart is not None:
-        with whole(chart) as unfinished:
-            unfinished.write_text(chart_of(comparison), encoding="utf-8")
+        write_text(chart, chart_of(comparison))
         say(f"wrote the chart {chart}")
 
 
@@ -126,7 +124,7 @@ def _generated(model: ModelFile, binary_file: Path, effort: str, device: str | N
         temporary=True,
     )
     log.info(f"making {'an untuned' if effort == 'none' else 'a tuned'} context to compare")
-    generate(request, os.environ, progress)
+    generate(request, os.environ, progress, files=files_of_command())
     return binary_file
 
 

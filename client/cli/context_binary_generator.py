@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from gputune.client.cli.options.common import log_level, summary_json
+from gputune.client.cli.options.files import INPUT, OUTPUT, OUTPUT_FOLDER, FileText, files_of_command
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.cli.options.originals import backend_option
 from gputune.client.cli.options.power import perf_profile_options
@@ -30,12 +31,13 @@ log = logging.getLogger(__name__)
 @click.option(
     "--binary_file",
     required=True,
+    type=FileText(),
     metavar="NAME",
     help="Name of the context binary; .bin is appended. An absolute path is taken as it is.",
 )
 @click.option(
     "--output_dir",
-    type=click.Path(path_type=Path),
+    type=OUTPUT_FOLDER,
     default=Path("output"),
     show_default=True,
     help="Folder for the context binary.",
@@ -49,12 +51,12 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--input_list",
-    type=click.Path(path_type=Path),
+    type=INPUT,
     help="Inputs for --verify, as net-run takes them; random ones otherwise.",
 )
 @click.option(
     "--ep_context",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="FILE.onnx",
     help="Write an ONNX file, too, that stands for the context binary: with ONNX Runtime's EPContext operator.",
 )
@@ -129,7 +131,7 @@ def command(
     )
     with reporting(sys.stderr, log_level) as progress:
         try:
-            generate(request, os.environ, progress)
+            generate(request, os.environ, progress, files=files_of_command())
         except KeyboardInterrupt:
             log.warning("interrupted; what was measured is kept: the same command resumes")
             raise click.exceptions.Exit(INTERRUPTED) from None

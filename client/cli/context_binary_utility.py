@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT_BINARY, files
+from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, OUTPUT
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.device_errors import device_errors
 from gputune.client.generation.explaining import gain_line
@@ -31,14 +31,14 @@ TOLD = 8
 @click.command("context-binary-utility")
 @click.option(
     *CONTEXT_BINARY,
-    callback=files,
+    type=CONTEXTS,
     metavar="FILE[,...]",
     required=True,
     help="The context binary, or several with commas between them, to learn what they need as a group. In a list, a "
     "path with a comma stands in double quotes of its own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="JSON for tools: all that the headers say.")
-@click.option("--json_file", type=click.Path(path_type=Path), help="Write that JSON to a file, beside the summary.")
+@click.option("--json_file", type=OUTPUT, help="Write that JSON to a file, beside the summary.")
 @click.option("--compatibility", is_flag=True, help="Say how it fits each device of this machine, too.")
 def command(context_binary: list[Path], as_json: bool, json_file: Path | None, compatibility: bool) -> None:
     """Say what a context binary holds: what it was made of and for, its graphs, sizes, and what tuning gained. The last

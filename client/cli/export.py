@@ -4,25 +4,25 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT_BINARY
+from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT_FOLDER
 from gputune.client.cli.say import say
 from gputune.client.device_errors import device_errors
 from gputune.client.export.contents import read_contents
 from gputune.client.export.exporting import export
 from gputune.client.outputs import check_output
 
-_PATH = click.Path(path_type=Path)
-
 
 @click.command("export")
 @click.option(
     *CONTEXT_BINARY,
-    type=_PATH,
+    type=CONTEXT,
     required=True,
     metavar="F",
     help="The context binary, package, or ONNX file with EPContext nodes.",
 )
-@click.option("--output_dir", type=_PATH, required=True, metavar="D", help="The folder to write: new, or empty.")
+@click.option(
+    "--output_dir", type=OUTPUT_FOLDER, required=True, metavar="D", help="The folder to write: new, or empty."
+)
 def command(context_binary: Path, output_dir: Path) -> None:
     """Write a folder that builds by itself: the C runtime, a context and a program that runs it on files.
 

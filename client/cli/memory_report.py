@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT_BINARY
+from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
@@ -14,10 +14,8 @@ from gputune.client.report.writer import write_memory_page
 
 
 @click.command("memory-report")
-@click.option(*CONTEXT_BINARY, type=click.Path(path_type=Path), required=True, metavar="F", help="The context binary.")
-@click.option(
-    "--output", type=click.Path(path_type=Path), metavar="F", help="Where to write the page, such as memory.html."
-)
+@click.option(*CONTEXT_BINARY, type=CONTEXT, required=True, metavar="F", help="The context binary.")
+@click.option("--output", type=OUTPUT, metavar="F", help="Where to write the page, such as memory.html.")
 @click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON for tools, on standard output.")
 def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
     """Show which tensor of a context lies where in the arenas and when, as one page that needs no network.

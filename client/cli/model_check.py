@@ -9,6 +9,7 @@ import click
 
 from gputune.client.cli.options.common import json_option, op_packages, parse_input_dimensions
 from gputune.client.cli.options.completion import device_option
+from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
@@ -23,7 +24,7 @@ MOST_ROWS = 20
 
 
 @click.command("model-check")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=INPUT)
 @click.option(
     "--input_dimensions",
     metavar="NAME=D0,D1,...",

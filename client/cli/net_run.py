@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,20 @@ from click.core import ParameterSource
 
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, log_level, summary_json
 from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import CONTEXT_BINARY, comma_separated, files, files_or_none
+from gputune.client.cli.options.files import (
+    CONTEXT_BINARY,
+    CONTEXTS,
+    INPUT_LISTS,
+    OUTPUT,
+    OUTPUT_FOLDER,
+    files_of_command,
+)
 from gputune.client.cli.options.inferences import InferenceOptions, inference_options
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.options.run_wishes import RunLimits, run_wishes
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
+from gputune.client.lists import comma_separated
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
@@ -44,7 +52,7 @@ log = logging.getLogger(__name__)
 @click.command("net-run")
 @click.option(
     *CONTEXT_BINARY,
-    callback=files,
+    type=CONTEXTS,
     metavar="FILE[,...]",
     required=True,
     help="The context binary, or several with commas between them, which run one after the other on one device. In a "
@@ -52,7 +60,7 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--input_list",
-    callback=files_or_none,
+    type=INPUT_LISTS,
     metavar="FILE[,...]",
     help="One inference a line: NAME:=FILE NAME2:=FILE; raw values, or .npy files. What has blanks stands in double "
     "quotes. As many lists as contexts; none, or an empty one, for a graph without inputs.",
@@ -65,7 +73,7 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--output_dir",
-    type=click.Path(path_type=Path),
+    type=OUTPUT_FOLDER,
     default=Path("output"),
     show_default=True,
     help="Folder for Result_N/NAME.raw, N counting the lines of the input list; of several contexts for "
@@ -109,7 +117,7 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--profile",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="F",
     help="Short for --profiling_level detailed, and writes what operations take as JSON, of several contexts by their "
     "names.",
@@ -159,10 +167,10 @@ def command(
     level = level_of(profiling_level, profiling_option, profile is not None)
     named = click.get_current_context().get_parameter_source("output_dir") is not ParameterSource.DEFAULT
     profile_log = log_path(output_dir if named else None)
-    check_output(output_dir, folder=True)
     if level is not None:
-        check_output(profile_log)
-    for file in (summary_json, profile, inferences.export_times):
+        files_of_command().write(profile_log, "--profiling_level")
+    check_output(output_dir, folder=True)
+    for file in (None if level is None else profile_log, summary_json, profile, inferences.export_times):
         if file is not None:
             check_output(file)
     asked = _Asked(
@@ -184,6 +192,7 @@ def command(
     with reporting(sys.stderr, log_level) as progress, ExitStack() as stack:
         several = len(context_binary) > 1
         jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack)}, None)
+        _tell_results(jobs, npy)
         if any(not job.executor.computes for job in jobs.values()):
             log.warning("the null device computes nothing: outputs are zeros, not results")
         times = {name: Times() for name in jobs}
@@ -196,6 +205,13 @@ def command(
             profiles = _profiled(jobs, level, profile_log, limits.most_events, progress)
             if profile is not None:
                 write_json(profile, {"contexts": profiles} if several else profiles[""])
+
+
+def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
+    """Tell the files of all results, some of which may lie where inputs do. Raises Overwrites."""
+    for job in jobs.values():
+        for path in net_run.result_files(job, npy):
+            files_of_command().write(path, "--output_dir")
 
 
 @dataclass(frozen=True)
@@ -345,7 +361,7 @@ def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progre
         for one in run(job.infer, executor.graph.inputs, job.lines, job.extent):
             times.add(one.begin_ns, one.elapsed_ns)
             if one.number < job.keep_outputs:
-                net_run.write_result(job.folder / f"Result_{one.number}", one.outputs, npy)
+                net_run.write_result(job.result_folder(one.number), one.outputs, npy)
             limits.check(one.number, one.elapsed_ns)
             after()
     for text in [*executor.warnings[loading:], net_run.mostly_by_launches(executor)]:

@@ -4,31 +4,30 @@ from pathlib import Path
 
 import click
 
+from gputune.client.cli.options.files import INPUT, OUTPUT, OUTPUT_FOLDER, files_of_command
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, writing
 from gputune.client.run.packages import combine, lines_of, listing
 from gputune.runtime.context.package import open_package
-from gputune.runtime.context.packing import split
+from gputune.runtime.context.packing import split, split_files
 from gputune.runtime.devices.discovery import discover
 from gputune.runtime.execution.loading import check_trusted
 
-_PATH = click.Path(path_type=Path)
-
 
 @click.command("package")
-@click.argument("files", nargs=-1, required=True, type=_PATH, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=INPUT, metavar="FILE...")
 @click.option(
     "--output",
-    type=_PATH,
+    type=OUTPUT,
     metavar="F",
     help="The package to write, such as model.gtpkg; with --add and --remove FILE itself by default.",
 )
 @click.option(
     "--add",
     "added",
-    type=_PATH,
+    type=INPUT,
     multiple=True,
     metavar="F",
     help="Add a context binary, or those of a package. It replaces the one for the same device and driver; the others "
@@ -36,7 +35,7 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option("--remove", "removed", multiple=True, metavar="NAME", help="Leave out a context, by its name in --list.")
 @click.option("--split", "splits", is_flag=True, help="Write the contexts of FILE to --output_dir as NAME.bin.")
-@click.option("--output_dir", type=_PATH, metavar="D", help="The folder for --split.")
+@click.option("--output_dir", type=OUTPUT_FOLDER, metavar="D", help="The folder for --split.")
 @click.option("--list", "lists", is_flag=True, help="Say which contexts FILE holds.")
 @click.option("--compatibility", is_flag=True, help="With --list: how they fit each device of this machine.")
 @click.option("--json", "as_json", is_flag=True, help="With --list: as JSON for tools.")
@@ -69,6 +68,8 @@ def command(
         _split(files[0], output_dir)
     else:
         written = output or files[0]
+        if output is None:
+            files_of_command().change(written, "FILE")
         check_output(written)
         with device_errors(files[0]):
             packing = combine(written, files, added, removed)
@@ -113,6 +114,8 @@ def _split(path: Path, folder: Path) -> None:
     with device_errors(path):
         check_trusted(path)
         with open_package(path) as package, writing(folder):
+            for target in split_files(package, folder):
+                files_of_command().write(target, "--output_dir")
             folder.mkdir(parents=True, exist_ok=True)
             for written in split(package, folder):
                 say(written)

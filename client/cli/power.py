@@ -10,6 +10,7 @@ from rich.table import Table
 from gputune.client.cli.groups import Group
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import device_option, perf_profiles
+from gputune.client.cli.options.files import InputFile, OutputFolder, SearchedFolder
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.device_errors import device_errors
@@ -33,7 +34,7 @@ _Command = Callable[..., None]
 def _root_option(command: _Command) -> _Command:
     return click.option(
         "--root",
-        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        type=SearchedFolder(exists=True, file_okay=False),
         default=Path("/"),
         metavar="DIR",
         help="Look for the files below this folder instead of /, such as a tree of `fake-tree`.",
@@ -114,9 +115,7 @@ def presets(as_json: bool) -> None:
     shell_complete=perf_profiles,
     help="A preset of `gputune power presets`.  [default: balanced]",
 )
-@click.option(
-    "--perf_config_yaml", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A perf profile's file."
-)
+@click.option("--perf_config_yaml", type=InputFile(exists=True, dir_okay=False), help="A perf profile's file.")
 @json_option
 def check(
     root: Path, device: str | None, perf_profile: str | None, perf_config_yaml: Path | None, as_json: bool
@@ -170,7 +169,7 @@ def restore(root: Path) -> None:
 
 
 @command.command("fake-tree")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=OutputFolder(file_okay=False))
 @click.argument("families", nargs=-1, type=click.Choice(sorted(TREES)), metavar="[FAMILY]...")
 def fake_tree(folder: Path, families: tuple[str, ...]) -> None:
     """Write plain files like those by which a kernel steers devices below a new FOLDER, to try perf profiles with.

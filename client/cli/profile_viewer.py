@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from gputune.client.cli.options.common import log_level
-from gputune.client.cli.options.files import files
+from gputune.client.cli.options.files import INPUT, INPUTS, OUTPUT, files_of_command
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
@@ -18,7 +18,7 @@ from gputune.client.outputs import check_output
 from gputune.client.progress import reporting
 from gputune.client.viewer.analysis.compare import compare as compared
 from gputune.client.viewer.features import read_features
-from gputune.client.viewer.outputs import FORMS, check_wish, kind_of
+from gputune.client.viewer.outputs import FORMS, check_wish, files_beside, kind_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile, open_profile, profile_of
 from gputune.client.viewer.readers import BUILT_IN, reader_named
 from gputune.core.errors import MalformedLog
@@ -29,7 +29,6 @@ SLOWER = 12
 MOST_ROWS = 10
 MOST_PHASES = 50
 _NAME_CHARACTERS = 40
-_FILE = click.Path(path_type=Path)
 
 
 def _percentage(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
@@ -44,25 +43,25 @@ def _percentage(context: click.Context, parameter: click.Parameter, value: str |
 @click.command("profile-viewer")
 @click.option(
     "--input_log",
-    callback=files,
+    type=INPUTS,
     metavar="FILE[,...]",
     required=True,
     help="The profile log, gputune-profiling-data.log, or several with commas between them. In a list, a path with a "
     "comma stands in double quotes of its own.",
 )
 @click.option(
-    "--schematic", type=_FILE, metavar="F", help="MODEL_schematic.bin, which the generator writes beside the context."
+    "--schematic", type=INPUT, metavar="F", help="MODEL_schematic.bin, which the generator writes beside the context."
 )
 @click.option(
     "--config_file",
     "--config",
     "config",
-    type=_FILE,
+    type=INPUT,
     metavar="F",
     help='JSON that switches features, {"features": {"runtrace": false}}.',
 )
 @click.option(
-    "--output", type=_FILE, metavar="F", help=f"What to write, by its name: {FORMS}.  [default: the terminal]"
+    "--output", type=OUTPUT, metavar="F", help=f"What to write, by its name: {FORMS}.  [default: the terminal]"
 )
 @click.option("--zoom_start", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that end before.")
 @click.option("--zoom_end", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that begin behind.")
@@ -73,7 +72,7 @@ def _percentage(context: click.Context, parameter: click.Parameter, value: str |
     show_default=True,
     help="What makes the file; others can be installed.",
 )
-@click.option("--compare", type=_FILE, metavar="F", help="An earlier log: say what is slower or faster than there.")
+@click.option("--compare", type=INPUT, metavar="F", help="An earlier log: say what is slower or faster than there.")
 @click.option(
     "--fail_over",
     callback=_percentage,
@@ -107,7 +106,6 @@ def command(
     if output is not None:
         if reader == BUILT_IN:
             kind_of(output)
-        _check_replaced(output, [*input_log, *filter(None, (schematic, config, compare))])
         check_output(output)
     features = None if config is None else read_features(config)
     with log_errors(), reporting(sys.stderr, log_level) as progress:
@@ -115,19 +113,14 @@ def command(
         if output is not None:
             if reader == BUILT_IN:
                 check_wish(profile, features, output)
+                for path in files_beside(profile, features, output):
+                    files_of_command().write(path, "a file beside --output,")
             for path in chosen(profile, features, output, progress):
                 say(f"{path}: {path.stat().st_size / 1e6:.3f} MB")
         elif compare is None:
             _show(profile)
         if compare is not None:
             _compare(profile, compare, fail_over)
-
-
-def _check_replaced(output: Path, inputs: Iterable[Path]) -> None:
-    """That no input would be overwritten. Raises ConfigError."""
-    for path in inputs:
-        if path.resolve() == output.resolve():
-            raise ConfigError(f"--output {output} would replace an input; give it another name")
 
 
 @contextmanager

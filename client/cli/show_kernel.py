@@ -8,6 +8,7 @@ import click
 
 from gputune.client.cli.options.caches import device_tier_option, folder_option
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option, op_packages
+from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.options.generation import embedded_device, input_dimensions
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
@@ -22,7 +23,7 @@ from gputune.client.tuning.search.options import TuningOptions, parse_configurat
 
 @click.command("show-kernel")
 @click.argument("task", metavar="TASK")
-@click.option("--model", type=click.Path(path_type=Path), metavar="FILE", required=True, help="The ONNX model.")
+@click.option("--model", type=INPUT, metavar="FILE", required=True, help="The ONNX model.")
 @input_dimensions
 @click.option(
     "--configuration",

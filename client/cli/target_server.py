@@ -10,8 +10,11 @@ from typing import Any, NoReturn
 import click
 
 from gputune.client.cli.options.completion import devices, perf_profiles
+from gputune.client.cli.options.files import INPUT, OUTPUT, DeviceName
 from gputune.server.options import parser
 
+_OUTPUTS = {"unix"}
+"""Options that name a file which the server makes; it reads all others."""
 _COMPLETE = {"device": devices, "perf_profile": perf_profiles}
 
 
@@ -40,7 +43,11 @@ def _option(action: argparse.Action) -> click.Option:
 def _type(action: argparse.Action) -> Any:
     if action.choices:
         return click.Choice(tuple(action.choices))
-    return click.Path(path_type=Path) if action.type is Path else str
+    if action.dest == "device":
+        return DeviceName()
+    if action.type is Path:
+        return OUTPUT if action.dest in _OUTPUTS else INPUT
+    return str
 
 
 def _check(action: argparse.Action) -> Callable[[click.Context, click.Parameter, Any], Any]:

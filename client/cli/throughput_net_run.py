@@ -11,9 +11,11 @@ import click
 
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.completion import device_option
+from gputune.client.cli.options.files import INPUT, OUTPUT, context_files, files_of_command
 from gputune.client.device_errors import device_errors
 from gputune.client.durations import parse_duration
 from gputune.client.errors import WrongResults
+from gputune.client.input_lists import files_named
 from gputune.client.outputs import check_output, write_json
 from gputune.client.progress import Progress, reporting
 from gputune.client.run.inferences import check_export, export_times
@@ -23,6 +25,7 @@ from gputune.client.run.throughput.meters import Energy, find_meters
 from gputune.client.run.throughput.nvml import find_gpus
 from gputune.client.run.throughput.running import Throughput
 from gputune.client.run.throughput.summary import lines_of, slower_minutes, summarise
+from gputune.runtime.devices.discovery import replayed_files
 from gputune.runtime.execution.loading import Compatibility
 
 log = logging.getLogger(__name__)
@@ -33,7 +36,7 @@ log = logging.getLogger(__name__)
     "--config_file",
     "--config",
     "config",
-    type=click.Path(path_type=Path),
+    type=INPUT,
     metavar="F",
     required=True,
     help='JSON: "contexts", a list of {"path", "name", "graph", "input_list", "instances", "group", "priority"}, of '
@@ -56,7 +59,7 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--export_times",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="F",
     help="Write when every inference of each instance began, and its ns, to this file: as CSV or JSON, by its ending.",
 )
@@ -79,6 +82,7 @@ def command(
     gputune throughput-net-run --config_file contexts.json --duration 10m --summary_json run.json
     """
     plan = _asked(read_plan(config), duration, device)
+    _tell_inputs(plan)
     if export_times is not None:
         check_export(export_times, "--export_times")
     for file in (summary_json, export_times):
@@ -95,6 +99,18 @@ def _asked(plan: Plan, duration: str | None, device: str | None) -> Plan:
     """With the command line's wishes, which go first. Raises ConfigError."""
     seconds = plan.seconds if duration is None else parse_duration(duration, "--duration")
     return replace(plan, seconds=seconds, device=device or plan.device)
+
+
+def _tell_inputs(plan: Plan) -> None:
+    """Tell the files that a plan names, and those that they name."""
+    files = files_of_command()
+    for context in plan.contexts:
+        for path in (context.path, *context_files(context.path)):
+            files.read(path, "a context of --config_file,")
+        for path in [] if context.input_list is None else (context.input_list, *files_named(context.input_list)):
+            files.read(path, "an input of --config_file,")
+    for path in replayed_files(plan.device):
+        files.read(path, "--device")
 
 
 def _warn(loaded: Loaded) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from gputune.cache import CacheError, cache_files
-from gputune.client.cli.options.caches import FOLDER_DEFAULT, inner_folder
+from gputune.client.cli.options.caches import FOLDER_DEFAULT, inner_folder, read_cache
 from gputune.client.cli.options.completion import tiers
-from gputune.client.cli.options.files import CONTEXT_BINARY
+from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT, SearchedFolder
 from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
@@ -30,14 +30,14 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
 @click.option(
     "--performance_cache_dir",
     "cache",
-    type=click.Path(path_type=Path),
+    type=SearchedFolder(),
     metavar="D",
     callback=inner_folder,
     help=f"The folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}",
 )
 @click.option(
     *CONTEXT_BINARY,
-    type=click.Path(path_type=Path),
+    type=CONTEXT,
     metavar="F",
     help="A context binary: its launches weigh the tasks, and its device says which file of a folder is meant.",
 )
@@ -47,9 +47,7 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
     shell_complete=tiers,
     help="Which file of a folder: a tier of `gputune performance-cache list`.",
 )
-@click.option(
-    "--output", type=click.Path(path_type=Path), metavar="F", help="Where to write the page, such as report.html."
-)
+@click.option("--output", type=OUTPUT, metavar="F", help="Where to write the page, such as report.html.")
 @click.option("--peak_gflops", type=float, callback=_peak, help="What the device can do at most, for the rooflines.")
 @click.option("--peak_gbps", type=float, callback=_peak, help="What its memory moves at most.")
 @click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON for tools, on standard output.")
@@ -77,6 +75,7 @@ def command(
     with device_errors(context_binary):
         wanted = device_tier or (read_header(context_binary).tier if context_binary else None)
         path = _cache_file(cache or default_performance_cache_dir(), device_tier, wanted)
+        read_cache(path, "--performance_cache_dir")
         report = read_report(path, context_binary, Peak(peak_gflops, peak_gbps))
     if output is not None:
         write_page(report, output)

@@ -21,10 +21,10 @@ def line_of_usage(error: click.ClickException) -> str:
     if isinstance(error, click.MissingParameter) and error.param is not None:
         extra = " ".join((error.param.type.get_missing_message(error.param, error.ctx) or "").split())
         choice = f"; {_lowered(extra)}" if extra else ""
-        return f"{_place(error.ctx)}{_name(error.param)} is missing{choice}{_help(error)}"
+        return f"{_place(error.ctx)}{option_name(error.param)} is missing{choice}{_help(error)}"
     message = " ".join(error.message.split()).removesuffix(".")
     if isinstance(error, click.BadParameter):
-        where = error.param_hint or (_name(error.param) if error.param else "")
+        where = error.param_hint or (option_name(error.param) if error.param else "")
         said = _plain(message, error.param)
         return f"{where}: {_lowered(said)}" if where else said
     if isinstance(error, click.UsageError):
@@ -58,11 +58,12 @@ def _known(what: str, context: click.Context | None) -> list[str]:
     return [name for one in context.command.get_params(context) for name in (*one.opts, *one.secondary_opts)]
 
 
-def _name(parameter: click.Parameter) -> str:
-    """A parameter as help names it."""
+def option_name(parameter: click.Parameter | None) -> str:
+    """Return a parameter's name as help has it."""
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
-    return (parameter.metavar or parameter.name or "").upper().strip("[].")
+    name = None if parameter is None else parameter.metavar or parameter.name
+    return (name or "").upper().strip("[].")
 
 
 def _place(context: click.Context | None) -> str:

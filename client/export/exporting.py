@@ -27,8 +27,9 @@ LICENSE = "LICENSE"
 def export(contents: Contents, folder: Path) -> None:
     """Writes what `contents` says into a folder that is new or empty; it appears complete or not at all. Raises
     ConfigError, OutputError."""
-    home = contents.path.parent
-    files = {path.relative_to(home): path for path in contents.files}
+    home = contents.path.parent.resolve()  # as the paths that nodes name are
+    own_file, *others = contents.files
+    files = {Path(own_file.name): own_file, **{path.relative_to(home): path for path in others}}
     own = {*native.files(), Path(INPUT_LIST), Path(PAGE), Path(LICENSE)}
     for path in files:
         if path in own or path.parts[0] == INPUTS.name:

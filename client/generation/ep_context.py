@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,13 +46,10 @@ class EpContextFile:
     path: Path
     embed: bool
 
-    def check(self, models: Iterable[Path], binary_file: Path) -> None:
-        """Raises ConfigError for a file that could not be loaded or would overwrite a model, OutputError for one that
-        cannot be written."""
+    def check(self, binary_file: Path) -> None:
+        """Raises ConfigError for a file that could not be loaded, OutputError for one that cannot be written."""
         if not is_ep_context(self.path):
             raise ConfigError(f"--ep_context {self.path}: the name must end in .onnx, by which it is known when loaded")
-        if self.path.resolve() in (model.resolve() for model in models):
-            raise ConfigError(f"--ep_context {self.path} is the model itself; give it another name")
         if not self.embed and (why := leaves_folder(self._relative(binary_file))):
             raise ConfigError(
                 f"--ep_context {self.path}: the path to the context binary {binary_file} {why}; put one beside the "

@@ -33,7 +33,7 @@ from gputune.client.generation.trusted_caches import check_trusted
 from gputune.client.model.graphs import Graphs, tasks_of
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
-from gputune.client.outputs import whole, writing
+from gputune.client.outputs import writing
 from gputune.client.progress import Progress
 from gputune.client.report import write_report
 from gputune.client.target.client import TargetClient
@@ -126,7 +126,7 @@ class Generation:
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
-        check_trusted(self._caches)
+        check_trusted(self.caches)
         if self._request.effort.name == "none":
             log.info("tuning effort none: default configurations, no performance cache")
             limits = device_limits(self._device)
@@ -168,10 +168,10 @@ class Generation:
         return self._request.performance_cache_dir / self._tier.file_name
 
     @property
-    def _caches(self) -> list[Path]:
+    def caches(self) -> list[Path]:
         """The files that winners or programs are taken from."""
         config = self._request.config
-        used = self._request.effort.name != "none" and self._mode != "off"
+        used = self._request.keeps_measurements
         own = [self.cache_file] if used else []
         others = (config.system_performance_cache_dir if used else None, config.kernel_repo_path)
         return own + [folder / self._tier.file_name for folder in others if folder is not None]
@@ -184,7 +184,7 @@ class Generation:
     def explain(self) -> dict[Task, Verdict]:
         """What `run` would do with each task, and why. Nothing is measured and nothing is written: the generation is
         begun on a copy of the performance cache. Raises GputuneError, CacheError."""
-        check_trusted(self._caches)
+        check_trusted(self.caches)
         if self._request.effort.name == "none":
             return dict.fromkeys(self._tasks, untuned_verdict())
         with ExitStack() as stack:
@@ -431,8 +431,7 @@ class Generation:
             built,
             peaks,
         )
-        with whole(request.schematic_file) as unfinished:
-            write_schematic(unfinished, schematic)
+        write_schematic(request.schematic_file, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
 
 

@@ -17,14 +17,14 @@ from gputune.client.generation.config import Config
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
-from gputune.client.generation.request import GenerationRequest
+from gputune.client.generation.request import GenerationRequest, tell_cache, tell_files
 from gputune.client.generation.summary import Totals, summarise
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import Graph
 from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.plan import Task
-from gputune.client.outputs import check_output, write_json
+from gputune.client.outputs import Files, check_output, write_json
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.target.several import Targets, TargetSource, choose_targets
@@ -43,18 +43,23 @@ def generate(
     environment: Mapping[str, str],
     progress: Progress = SILENT,
     source: TargetSource | None = None,
+    files: Files | None = None,
 ) -> dict[str, Any]:
     """Generates a context binary and returns the summary. Raises GputuneError, CacheError.
 
-    source: where sessions come from, which stays the caller's; by default the targets that the request names. Nothing
-    is written, and nothing in a cache is invalidated, before every check has passed.
+    source: where sessions come from, which stays the caller's; by default the targets that the request names. files:
+    what the caller has read to make the request. Nothing is written, and nothing in a cache is invalidated, before
+    every check has passed.
     """
-    clock = Clock()
+    clock, files = Clock(), files or Files()
     with clock.phase("init"), clock.phase("check"):
+        tell_files(request, files)
         _check_outputs(request)
     with ExitStack() as stack:
         phases = None if request.profiling is None else stack.enter_context(PhaseLog(request.profiling, clock))
         with _prepared(request, environment, TimedProgress(progress, clock), clock, source) as generation:
+            for cache in generation.caches:
+                tell_cache(cache, files, "--performance_cache_dir")
             if phases is not None:
                 phases.begin(generation.clients[0].device, settings_of(generation.clients[0].server))
             generation.run()
@@ -279,7 +284,7 @@ def _check_outputs(request: GenerationRequest) -> None:
     for path in filter(None, (request.binary_file, request.summary_json, request.tuning.report, *profiled)):
         check_output(path)
     if request.ep_context is not None:
-        request.ep_context.check(request.model_paths, request.binary_file)
+        request.ep_context.check(request.binary_file)
     if request.effort.name != "none" and request.tuning.cache_mode not in ("off", "frozen"):
         check_writable(request.performance_cache_dir)
     if request.config.kernel_repo_path is not None:

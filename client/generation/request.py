@@ -7,16 +7,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gputune.cache import with_companions
 from gputune.client.generation.config import Config
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.phases import Profiling
+from gputune.client.input_lists import files_named
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.importer import data_files
 from gputune.client.model.model_files import ModelFile
+from gputune.client.model.op_packages import folders_files
+from gputune.client.outputs import Files
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
+from gputune.core.tier import SUFFIX
+from gputune.runtime.devices.discovery import replayed_files
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 
@@ -61,6 +68,11 @@ class GenerationRequest:
         return [model.path for model in self.models]
 
     @property
+    def keeps_measurements(self) -> bool:
+        """Whether a performance cache is used."""
+        return self.effort.name != "none" and self.tuning.cache_mode != "off"
+
+    @property
     def paths_of_graphs(self) -> list[Path]:
         """The model of each graph."""
         return [model.path for model in self.models for _ in model.shapes]
@@ -69,6 +81,52 @@ class GenerationRequest:
     def schematic_file(self) -> Path:
         """Beside the context binary, where a schematic is asked for."""
         return self.binary_file.with_name(f"{self.binary_file.stem}_schematic.bin")
+
+
+def tell_files(request: GenerationRequest, files: Files) -> None:
+    """Tell what a generation reads and writes, as far as it is known before the device. Raises Overwrites."""
+    tell_inputs(request, files)
+    files.write(request.binary_file, "--binary_file")
+    if request.summary_json is not None:
+        files.write(request.summary_json, "--summary_json")
+    if request.tuning.report is not None:
+        files.write(request.tuning.report, "--report")
+    if request.ep_context is not None:
+        files.write(request.ep_context.path, "--ep_context")
+    if request.profiling is not None:
+        files.write(request.schematic_file, "--profiling_level")
+        files.write(request.profiling.log_file, "--profiling_level")
+
+
+def tell_inputs(request: GenerationRequest, files: Files) -> None:
+    """Tell what a generation reads: files, those that they name, and the caches that it changes. Raises Overwrites."""
+    for path in request.model_paths:
+        files.read(path, "--model")
+        for inner in data_files(path):
+            files.read(inner, "weights of --model,")
+    if request.input_list is not None:
+        files.read(request.input_list, "--input_list")
+        for inner in files_named(request.input_list):
+            files.read(inner, "a file of --input_list,")
+    for inner in replayed_files(request.device):
+        files.read(inner, "--device")
+    for inner in folders_files(request.op_packages):
+        files.read(inner, "a file of --op_packages,")
+    config = request.config
+    folders = {"--performance_cache_dir": request.performance_cache_dir if request.keeps_measurements else None}
+    folders |= {
+        "kernel_repo_path": config.kernel_repo_path,
+        "system_performance_cache_dir": config.system_performance_cache_dir,
+    }
+    for name, folder in folders.items():
+        for cache in [] if folder is None else folder.glob(f"*{SUFFIX}"):
+            tell_cache(cache, files, name)
+
+
+def tell_cache(cache: Path, files: Files, name: str) -> None:
+    """Tell a performance cache, which is changed in place. Raises Overwrites."""
+    for path in with_companions(cache):
+        files.change(path, name)
 
 
 def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -> dict[str, Any]:

@@ -69,6 +69,12 @@ def load_packages(references: Sequence[str]) -> tuple[OpPackage, ...]:
     return packages
 
 
+def folders_files(references: Sequence[str]) -> list[Path]:
+    """Return all files of the packages that are folders."""
+    folders = [Path(reference).expanduser() for reference in references]
+    return [path for folder in folders if (folder / "__init__.py").is_file() for path in folder.rglob("*")]
+
+
 @contextmanager
 def in_use(packages: Sequence[OpPackage]) -> Iterator[None]:
     """Has importer, lowering and tuner know the packages in the block; the whole process does."""

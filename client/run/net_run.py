@@ -1,7 +1,7 @@
 """Runs a context binary over an input list and writes the results."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ import numpy as np
 
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list
-from gputune.client.outputs import file_stems, writing
+from gputune.client.outputs import file_stems, whole
 from gputune.client.run.inferences import Array, Extent, Infer
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.identity import DeviceIdentity
@@ -67,6 +67,10 @@ class Job:
     folder: Path
     keep_outputs: int
 
+    def result_folder(self, number: int) -> Path:
+        """Return where the results of an inference are written."""
+        return self.folder / f"Result_{number}"
+
 
 def lines_of(input_list: Path | None, tensors: tuple[TensorRecord, ...], whose: str) -> list[InputLine]:
     """The inferences that are asked for. tensors: the inputs; whose: the graph in messages. Raises ConfigError,
@@ -104,15 +108,26 @@ class InPlace:
         return self._executor.run_timed(self.inputs, self.outputs)
 
 
+def result_files(job: Job, npy: bool) -> Iterator[Path]:
+    """Return the files that the results of a job are written to."""
+    stems = file_stems(tensor.name for tensor in job.executor.graph.outputs).values()
+    kept = job.keep_outputs if job.extent.seconds is not None else min(job.keep_outputs, job.extent.count)
+    for folder in map(job.result_folder, range(kept)):
+        for stem in stems:
+            yield folder / f"{stem}.raw"
+            if npy:
+                yield folder / f"{stem}.npy"
+
+
 def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
     """Writes NAME.raw (and NAME.npy) of each output into a folder. Raises OutputError."""
     stems = file_stems(outputs)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, value in outputs.items():
-            (folder / f"{stems[name]}.raw").write_bytes(np.ascontiguousarray(value).tobytes())
-            if npy:
-                np.save(folder / f"{stems[name]}.npy", value, allow_pickle=False)
+    for name, value in outputs.items():
+        with whole(folder / f"{stems[name]}.raw") as unfinished:
+            unfinished.write_bytes(np.ascontiguousarray(value).tobytes())
+        if npy:
+            with whole(folder / f"{stems[name]}.npy") as unfinished, unfinished.open("wb") as file:
+                np.save(file, value, allow_pickle=False)
 
 
 def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -> dict[str, Any]:

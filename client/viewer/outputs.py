@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 from gputune.client.errors import ConfigError
-from gputune.client.outputs import write_json, writing
+from gputune.client.outputs import write_json, write_text
 from gputune.client.progress import Progress
 from gputune.client.viewer.features import Features
 from gputune.client.viewer.page.document import page_of
@@ -65,25 +65,35 @@ def write_output(profile: Profile, features: Features | None, output: Path, prog
     check_wish(profile, features, output)
     kind = kind_of(output)
     _WRITERS[kind](profile, features or Features(), output, progress)
-    written = [output]
-    if features is not None or kind in (CHROME_TRACE, PERFETTO_TRACE):
-        for name, content in _beside(profile, features or Features()):
-            write_json(output.with_name(name), content)
-            written.append(output.with_name(name))
-    return written
+    beside = _beside(profile, features, output)
+    for path, content in beside.items():
+        write_json(path, content())
+    if profile.schematic is None and _usual(features, output).htp_json:
+        log.info("%s_htp.json needs a schematic and was left out", _name_of(profile))
+    return [output, *beside]
 
 
-def _beside(profile: Profile, features: Features) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The names and contents of the files that features ask for."""
-    name = _name_of(profile)
-    if features.htp_json and profile.schematic is not None:
-        yield f"{name}_htp.json", topology_of(profile)
-    elif features.htp_json:
-        log.info("%s_htp.json needs a schematic and was left out", name)
-    if features.qhas_schema:
-        yield "qhas_schema.json", SCHEMA
-    if features.qhas_json:
-        yield f"{name}_qnn_htp_analysis_summary.json", summary_of(profile)
+def files_beside(profile: Profile, features: Features | None, output: Path) -> list[Path]:
+    """Return the files that are written beside an output."""
+    return list(_beside(profile, features, output))
+
+
+def _beside(profile: Profile, features: Features | None, output: Path) -> dict[Path, Callable[[], Mapping[str, Any]]]:
+    """Return the files that features ask for, with what makes their contents."""
+    wanted, name = _usual(features, output), _name_of(profile)
+    found: dict[str, Callable[[], Mapping[str, Any]]] = {}
+    if wanted.htp_json and profile.schematic is not None:
+        found[f"{name}_htp.json"] = lambda: topology_of(profile)
+    if wanted.qhas_schema:
+        found["qhas_schema.json"] = lambda: SCHEMA
+    if wanted.qhas_json:
+        found[f"{name}_qnn_htp_analysis_summary.json"] = lambda: summary_of(profile)
+    return {output.with_name(file): content for file, content in found.items()}
+
+
+def _usual(features: Features | None, output: Path) -> Features:
+    """Return the features, without a config file those that are usual for an output."""
+    return features or Features(htp_json=kind_of(output) in (CHROME_TRACE, PERFETTO_TRACE))
 
 
 def _name_of(profile: Profile) -> str:
@@ -96,10 +106,7 @@ def _name_of(profile: Profile) -> str:
 
 
 def _write_page(profile: Profile, features: Features, output: Path, progress: Progress) -> None:
-    content = page_of(profile)
-    with writing(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(content, encoding="utf-8")
+    write_text(output, page_of(profile))
 
 
 _WRITERS: Mapping[str, Callable[[Profile, Features, Path, Progress], None]] = {

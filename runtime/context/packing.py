@@ -93,16 +93,20 @@ def packing_of(index: PackageIndex, nbytes: int) -> Packing:
     )
 
 
+def split_files(package: Package, folder: Path) -> list[Path]:
+    """Return the files that `split` writes into a folder."""
+    return [folder / f"{entry.name}{CONTEXT_SUFFIX}" for entry in package.contexts]
+
+
 def split(package: Package, folder: Path) -> list[Path]:
     """Writes each context of a package into a folder that is there, as NAME.bin, byte by byte the file that it was.
     Raises ContextError for a damaged one, OSError."""
-    paths = []
-    for place, entry in enumerate(package.contexts):
+    paths = split_files(package, folder)
+    for place, (path, entry) in enumerate(zip(paths, package.contexts, strict=True)):
         with package.open(place) as file:
             if _digest(file) != entry.sha256:
                 raise ChecksumMismatch(f"{file.path} is not the file that was packed")
-            paths.append(folder / f"{entry.name}{CONTEXT_SUFFIX}")
-            write_file(paths[-1], _pieces(file))
+            write_file(path, _pieces(file))
     return paths
 
 

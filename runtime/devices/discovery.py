@@ -20,7 +20,7 @@ from typing import Any
 from gputune.core.errors import DeviceNotFound
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.drivers import driver_files, environment_for, library_of, vendor_folders
-from gputune.runtime.devices.recording import BadRecording, read_all
+from gputune.runtime.devices.recording import BadRecording, read_all, recording_files
 
 PROBE_SECONDS = 60.0
 PROBE_MARK = "gputune-probe "
@@ -213,6 +213,13 @@ def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice
             reason = "fewer compute units or a later number"
         lines.append(f"passed over {report.title}: {reason}")
     return Choice(best, tuple(lines))
+
+
+def replayed_files(wanted: str | None) -> list[Path]:
+    """Return the recordings that a device answers from; none for a device that is no recording."""
+    if wanted is None or not wanted.startswith(REPLAY_PREFIX):
+        return []
+    return recording_files(Path(wanted.removeprefix(REPLAY_PREFIX)))
 
 
 def _replayed(path: Path) -> Choice:

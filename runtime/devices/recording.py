@@ -21,6 +21,7 @@ from gputune.core.errors import shortened
 from gputune.core.identity import DeviceIdentity, is_count
 from gputune.core.json_text import json_text, numbers
 from gputune.core.statuses import OK, STATUSES
+from gputune.core.whole_file import whole_file
 
 FORMAT_VERSION = 1
 MARK = "gputune_recording"
@@ -183,9 +184,14 @@ def parse(path: Path, lines: Sequence[str]) -> Recording:
     return Recording(path.name, header, tuple(rows))
 
 
+def recording_files(path: Path) -> list[Path]:
+    """Return the recordings of one device: a file, or all files *.jsonl.gz of a folder."""
+    return sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+
+
 def read_all(path: Path) -> tuple[Recording, ...]:
-    """The recordings of one device: a file, or all files *.jsonl.gz of a folder. Raises BadRecording."""
-    files = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    """Return what the files of one device hold. Raises BadRecording."""
+    files = recording_files(path)
     if not files:
         raise BadRecording(f"{path} holds no recordings (*{SUFFIX})")
     recordings = tuple(map(read, files))
@@ -204,9 +210,8 @@ def read_all(path: Path) -> tuple[Recording, ...]:
 def write(path: Path, header: Header, rows: Iterable[Row]) -> None:
     """Writes a file; the same content gives the same bytes. It appears complete or not at all. Raises OSError."""
     text = "".join(f"{line}\n" for line in [header.to_line(), *map(row_line, rows)])
-    unfinished = path.with_name(f"{path.name}.new")
-    unfinished.write_bytes(gzip.compress(text.encode(), mtime=0))
-    unfinished.replace(path)
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def _digest(parts: object) -> str:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from gputune.cache import PLACES, CacheError, ChainRecord, PerformanceCache, WinnerRecord
 from gputune.cache.exchange import from_json, to_json
 from gputune.client.cli.cache.performance_cache import command
+from gputune.client.errors import Overwrites
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
@@ -207,4 +208,4 @@ def test_merging_lists_conflicts_and_refuses_itself(tmp_path: Path) -> None:
     result = run("merge", b, "--into", a)
     assert result.exit_code == 0
     assert "kept MWG=8 VWN=16 (1 us, quick), dropped MWG=16" in result.output
-    assert isinstance(run("merge", a, "--into", a).exception, CacheError)
+    assert isinstance(run("merge", a, "--into", a).exception, Overwrites)

@@ -1,13 +1,17 @@
-"""Slots for results: shown to be writable without leaving a trace, and one error otherwise."""
+"""Slots for results: never over an input, shown to be writable without leaving a trace, complete or not at all."""
 
+import os
+import stat
+import threading
 from pathlib import Path
 
 import pytest
 
-from gputune.client.errors import OutputError
-from gputune.client.outputs import check_output, write_json
+from gputune.client.errors import OutputError, Overwrites
+from gputune.client.outputs import Files, check_output, whole, write_json
 
 from .commands import Gputune, read_json
+from .contexts import small_context
 
 
 @pytest.mark.parametrize("folder", [True, False])
@@ -55,3 +59,80 @@ def test_net_run_checks_where_it_writes_before_it_reads(gputune: Gputune, tmp_pa
     )  # fmt: skip
     assert ran.code == OutputError.exit_code
     assert "cannot be written: Not a directory" in ran.last_line
+
+
+def test_files_are_known_whatever_leads_to_them(tmp_path: Path) -> None:
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real/inner")
+    read = tmp_path / "real" / "x"
+    files = Files()
+    files.read(read, "--model")  # not there
+    for same in (tmp_path / "link" / ".." / "x", tmp_path / "real" / "." / "x", Path(os.path.relpath(read))):
+        with pytest.raises(Overwrites, match=r"^--output .* would overwrite --model .*; give it another name$"):
+            files.write(same, "--output")
+    files.write(tmp_path / "x", "--output")  # which "link/../x" is not
+
+
+def test_an_output_that_comes_first_is_found_as_well(tmp_path: Path) -> None:
+    files = Files()
+    files.write(tmp_path / "a", "--output")
+    files.write(tmp_path / "a", "--output")
+    files.write_below(tmp_path, "--output_dir")
+    files.read(tmp_path, "--models")  # a folder: its files are told one by one
+    for tell in (files.read, files.change, files.write, files.write_below):
+        with pytest.raises(Overwrites):
+            tell(tmp_path / "a", "--other")
+    files.change(tmp_path / "b", "--performance_cache_dir")
+    files.read(tmp_path / "b", "--performance_cache_dir")
+
+
+def test_names_that_no_file_can_have_are_left_to_those_who_open_it(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    files = Files()
+    for name in ("x" * 300, "a\0b", "circle"):
+        files.read(tmp_path / name, "--model")
+        with pytest.raises(Overwrites):
+            files.write(tmp_path / name, "--output")
+
+
+def test_a_file_appears_complete_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.json"
+    with pytest.raises(KeyError), whole(path) as unfinished:
+        unfinished.write_text("half")
+        raise KeyError
+    assert not list(path.parent.iterdir())
+    path.write_text("old")
+    with whole(path) as unfinished:
+        unfinished.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+def test_a_link_is_replaced_and_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "link").symlink_to("kept")
+    (tmp_path / "hard").hardlink_to(tmp_path / "kept")
+    for name in ("link", "hard"):
+        write_json(tmp_path / name, {})
+        assert (tmp_path / "kept").read_text() == "kept"
+        assert not (tmp_path / name).is_symlink() and read_json(tmp_path / name) == {}
+
+
+def test_pipes_and_devices_are_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    write_json(tmp_path / "pipe", {"a": 1})
+    reader.join()
+    assert read == ['{\n "a": 1\n}\n']
+    write_json(tmp_path / "null", {})
+    assert (tmp_path / "null").is_symlink() and stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_standard_output_may_be_a_file(gputune: Gputune, tmp_path: Path) -> None:
+    context = small_context(tmp_path / "a.bin")
+    ran = gputune("context-binary-utility", "--context_binary", context, "--json_file", "/dev/stdout")
+    assert ran.code == 0 and Path("/dev/stdout").is_symlink(), ran.err
+    assert '"max_spill_fill_size": 0' in ran.out

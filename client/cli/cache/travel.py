@@ -15,9 +15,10 @@ from gputune.client.cli.cache.shared import warned, words
 from gputune.client.cli.options.caches import find_file, folder_option
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import files_or_tiers
+from gputune.client.cli.options.files import OUTPUT, FileText, InputFile, files_of_command
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
-from gputune.client.outputs import check_output, writing
+from gputune.client.outputs import check_output, write_text, writing
 from gputune.client.report import t4
 from gputune.core.version import software_version
 
@@ -25,10 +26,10 @@ SHOWN_CONFLICTS = 10
 
 
 @click.command("export")
-@click.argument("file_or_tier", shell_complete=files_or_tiers)
+@click.argument("file_or_tier", type=FileText(), shell_complete=files_or_tiers)
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=FileText(),
     required=True,
     metavar="FILE|DIR",
     help="The JSON to write; a folder for t4.",
@@ -43,10 +44,15 @@ SHOWN_CONFLICTS = 10
 )
 @click.option("--task", "prefix", metavar="DIGEST", default="", help="Only tasks whose digest starts so.")
 @folder_option
-def export(file_or_tier: str, output: Path, form: str, prefix: str, performance_cache_dir: Path | None) -> None:
+def export(file_or_tier: str, output: str, form: str, prefix: str, performance_cache_dir: Path | None) -> None:
     """Write what a cache file holds, but for program binaries, as JSON of a versioned form, or its trials as T4."""
-    check_output(output / "name" if form == "t4" else output)
+    place = Path(output)
+    if form == "json":
+        files_of_command().write(place, "--output")
+    else:
+        files_of_command().write_below(place, "--output")
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
+    check_output(place, folder=form == "t4")
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
         contents = cache.contents()
     if prefix:
@@ -55,29 +61,35 @@ def export(file_or_tier: str, output: Path, form: str, prefix: str, performance_
             raise CacheError(f"no task in {path} has a digest that starts with {prefix!r}")
         contents = Contents(entries, {})
     if form == "t4":
-        _export_t4(contents, output)
+        _export_t4(contents, place)
         return
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with writing(output):
-        output.write_text(to_json(contents, software_version(), now), encoding="utf-8")
+    write_text(place, to_json(contents, software_version(), now))
     trials = sum(len(entry.trials) for entry in contents.entries)
-    say(f"wrote {output}: {len(contents.entries)} tasks, {trials} trials")
+    say(f"wrote {place}: {len(contents.entries)} tasks, {trials} trials")
 
 
 def _export_t4(contents: Contents, folder: Path) -> None:
+    files = {folder / _t4_name(entry): entry for entry in contents.entries if entry.trials}
+    for path in files:
+        files_of_command().write(path, "--output")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    entries = [entry for entry in contents.entries if entry.trials]
-    for entry in entries:
-        validity = entry.validity
-        tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
-        kernel = re.sub(r"[^A-Za-z0-9.@-]", "-", f"{entry.task.op}-{entry.task.digest[:10]}")
-        t4.write(folder / f"{kernel}_{tier.name}-{validity.digest[:8]}_T4.json.gz", t4.of_entry(entry))
-    say(f"wrote {len(entries)} files to {folder}")
+    for path, entry in files.items():
+        t4.write(path, t4.of_entry(entry))
+    say(f"wrote {len(files)} files to {folder}")
+
+
+def _t4_name(entry: Entry) -> str:
+    """Return the name of a task's file."""
+    validity = entry.validity
+    tier = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
+    kernel = re.sub(r"[^A-Za-z0-9.@-]", "-", f"{entry.task.op}-{entry.task.digest[:10]}")
+    return f"{kernel}_{tier.name}-{validity.digest[:8]}_T4.json.gz"
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=InputFile(dir_okay=False))
 @folder_option
 @json_option
 def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
@@ -89,17 +101,20 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
     contents = from_json(text, str(file))
     folder = performance_cache_dir or default_performance_cache_dir()
     results = {}
-    for name, part in _by_file(contents).items():
+    parts = _by_file(contents)
+    for name in parts:
+        files_of_command().change(folder / name, "--performance_cache_dir")
+    for name, part in parts.items():
         with PerformanceCache.open(folder / name, warn=warned) as cache:
             results[folder / name] = cache.take_in(part, str(file))
     _report(results, as_json)
 
 
 @click.command("merge")
-@click.argument("files", nargs=-1, required=True, metavar="FILE_OR_TIER...", shell_complete=files_or_tiers)
-@click.option(
-    "--into", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The cache file to add them to."
+@click.argument(
+    "files", nargs=-1, type=FileText(), required=True, metavar="FILE_OR_TIER...", shell_complete=files_or_tiers
 )
+@click.option("--into", required=True, type=OUTPUT, metavar="FILE", help="The cache file to add them to.")
 @folder_option
 @json_option
 def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
@@ -113,8 +128,6 @@ def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None
     sources = [find_file(name, folder) for name in files]
     with PerformanceCache.open(into, warn=warned) as cache:
         for path in sources:
-            if path.resolve() == into.resolve():
-                raise CacheError(f"{path} cannot be merged into itself")
             with PerformanceCache.open_readonly(path, warn=warned) as other:
                 results[path] = cache.take_in(other.contents(), str(path))
     _report(results, as_json)

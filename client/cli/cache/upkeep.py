@@ -16,6 +16,7 @@ from gputune.client.cli.cache.shared import size_words, time_words, warned, word
 from gputune.client.cli.options.caches import find_file, folder_option, only_file_argument
 from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.completion import files_or_tiers
+from gputune.client.cli.options.files import FileText
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
@@ -86,8 +87,8 @@ def verify(context: click.Context, file_or_tier: str | None, performance_cache_d
 
 
 @click.command("diff")
-@click.argument("left", shell_complete=files_or_tiers)
-@click.argument("right", shell_complete=files_or_tiers)
+@click.argument("left", type=FileText(), shell_complete=files_or_tiers)
+@click.argument("right", type=FileText(), shell_complete=files_or_tiers)
 @folder_option
 @json_option
 def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: bool) -> None:
@@ -120,7 +121,7 @@ def _show_difference(one: Difference) -> None:
 
 
 @click.command("prune")
-@click.argument("file_or_tier", shell_complete=files_or_tiers)
+@click.argument("file_or_tier", type=FileText(), shell_complete=files_or_tiers)
 @click.option(
     "--older_than",
     type=click.FloatRange(min=0),

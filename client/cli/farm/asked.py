@@ -13,11 +13,12 @@ from gputune.client.cli.options.tuning import TuningWishes
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.farm.engine import FarmError
 from gputune.client.generation.config import Config, choose_effort, read_config
-from gputune.client.generation.request import GenerationRequest
+from gputune.client.generation.request import GenerationRequest, tell_inputs
 from gputune.client.lists import comma_separated
 from gputune.client.memory_types import MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.model_files import ModelFile, Shape, model_files
+from gputune.client.outputs import Files
 from gputune.client.target.transport.credentials import NONE
 from gputune.runtime.context.package import SUFFIX
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
@@ -86,6 +87,18 @@ class Asked:
         config file, ModelError."""
         files = model_files([Path(model) for model in self.models], self.input_dimensions)
         return {file.path: self._request(file) for file in files}
+
+    def tell_files(self, files: Files, tiers: Sequence[str] = ()) -> None:
+        """Tell what the job reads, and what it writes on devices of these tiers. Raises Overwrites, and as `requests`
+        does."""
+        for model, request in self.requests().items():
+            tell_inputs(request, files)
+            for config in self._own(self.config_files, model.stem):
+                files.read(Path(config), "--config_file")
+        for model in map(Path, self.models):
+            files.write(self.package(model), "the package in --output_dir,")
+            for tier in tiers:
+                files.write(self.context(model, tier), f"the context for tier {tier} in --output_dir,")
 
     def _request(self, file: ModelFile) -> GenerationRequest:
         stem = file.path.stem

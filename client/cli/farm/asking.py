@@ -10,6 +10,7 @@ import click
 from gputune.client.cli.farm.asked import Asked, absolute, found_models
 from gputune.client.cli.options.caches import folder_option
 from gputune.client.cli.options.common import op_packages
+from gputune.client.cli.options.files import OUTPUT_FOLDER, FileText
 from gputune.client.cli.options.generation import enable_intermediate_outputs, input_dimensions
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.options.tuning import TuningWishes, tuning_options
@@ -69,6 +70,7 @@ _OPTIONS = (
     click.option(
         "--models",
         "models",
+        type=FileText(),
         metavar="DIR|FILE",
         multiple=True,
         help="ONNX models, or folders of them; several times, or with commas between; a path with a comma "
@@ -89,7 +91,7 @@ _OPTIONS = (
     ),
     click.option(
         "--output_dir",
-        type=click.Path(path_type=Path),
+        type=OUTPUT_FOLDER,
         default=Path("output"),
         show_default=True,
         help="Folder for packages, MODEL.gtpkg, and the context binaries in them, MODEL.TIER.bin.",
@@ -114,6 +116,7 @@ _OPTIONS = (
     click.option(
         "--config_file",
         "config_files",
+        type=FileText(),
         multiple=True,
         metavar="FILE|MODEL:FILE",
         help="As for context-binary-generator, for all models; once for each model otherwise.",

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option, scheduler_option
 from gputune.client.cli.options.common import json_option
+from gputune.client.cli.options.files import OUTPUT
 from gputune.client.cli.say import print_json, say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.errors import ConfigError
@@ -17,7 +18,7 @@ from gputune.client.farm.dask_engine import DaskEngine
 from gputune.client.farm.engine import Announced, Call, DeviceGone, FarmError
 from gputune.client.farm.hosts.health import Speed
 from gputune.client.farm.page import farm_page, state_text
-from gputune.client.outputs import whole
+from gputune.client.outputs import write_text
 
 _COLUMNS = (
     "device",
@@ -35,9 +36,7 @@ _COLUMNS = (
 @click.command("status")
 @scheduler_option()
 @json_option
-@click.option(
-    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page about the farm and the jobs."
-)
+@click.option("--html", type=OUTPUT, metavar="FILE", help="Write a page about the farm and the jobs.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.5),
@@ -51,9 +50,7 @@ def status(scheduler: str, as_json: bool, html: Path | None, every: float | None
         raise ConfigError("--every says how often a page is written; give --html, too")
     with closing(DaskEngine(farm.place(scheduler))) as engine:
         while html is not None:
-            page = farm_page(engine.devices(), farm.journal.jobs(), scheduler, every or 0.0)
-            with whole(html) as unfinished:
-                unfinished.write_text(page, encoding="utf-8")
+            write_text(html, farm_page(engine.devices(), farm.journal.jobs(), scheduler, every or 0.0))
             if every is None:
                 say(f"wrote {html}")
                 return

@@ -8,10 +8,14 @@ from typing import Any
 
 import click
 
+from gputune.cache import with_companions
+from gputune.client.cli.options.files import SearchedFolder, files_of_command
 from gputune.client.farm.certificates import Certificates
 from gputune.client.farm.dask_engine import DEFAULT_PORT, Place
 from gputune.client.farm.jobs import Journal
 from gputune.client.folders import default_farm_dir
+
+_JOBS = "jobs.sqlite"
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,12 @@ class FarmFolder:
     @property
     def journal(self) -> Journal:
         """The jobs of this user."""
-        return Journal(self.path / "jobs.sqlite")
+        return Journal(self.path / _JOBS)
+
+    @property
+    def files(self) -> set[Path]:
+        """Certificates, those of members included, and the journal of jobs with what SQLite keeps beside it."""
+        return {*self.path.rglob("*"), *with_companions(self.path / _JOBS)}
 
 
 def farm_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,11 +44,14 @@ def farm_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_farm(*arguments: Any, farm_dir: Path | None, **options: Any) -> Any:
-        return command(*arguments, farm=FarmFolder(farm_dir or default_farm_dir()), **options)
+        farm = FarmFolder(farm_dir or default_farm_dir())
+        for path in sorted(farm.files):
+            files_of_command().change(path, "a file of --farm_dir,")
+        return command(*arguments, farm=farm, **options)
 
     option = click.option(
         "--farm_dir",
-        type=click.Path(path_type=Path),
+        type=SearchedFolder(),
         metavar="DIR",
         help="Folder of the certificates and of the journal of jobs, instead of the user's own.",
     )

@@ -19,6 +19,7 @@ from gputune.client.cli.farm.packages import pack
 from gputune.client.cli.farm.shared import FarmFolder, farm_dir_option
 from gputune.client.cli.options.common import log_level
 from gputune.client.cli.options.completion import device_option
+from gputune.client.cli.options.files import files_of_command
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError
 from gputune.client.farm.dask_engine import DaskEngine
@@ -68,7 +69,7 @@ def tune(
     """
     _check(context, asked, scheduler, devices, resume)
     if asked is not None:
-        asked.requests()
+        asked.tell_files(files_of_command())
         check_output(Path(asked.output_dir), folder=True)
         job = farm.journal.begin(asked.to_dict(), getpass.getuser())
     else:
@@ -111,6 +112,7 @@ def _run(
     if not (tiers := _tiers(pool, 0.0 if scheduler is None else JOIN_SECONDS)):
         there = sorted({one.tier for one in engine.devices().values()})
         raise FarmError(f"no device of tier {', '.join(asked.tiers)}; there are {', '.join(there) or 'none at all'}")
+    asked.tell_files(files_of_command(), tiers)
     log.info(f"{len(requests)} models on {len(tiers)} tiers: {', '.join(tiers)}")
 
     def generated(model: Path, tier: str, group: Group) -> str:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from gputune.cache import CacheError, cache_files
+from gputune.cache import CacheError, cache_files, with_companions
 from gputune.client.cli.options.completion import files_or_tiers, tiers
+from gputune.client.cli.options.files import FileText, SearchedFolder, files_of_command
 from gputune.client.folders import default_performance_cache_dir
 from gputune.core.tier import SUFFIX
 
@@ -22,12 +23,12 @@ def inner_folder(context: click.Context, parameter: click.Parameter, value: Path
 
 folder_option = click.option(
     "--performance_cache_dir",
-    type=click.Path(path_type=Path),
+    type=SearchedFolder(),
     metavar="D",
     callback=inner_folder,
     help=f"The folder of the performance caches.  {FOLDER_DEFAULT}",
 )
-only_file_argument = click.argument("file_or_tier", required=False, shell_complete=files_or_tiers)
+only_file_argument = click.argument("file_or_tier", type=FileText(), required=False, shell_complete=files_or_tiers)
 """The file that a command reads; it may be left out where a folder has only one."""
 device_tier_option = click.option(
     "--device_tier",
@@ -38,8 +39,21 @@ device_tier_option = click.option(
 
 
 def find_file(file_or_tier: str | None, folder: Path) -> Path:
-    """The performance cache that is named by its path, or by its tier in a folder, of which the beginning is enough
-    where no other begins so; without a name the only one of the folder. Raises CacheError."""
+    """Return the performance cache that is named by its path, or by its tier in a folder, of which the beginning is
+    enough where no other begins so; without a name the only one of the folder. The command reads it. Raises
+    CacheError."""
+    path = _found(file_or_tier, folder)
+    read_cache(path, "FILE_OR_TIER")
+    return path
+
+
+def read_cache(path: Path, name: str) -> None:
+    """Tell a performance cache that the command reads."""
+    for part in with_companions(path):
+        files_of_command().read(part, name)
+
+
+def _found(file_or_tier: str | None, folder: Path) -> Path:
     if file_or_tier is None:
         return _only_file(folder)
     for path in (Path(file_or_tier), folder / file_or_tier, folder / f"{file_or_tier}{SUFFIX}"):

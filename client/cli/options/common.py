@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gputune.client.cli.options.files import INPUT, OUTPUT, FileText
 from gputune.client.errors import ConfigError
 from gputune.client.lists import comma_separated
 from gputune.client.target.connecting import AdbRequest
@@ -20,7 +21,7 @@ log_level = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
 summary_json = click.option(
     "--summary_json",
-    type=click.Path(path_type=Path),
+    type=OUTPUT,
     metavar="F",
     help="Write a summary for scripts to this file.",
 )
@@ -92,37 +93,44 @@ def connection_options(
     return with_connection
 
 
-_PATH = click.Path(path_type=Path)
 _HOW_TO_CONNECT = (
     click.option(
         "--token_file",
-        type=_PATH,
+        type=INPUT,
         metavar="F",
         help="File with the target server's token, which only you can read; else GPUTUNE_TOKEN.",
     ),
     click.option(
-        "--tls_ca", type=_PATH, metavar="F", help="Connect with TLS; the server's certificate is signed by this one."
+        "--tls_ca", type=INPUT, metavar="F", help="Connect with TLS; the server's certificate is signed by this one."
     ),
-    click.option("--tls_cert", type=_PATH, metavar="F", help="Own certificate, for a server that asks for one."),
-    click.option("--tls_key", type=_PATH, metavar="F", help="Key of --tls_cert."),
+    click.option("--tls_cert", type=INPUT, metavar="F", help="Own certificate, for a server that asks for one."),
+    click.option("--tls_key", type=INPUT, metavar="F", help="Key of --tls_cert."),
 )
 
 
-def _references(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        found = tuple(part.strip() for value in values for part in comma_separated(value))
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if not all(found):
-        raise click.BadParameter("a name is empty")
-    return found
+class _OpPackages(FileText):
+    """Names of op packages with commas between them; those that are folders are told by a generation."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            found = tuple(part.strip() for part in comma_separated(value))
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+        if not all(found):
+            raise click.BadParameter("a name is empty")
+        return found
+
+
+def _joined(context: click.Context, parameter: click.Parameter, values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(name for names in values for name in names)
 
 
 op_packages = click.option(
     "--op_packages",
     metavar="P[,...]",
+    type=_OpPackages(),
     multiple=True,
-    callback=_references,
+    callback=_joined,
     help="Use kernels and operators of these op packages: folders, or entry points of the group gputune.op_packages. "
     "They are code, and run with your rights.",
 )

@@ -7,6 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from gputune.cache import cache_files
+from gputune.client.cli.options.files import DeviceName
 from gputune.client.folders import default_performance_cache_dir
 from gputune.runtime.devices.discovery import NULL_REPORTS, REPLAY_PREFIX, listed
 from gputune.runtime.power.profiles.presets import PRESETS
@@ -41,7 +42,9 @@ def perf_profiles(context: click.Context, parameter: click.Parameter, incomplete
 
 def device_option(text: str, *names: str, **attributes: Any) -> Callable[[Command], Command]:
     """--device, whose values a shell completes. text: its help; the rest as click.option takes it."""
-    return click.option("--device", *names, metavar="D", shell_complete=devices, help=text, **attributes)
+    return click.option(
+        "--device", *names, type=DeviceName(), metavar="D", shell_complete=devices, help=text, **attributes
+    )
 
 
 def _beginning(names: Iterable[str], incomplete: str) -> list[CompletionItem]:

@@ -1,34 +1,145 @@
-"""Options that take files: how that of a context binary is called, and several files in one text."""
+"""Types of options that name files. They tell what a command reads and writes before it begins, so that no output
+replaces an input: see gputune.client.outputs.Files.
 
+Every option that could name a file has one of these types; tests/client/cli/test_file_options.py notices another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import click
+from click.types import StringParamType
 
-from gputune.client.lists import comma_separated as comma_separated
+from gputune.client.cli.usage_errors import option_name
+from gputune.client.input_lists import files_named
+from gputune.client.lists import comma_separated
+from gputune.client.outputs import Files
+from gputune.core.errors import ContextError
+from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
+from gputune.runtime.devices.discovery import replayed_files
 
 CONTEXT_BINARY = ("--context_binary", "--retrieve_context", "context_binary")
 """The names of the option for a context. The original tools have one in one tool and the other in another; here each
 command takes both."""
 
-
-def files(context: click.Context, parameter: click.Parameter, value: str) -> list[Path]:
-    """Callback of an option: its files. What is the path of one file as a whole is that file, commas or not."""
-    parts = _parts(value)
-    if not all(parts):
-        raise click.BadParameter(f"{value!r} has a path that is empty")
-    return [Path(part) for part in parts]
+Naming = Callable[[Path], Iterable[Path]]
+"""Returns the files that a file names, which are read with it; none for a file that cannot be read."""
 
 
-def files_or_none(context: click.Context, parameter: click.Parameter, value: str | None) -> list[Path | None] | None:
-    """The same where a file may be left out, as in "a.txt,,c.txt": it is None in the list. None without the option."""
-    return None if value is None else [Path(part) if part else None for part in _parts(value)]
+def files_of_command(context: click.Context | None = None) -> Files:
+    """Return the files of the command that runs."""
+    found: Files = (context or click.get_current_context()).meta.setdefault(__name__, Files())
+    return found
 
 
-def _parts(value: str) -> list[str]:
+def _telling(context: click.Context | None) -> Files | None:
+    """Return the files of a command, None for a shell that completes its options."""
+    return None if context is None or context.resilient_parsing else files_of_command(context)
+
+
+def context_files(path: Path) -> list[Path]:
+    """Return the context binaries that an ONNX file with EPContext nodes names."""
     try:
-        return [value] if not value or _is_there(value) else comma_separated(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+        nodes = ep_contexts(path) if is_ep_context(path) else []
+    except (ContextError, OSError):
+        return []
+    return [node.content for node in nodes if isinstance(node.content, Path)]
+
+
+class InputFile(click.Path):
+    """A file that the command reads, together with the files that it names."""
+
+    def __init__(self, naming: Naming = lambda path: (), **limits: Any) -> None:
+        super().__init__(path_type=Path, **limits)
+        self._naming = naming
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path: Any = super().convert(value, param, ctx)
+        self.tell(path, param, ctx)
+        return path
+
+    def tell(self, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
+        """Tell a file and those that it names."""
+        if (files := _telling(ctx)) is None:
+            return
+        files.read(path, name := option_name(param))
+        for inner in self._naming(path):
+            files.read(inner, f"a file of {name},")
+
+
+class InputFiles(InputFile):
+    """Several input files with commas between them. What is the path of one file as a whole is that file, commas or
+    not. gaps: a file may be left out, as in "a.txt,,c.txt", and is None in the list."""
+
+    def __init__(self, naming: Naming = lambda path: (), gaps: bool = False) -> None:
+        super().__init__(naming)
+        self._gaps = gaps
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            parts = [value] if not value or _is_there(value) else comma_separated(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+        if not self._gaps and not all(parts):
+            raise click.BadParameter(f"{value!r} has a path that is empty")
+        return [super(InputFiles, self).convert(part, param, ctx) if part else None for part in parts]
+
+
+class OutputFile(click.Path):
+    """A file that the command writes."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path: Any = super().convert(value, param, ctx)
+        if (files := _telling(ctx)) is not None:
+            files.write(path, option_name(param))
+        return path
+
+
+class OutputFolder(click.Path):
+    """A folder in which the command writes files, which it tells when it knows their names."""
+
+    def __init__(self, **limits: Any) -> None:
+        super().__init__(path_type=Path, **limits)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path: Any = super().convert(value, param, ctx)
+        if (files := _telling(ctx)) is not None:
+            files.write_below(path, option_name(param))
+        return path
+
+
+class SearchedFolder(click.Path):
+    """A folder in which the command finds files; it tells those that it reads or changes."""
+
+    def __init__(self, **limits: Any) -> None:
+        super().__init__(path_type=Path, **limits)
+
+
+class FileText(StringParamType):
+    """A text by which the command finds or names files; it tells them."""
+
+
+class DeviceName(StringParamType):
+    """A device, which may be a recording."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if (files := _telling(ctx)) is not None:
+            for path in replayed_files(value):
+                files.read(path, option_name(param))
+        return value
+
+
+INPUT, OUTPUT, CONTEXT = InputFile(), OutputFile(), InputFile(context_files)
+CONTEXTS, INPUT_LISTS, INPUTS = InputFiles(context_files), InputFiles(files_named, gaps=True), InputFiles()
+OUTPUT_FOLDER = OutputFolder()
 
 
 def _is_there(path: str) -> bool:

@@ -17,7 +17,7 @@ from gputune.client.cli.options.common import (
     parse_input_dimensions,
 )
 from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import files
+from gputune.client.cli.options.files import INPUT, INPUTS
 from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
@@ -120,7 +120,7 @@ _GIVEN = (
 _OPTIONS = (
     click.option(
         "--model",
-        callback=files,
+        type=INPUTS,
         metavar="FILE[,...]",
         required=True,
         help="The ONNX model, or several with commas between them: a graph for each in one context, called after its "
@@ -137,7 +137,7 @@ _OPTIONS = (
     op_packages,
     click.option(
         "--config_file",
-        type=click.Path(path_type=Path),
+        type=INPUT,
         help=f"JSON with any of {', '.join(SUPPORTED)}. An option comes before the key that says the same.",
     ),
     connection_options(several="Several with the same device, with a comma between them, share the tuning."),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gputune.client.cli.options.files import OUTPUT
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 
@@ -77,7 +78,7 @@ _OPTIONS = (
     ),
     click.option(
         "--export_times",
-        type=click.Path(path_type=Path),
+        type=OUTPUT,
         metavar="F",
         help="Write when every inference began, and its ns, to this file: as CSV or JSON, by its ending.",
     ),

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from gputune.client.cli.options.completion import perf_profiles
+from gputune.client.cli.options.files import INPUT
 from gputune.client.errors import ConfigError
 from gputune.runtime.power.instances import chosen_profile
 from gputune.runtime.power.profiles.presets import PRESETS
@@ -42,7 +43,7 @@ _OPTIONS = (
     ),
     click.option(
         "--perf_config_yaml",
-        type=click.Path(path_type=Path),
+        type=INPUT,
         metavar="F",
         help="The same from a YAML file in the form of the original tools.",
     ),

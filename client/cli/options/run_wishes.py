@@ -10,12 +10,13 @@ import click
 from click.core import ParameterSource
 
 from gputune.client.cli.options.common import ConnectionOptions
-from gputune.client.cli.options.files import comma_separated
+from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.options.originals import backend_option
 from gputune.client.cli.say import say
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.generation.config import check_graph_names
 from gputune.client.generation.config.run_keys import RunConfig, read_run_config
+from gputune.client.lists import comma_separated
 from gputune.client.run.validating import graph_names_of, validated
 
 
@@ -89,7 +90,7 @@ _OPTIONS = (
     backend_option,
     click.option(
         "--config_file",
-        type=click.Path(path_type=Path),
+        type=INPUT,
         metavar="F",
         help="JSON of the original's form: context_configs with enable_graphs and cache_compatibility_mode, "
         "profile_configs with num_max_events.",

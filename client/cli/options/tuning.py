@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from gputune.client.cli.options.files import OUTPUT
 from gputune.client.errors import ConfigError
 from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions, parse_budget, parse_patterns, parse_pin
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
@@ -127,7 +128,7 @@ _OPTIONS = {
     ),
     "report": click.option(
         "--report",
-        type=click.Path(path_type=Path),
+        type=OUTPUT,
         metavar="FILE.html",
         help="Write a page about the tuning, as `gputune tuning-report` does.",
     ),

@@ -7,5 +7,14 @@ stands for other nodes. operators.py says what is supported; shape_inputs.py, of
 
 from gputune.client.model.importer.models import check_operators, import_model, input_names, read_model
 from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS
+from gputune.client.model.importer.weights import data_files
 
-__all__ = ["QUANTISED_OPS", "SUPPORTED_OPS", "check_operators", "import_model", "input_names", "read_model"]
+__all__ = [
+    "QUANTISED_OPS",
+    "SUPPORTED_OPS",
+    "check_operators",
+    "data_files",
+    "import_model",
+    "input_names",
+    "read_model",
+]

@@ -1,6 +1,7 @@
 """The weights that a model holds, or that lie in files beside it."""
 
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,35 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array
+
+
+def data_files(path: Path) -> list[Path]:
+    """Return the files in which a model keeps weights, those of subgraphs and functions included; none for a file that
+    is no model, which `read_model` refuses."""
+    try:
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except Exception:  # whatever onnx and protobuf raise
+        return []
+    nodes = [node for function in model.functions for node in function.node]
+    tensors = [*_tensors_of_graph(model.graph), *_tensors_of_nodes(nodes)]
+    places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
+    return [path.parent / place for place in dict.fromkeys(places)]
+
+
+def _tensors_of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_of_nodes(graph.node)
+
+
+def _tensors_of_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for attribute in (attribute for node in nodes for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for graph in (attribute.g, *attribute.graphs):
+            yield from _tensors_of_graph(graph)
 
 
 def constant(path: Path, item: onnx.TensorProto) -> Array:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,9 +17,10 @@ from gputune.cache import CacheError
 from gputune.client.api.arguments import ARGUMENTS, as_arguments
 from gputune.client.api.shapes import pairs_of
 from gputune.client.cli.context_binary_generator import command as generator
-from gputune.client.errors import ConfigError, GputuneError
+from gputune.client.errors import ConfigError, GputuneError, Overwrites
 from tests.client import models
 
+OP_PACKAGE = Path(__file__).parents[2] / "op_package_example"
 SHAPES = {"x": [(1, 3, 9, 7), (2, 3, 9, 7)]}
 
 
@@ -112,6 +114,42 @@ def test_errors_are_in_the_words_of_python(model: Path, tmp_path: Path) -> None:
     fails(gputune.tune, odd)
     assert "; instead: " in said[-1]
     assert not [line for line in said if "--" in line]
+
+
+def external(folder: Path, data: str) -> Path:
+    """net.onnx with its weights in a file beside it."""
+    folder.mkdir(exist_ok=True)
+    model = models.conv_relu_gemm()
+    onnx.save(model, folder / "net.onnx", save_as_external_data=True, location=data, size_threshold=0)
+    return folder / "net.onnx"
+
+
+@pytest.mark.parametrize(
+    ("read", "more"),
+    [
+        ("output/net.bin", {}),  # what the context is called if nothing else is said
+        ("output/net.bin", {"output": Path("output", "..", "output", "net.bin")}),
+        ("output/net.onnx", {"output": "output/net.onnx"}),
+        ("output/net.onnx", {"output": "link.bin"}),
+        ("config.json", {"output": "config.json", "config_file": "config.json"}),
+        ("token", {"output": "token", "token_file": "token"}),
+        ("package/wave.py", {"output": "package/wave.py", "op_packages": ["package"]}),
+    ],
+)
+def test_no_output_replaces_what_is_read(
+    read: str, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = external(Path("output"), "net.bin")
+    shutil.copytree(OP_PACKAGE, "package")
+    Path("link.bin").symlink_to(model)
+    Path("config.json").write_text("{}")
+    Path("token").write_text("a secret of many characters")
+    Path("token").chmod(0o600)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(Overwrites, match=f"^output .* would overwrite .*{read}; give it another name$"):
+        gputune.tune(model, effort="none", device="null", **more)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_every_option_in_errors_is_one_of_the_generator_and_of_tune() -> None:

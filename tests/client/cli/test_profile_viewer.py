@@ -91,7 +91,10 @@ def test_a_chrometrace_needs_a_schematic(files: Files, gputune: Gputune) -> None
         (["--compare", "no.log"], "no.log cannot be read: No such file"),
         (["--schematic", "no.bin"], "no.bin cannot be read: No such file"),
         (["--output", "x.json", "--config", "on.json"], "htp_json needs the schematic of the context"),
-        (["--output", "a.log.csv", "--compare", "./a.log.csv"], "a.log.csv would replace an input"),
+        (
+            ["--output", "a.log.csv", "--compare", "./a.log.csv"],
+            "--output a.log.csv would overwrite --compare",
+        ),
         (["--zoom_start", "1000"], "no inference lies there; they end at 0.7"),
         (["--zoom_start", "1e300"], "no inference lies there"),
         (["--zoom_start", "nan"], "nothing lies from nan ms"),

@@ -124,7 +124,7 @@ def test_several_graphs_have_a_node_each_and_tensors_of_their_own(
     [
         (("--ep_context_embed_mode", "1"), "give --ep_context, too"),
         (("--ep_context", "{folder}/model_ctx.bin"), "the name must end in .onnx"),
-        (("--ep_context", "{folder}/model.onnx"), "is the model itself"),
+        (("--ep_context", "{folder}/model.onnx"), "would overwrite --model"),
         (("--ep_context", "{folder}/sub/model_ctx.onnx"), 'small.bin has ".."; it must not lead out of the folder'),
         (("--ep_context", "{folder}/link/model_ctx.onnx"), 'small.bin has ".."; it must not lead out of the folder'),
         (("--ep_context", "{folder}/model_ctx.onnx", "--ep_context_embed_mode", "2"), "'2' is not one of '0', '1'"),

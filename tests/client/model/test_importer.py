@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
-from gputune.client.model.importer import operators, read_model
+from gputune.client.model.importer import data_files, operators, read_model
 from gputune.client.model.lowering import lower
 from tests.client import models
 from tests.client.models import build, integers, numbers, save
@@ -85,6 +85,35 @@ def test_weights_in_another_file_that_ends_too_early_are_refused(tmp_path: Path)
     with (tmp_path / "weights.bin").open("r+b") as file:
         file.truncate(100)
     assert "are not in weights.bin" in refusal(path)
+
+
+def test_data_files_are_those_of_all_tensors(tmp_path: Path) -> None:
+    """Of initializers, sparse ones, constants of nodes, subgraphs and functions."""
+
+    def tensor(location: str) -> onnx.TensorProto:
+        found = numpy_helper.from_array(np.zeros(2, np.float32), location)
+        onnx.external_data_helper.set_external_data(found, location)
+        return found
+
+    def constant(location: str) -> onnx.NodeProto:
+        return helper.make_node("Constant", [], ["c"], value=tensor(location))
+
+    branch = helper.make_graph([constant("branch")], "b", [], [], [tensor("initializer of branch")])
+    sparse = onnx.SparseTensorProto(values=tensor("values"), indices=tensor("indices"))
+    nodes = [
+        constant("node"),
+        helper.make_node("If", ["x"], ["y"], then_branch=branch),
+        helper.make_node("Constant", [], ["s"], sparse_value=sparse),
+        helper.make_node("Several", [], ["t"], tensors=[tensor("first"), tensor("second")]),
+    ]
+    graph = helper.make_graph(nodes, "g", [], [], [tensor("initializer"), tensor("initializer")])
+    graph.sparse_initializer.append(sparse)
+    function = helper.make_function("mine", "F", [], ["c"], [constant("function")], [helper.make_opsetid("", 13)])
+    path = save(helper.make_model(graph, functions=[function]), tmp_path)
+    names = ("initializer", "values", "indices", "node", "branch", "initializer of branch", "first", "second")
+    assert sorted(data_files(path)) == sorted(tmp_path / name for name in (*names, "function"))
+    path.write_bytes(b"no model")
+    assert data_files(path) == data_files(tmp_path / "missing.onnx") == []
 
 
 def test_local_functions_are_inlined(tmp_path: Path) -> None:

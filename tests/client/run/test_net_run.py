@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import InputLine, read_input_list, read_inputs
+from gputune.client.input_lists import InputLine, files_named, read_input_list, read_inputs
 from gputune.client.outputs import file_stem, file_stems
 from gputune.client.run.inferences import Extent, run
 from gputune.client.run.net_run import write_result
@@ -49,6 +49,13 @@ def test_what_has_blanks_stands_in_double_quotes(tmp_path: Path) -> None:
 def test_a_path_with_a_blank_but_no_quotes_is_told_of_quotes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="input 'x' is given twice; a path with spaces stands in double quotes"):
         read_input_list(listed(tmp_path, "x:=my file.raw"), ONE)
+
+
+def test_the_files_of_a_list_are_known_before_its_inputs_are(tmp_path: Path) -> None:
+    path = listed(tmp_path, '# x:=no.raw\n\nx:=a.raw "y:=b c.npy"\n  # no\nd.raw\n')
+    assert files_named(path) == [Path("a.raw"), Path("b c.npy"), Path("d.raw")]
+    assert files_named(listed(tmp_path, 'a.raw\n"b.raw\n')) == [Path("a.raw")]  # which is refused when it is read
+    assert files_named(tmp_path / "missing") == []
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n"])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gputune.client.cli.options.files import comma_separated
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.lists import comma_separated
 from gputune.client.run.contexts import SHARES, names_of
 from tests.client import models
 from tests.client.commands import Gputune, Ran, read_json

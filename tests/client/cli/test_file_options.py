@@ -1,0 +1,206 @@
+"""Options that name files: each says what the command does with its file, and no output may be an input, or another
+output, however it is spelt. test_outputs_over_inputs.py has files that no option names."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from gputune.client.cli.main import cli
+from gputune.client.cli.options.files import (
+    DeviceName,
+    FileText,
+    InputFile,
+    InputFiles,
+    OutputFile,
+    OutputFolder,
+    SearchedFolder,
+)
+from gputune.client.errors import Overwrites
+from tests.client import models
+from tests.client.commands import Gputune
+
+ROLES = (DeviceName, FileText, InputFile, OutputFile, OutputFolder, SearchedFolder)
+NO_FILES = (click.Choice, click.types.IntParamType, click.types.FloatParamType, click.types.BoolParamType)
+TEXTS = {
+    "--adb": "a phone's serial number",
+    "--adb_python": "a path on the phone",
+    "--backend": "a name that means OpenCL; nothing is loaded",
+    "--configuration": "parameters of a kernel",
+    "--device_tier": "a tier",
+    "--driver": "a version",
+    "--duration": "seconds",
+    "--fail_over": "a percentage",
+    "--graph": "names of graphs",
+    "--host": "an address",
+    "--input_dimensions": "shapes",
+    "--input_output_tensor_mem_type": "types of memory",
+    "--member": "names of machines",
+    "--most_size": "a size",
+    "--name": "what a device is called",
+    "--perf_profile": "a preset",
+    "--pin": "parameters of kernels",
+    "--port": "a number",
+    "--reader": "an entry point",
+    "--remove": "names of contexts in a package",
+    "--resume": "a job",
+    "--retry_failures": "statuses",
+    "--scheduler": "an address",
+    "--set_output_tensors": "names of tensors",
+    "--target": "an address",
+    "--task": "the beginning of a digest",
+    "--tasks": "patterns of tasks",
+    "--tiers": "patterns of tiers",
+    "--tuning_budget": "a time",
+    "name": "a device of a farm",
+    "task": "a pattern of tasks",
+}
+"""Options and arguments that take any text, which names no file of this machine."""
+
+
+def commands(command: click.Command = cli, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Each command by the words that call it."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None
+        yield from commands(inner, *path, name)
+
+
+COMMANDS = dict(commands())
+
+
+def of_type(words: tuple[str, ...], *types: type) -> list[click.Parameter]:
+    return [one for one in COMMANDS[words].params if isinstance(one.type, types)]
+
+
+def is_flag(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and (parameter.is_flag or parameter.count)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_option_that_could_name_a_file_says_what_it_does_with_it(words: tuple[str, ...]) -> None:
+    unknown = [
+        one.opts
+        for one in COMMANDS[words].params
+        if not is_flag(one)
+        and not isinstance(one.type, (*ROLES, *NO_FILES))
+        and not (type(one.type) is type(click.STRING) and set(one.opts) & set(TEXTS))
+    ]
+    assert not unknown, "give it a type of options/files.py, or say in TEXTS that it names no file"
+
+
+def test_the_texts_that_name_no_files_are_there() -> None:
+    found = {name for command in COMMANDS.values() for one in command.params for name in one.opts}
+    assert not set(TEXTS) - found
+
+
+def link(path: Path) -> Path:
+    (path.parent / "link").symlink_to(path.name)
+    return path.parent / "link"
+
+
+def hard_link(path: Path) -> Path:
+    (path.parent / "hard").hardlink_to(path)
+    return path.parent / "hard"
+
+
+def link_to_its_folder(path: Path) -> Path:
+    (path.parent / "folder").symlink_to(".")
+    return path.parent / "folder" / path.name
+
+
+SPELLINGS: dict[str, Callable[[Path], Path]] = {
+    "itself": lambda path: path,
+    "another spelling": lambda path: Path(os.path.relpath(path.parent), "inner", "..", path.name),
+    "a link": link,
+    "a link to its folder": link_to_its_folder,
+    "a hard link": hard_link,
+}
+
+
+def given(parameter: click.Parameter, path: Path) -> list[str]:
+    """An option or argument with this file."""
+    return [parameter.opts[0], str(path)] if isinstance(parameter, click.Option) else [str(path)]
+
+
+WRITING = [words for words in COMMANDS if of_type(words, OutputFile, OutputFolder)]
+
+
+def pairs() -> Iterator[tuple[tuple[str, ...], click.Parameter, click.Parameter, str]]:
+    """A command, one of its outputs, and an input or another output."""
+    for words in WRITING:
+        outputs, inputs = of_type(words, OutputFile), of_type(words, InputFile, InputFiles)
+        for output in [*outputs, *of_type(words, OutputFolder)]:
+            yield from ((words, output, one, "would overwrite") for one in inputs)
+            yield from ((words, output, one, "are one file") for one in outputs if one is not output)
+
+
+PAIRS = list(pairs())
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_an_output_over_another_file_of_the_command_is_refused(
+    words: tuple[str, ...], spelling: str, gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "execv", lambda *words: pytest.fail("the server is started"))
+    (tmp_path / "inner").mkdir()
+    file = tmp_path / "file"
+    file.write_text("what must stay")
+    other = SPELLINGS[spelling](file)
+    there = {path: path.lstat().st_mtime_ns for path in tmp_path.iterdir()}
+    for _, output, one, said in (pair for pair in PAIRS if pair[0] == words):
+        ran = gputune(*words, *given(one, file), *given(output, other))
+        assert ran.code == Overwrites.exit_code == 2
+        assert said in ran.last_line and len(ran.err.splitlines()) == 1, ran.err
+    assert file.read_text() == "what must stay"
+    assert {path: path.lstat().st_mtime_ns for path in tmp_path.iterdir()} == there
+
+
+def test_pairs_are_found() -> None:
+    assert len(PAIRS) > 100 and len({words for words, *_ in PAIRS}) >= 12
+
+
+def test_outputs_that_are_not_there_yet_are_compared_by_their_paths(gputune: Gputune, tmp_path: Path) -> None:
+    (tmp_path / "other").symlink_to("folder")
+    ran = gputune(
+        "net-run", "--summary_json", tmp_path / "folder" / "new.json", "--profile", tmp_path / "other" / "new.json"
+    )
+    assert (ran.code, "are one file" in ran.last_line) == (2, True), ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_an_output_is_not_the_folder_of_another(gputune: Gputune, tmp_path: Path) -> None:
+    for outer, inner in (("--summary_json", "--profile"), ("--profile", "--summary_json")):
+        ran = gputune("net-run", outer, tmp_path / "new", inner, tmp_path / "new" / "below" / "x.json")
+        assert (ran.code, "cannot be a file: it is the folder of" in ran.last_line) == (2, True), ran.err
+
+
+def test_a_recording_is_an_input(gputune: Gputune, tmp_path: Path) -> None:
+    (tmp_path / "conv.jsonl.gz").touch()
+    for device in (tmp_path, tmp_path / "conv.jsonl.gz"):
+        asked = ("--device", f"replay:{device}", "--summary_json", tmp_path / "conv.jsonl.gz")
+        for command in ("context-binary-generator", "net-run", "throughput-net-run", "compare"):
+            ran = gputune(command, *asked)
+            assert (ran.code, "would overwrite --device" in ran.last_line) == (2, True), ran.err
+
+
+def test_inputs_of_a_verification_are_inputs(gputune: Gputune, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text(f"x:={tmp_path / 'x.raw'}\n")
+    (tmp_path / "x.raw").touch()
+    model = models.save(models.conv_relu_gemm(), tmp_path)
+    asked = ("--model", model, "--binary_file", tmp_path / "m", "--verify", "--input_list", tmp_path / "list.txt")
+    ran = gputune("context-binary-generator", *asked, "--summary_json", tmp_path / "x.raw")
+    assert (ran.code, "would overwrite a file of --input_list," in ran.last_line) == (2, True), ran.err
+
+
+def test_what_has_nothing_to_lose_may_be_named_twice(gputune: Gputune, tmp_path: Path) -> None:
+    ran = gputune("net-run", "--summary_json", "/dev/null", "--profile", "/dev/null")
+    assert "--retrieve_context is missing" in ran.last_line
