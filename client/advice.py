@@ -24,7 +24,8 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "should have one, another user's program may listen on this port",
         "authentication_failed": "compare the two token files: both sides need the same token",
         "bad_mac": "find out what changes bytes between here and the server; reach it by `ssh -L` or TLS",
-        "wrong_user": "run the command as the user that the server runs as, or start a server of your own",
+        "wrong_user": "run the command as the user that the server runs as, or start a server of your own where only "
+        "you can make files, such as unix:$XDG_RUNTIME_DIR/gputune.socket",
         "too_many_connections": "wait until another client is done, or stop one",
         "device_unavailable": "look into the server's log: its driver does not come back; start the server again",
         "stopping": "wait until the server is started again",

@@ -125,7 +125,7 @@ def _with_stand_ins(line: str, ready: _Page) -> str:
     replaced = line.removesuffix("&").replace("board.local", "localhost").replace("127.0.0.1:22598", "localhost:22598")
     replaced = replaced.replace("localhost:22598", f"localhost:{ready.server_port}")
     replaced = replaced.replace("127.0.0.1:8786", f"127.0.0.1:{ready.farm_port}").replace("--device 0", "--device null")
-    replaced = replaced.replace("/tmp/gputune.socket", "server.socket").replace("adreno-740-cu6", "waiting-cu1")
+    replaced = replaced.replace("$XDG_RUNTIME_DIR/", "").replace("adreno-740-cu6", "waiting-cu1")
     replaced = re.sub(r"^ssh -N .*", "gputune target-server", replaced)
     replaced = re.sub(r"--duration \w+", "--duration 1s", replaced)
     if replaced.startswith("gputune compare ") and "--rounds" not in replaced:

@@ -175,8 +175,8 @@ def fake_tree(folder: Path, families: tuple[str, ...]) -> None:
     """Write plain files like those by which a kernel steers devices below a new FOLDER, to try perf profiles with.
 
     \b
-    gputune power fake-tree /tmp/phone kgsl memory cpufreq
-    gputune power check --root /tmp/phone --perf_profile burst
+    gputune power fake-tree phone kgsl memory cpufreq
+    gputune power check --root phone --perf_profile burst
     """
     if folder.exists():
         raise ConfigError(f"{folder} exists: give a new folder")

@@ -21,6 +21,7 @@ WAITING_DOES_NOT_HELP = (
     "token_required",
     "token_unused",
     "authentication_failed",
+    "wrong_user",
     "tls_failed",
     "device_changed",
 )

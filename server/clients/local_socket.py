@@ -8,20 +8,17 @@ from __future__ import annotations
 import os
 import socket
 import stat
-import struct
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gputune.core.peers import peer_of, tells_peers
 from gputune.runtime.memory.passing import Descriptor, DescriptorSocket, WithDescriptor
 from gputune.server.clients.listener import BACKLOG, Arrival, CannotListen
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import RegisterMemory
-
-ROOT = 0
-_CREDENTIALS = struct.Struct("iII")  # struct ucred: process, user, group
 
 
 class LocalListener:
@@ -35,7 +32,7 @@ class LocalListener:
     def __init__(self, path: Path) -> None:
         self.address = f"unix:{path}"
         self._path = path
-        if not hasattr(socket, "SO_PEERCRED"):
+        if not tells_peers():
             raise self._cannot_listen("this system does not say of which user a connection is")
         self._remove_stale()
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -109,20 +106,21 @@ class LocalListener:
 
 
 class LocalArrival(Arrival):
-    """A connection over a local socket. user: the id of the user at its other end."""
+    """A connection over a local socket."""
 
     def __init__(self, connection: socket.socket) -> None:
-        pid, self.user = _peer(connection)
+        self._peer = peer_of(connection)
         self._descriptors = DescriptorSocket.of(connection)
         self._waiting: deque[Descriptor] = deque()  # for the rest of their message
-        super().__init__(self._descriptors, f"user {self.user}", f"process {pid} of user {self.user}")
+        user = f"user {self._peer.user}"
+        super().__init__(self._descriptors, user, f"process {self._peer.process} of {user}")
 
     @property
     def stranger(self) -> str:
         """Why the connection is refused, whatever it says; empty when it is not."""
-        if self.user in (ROOT, os.geteuid()):
+        if not self._peer.stranger:
             return ""
-        return f"this server is of user {os.geteuid()}, and serves that user and root only, not user {self.user}"
+        return f"this server is of user {os.geteuid()}, and serves that user and root only, not user {self._peer.user}"
 
     def paired(self, arrived: Sequence[tuple[int, Any]], between_frames: bool) -> list[tuple[int, Any]]:
         """What has arrived with the last bytes, every RegisterMemory with its descriptor. between_frames: whether no
@@ -162,10 +160,3 @@ class LocalArrival(Arrival):
         error = RemoteProtocolError("bad_descriptor", f"{what}; RegisterMemory brings one, and nothing else does")
         error.arrived = before
         return error
-
-
-def _peer(connection: socket.socket) -> tuple[int, int]:
-    """The process and the user at the other end, as they were when it connected."""
-    data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, _ = _CREDENTIALS.unpack(data)
-    return int(pid), int(user)

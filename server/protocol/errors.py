@@ -22,7 +22,7 @@ ERROR_NAMES: Mapping[str, str] = MappingProxyType(
         "token_unused": "the client has a token, and the server has none",
         "authentication_failed": "the other side does not know the token",
         "bad_mac": "a frame's MAC is wrong: it was changed, repeated, left out or put in on the way",
-        "wrong_user": "the client of a local socket is of another user than the server",
+        "wrong_user": "the other side of a local socket is of another user, and not of root",
         "too_many_connections": "the server serves as many clients as its limit connections allows",
         "limit_exceeded": "a request is larger than a limit that the server named in its welcome",
         "unknown_source": "a launch names a source by its hash that this connection has not sent",

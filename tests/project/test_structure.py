@@ -169,6 +169,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
 DOORS = {
     "sqlite3": {"cache/database.py", "cache/file.py", "client/farm/jobs.py"},
     "socket": {
+        "core/peers.py",
         "runtime/memory/passing.py",
         "server/clients/listener.py",
         "server/clients/local_socket.py",

@@ -51,6 +51,8 @@ class Peer:
         self._ids = itertools.count(1)
         self.send(self.connection.hello(), 0)
         hello = self.receive()[1]
+        if isinstance(hello, Error):
+            raise Refused(hello)
         assert isinstance(hello, Hello), hello
         self.send(Proof(), 0)
         welcome = self.receive()[1]

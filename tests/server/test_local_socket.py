@@ -15,14 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.client.doctor.target import check_target
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
+from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials
+from gputune.core import peers
 from gputune.core.errors import MemoryInUse, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import Descriptor
-from gputune.server.clients import local_socket
 from gputune.server.clients.local_socket import LocalArrival, LocalListener
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import (
@@ -280,17 +283,108 @@ def test_over_tcp_memory_is_refused_by_name(client: TargetClient, peer: Peer) ->
     assert peer.ask(Ping()) == Pong()
 
 
+# --- whose it is --------------------------------------------------------------------------------------
+
+
+OTHER_USER = 65534
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+"""What cannot be run otherwise is simulated by the tests of a user whose number is another one."""
+
+WAYS: dict[str, Callable[[str], Any]] = {
+    "a session": lambda address: TargetClient.connect(address, 0),
+    "--target": lambda address: choose_target(address, {}).connect(),
+    "TARGET_SERVER_SOCKET": lambda address: choose_target(None, {"TARGET_SERVER_SOCKET": address}).connect(),
+    "a probe": lambda address: probe(address, 0, PATIENCE_SECONDS),
+}
+LISTENING = f"""
+import os, socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+os.setuid({OTHER_USER})
+listening.listen()
+print("listens", flush=True)
+while True:
+    print(len(listening.accept()[0].recv(1 << 16)), flush=True)
+"""
+CONNECTING = f"""
+import os, sys
+from gputune.client.doctor.target import check_target
+from gputune.client.errors import TargetError
+from gputune.client.target.client import TargetClient
+TargetClient.connect(sys.argv[1], 0).close()  # so that all modules are loaded, which others may not read
+os.setuid({OTHER_USER})
+try:
+    TargetClient.connect(sys.argv[1], 0).close()
+except TargetError as error:
+    sys.exit(str(error))
+"""
+
+
+def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes this process one of another user than all that it is connected with."""
+    monkeypatch.setattr(peers, "ROOT", -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+
+
+def test_each_side_goes_on_with_its_own_user_and_root_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert [user for user in (0, 1, 999, 1000, 1001, OTHER_USER) if not peers.Peer(1, user).stranger] == [0, 1000]
+
+
 def test_only_the_servers_own_user_and_root_are_served(
     folder: Path, daemon_here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with daemon_here(path=folder / "socket") as (_, address):
         with Peer(address) as peer:
             assert peer.ask(Ping()) == Pong()
-        monkeypatch.setattr(local_socket, "ROOT", -1)
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
-        with pytest.raises(TargetError, match="serves that user and root only") as caught:
-            TargetClient.connect(*address)
+        of_another_user(monkeypatch)
+        with pytest.raises(Refused, match="serves that user and root only") as caught:
+            Peer(address)
         assert caught.value.name == "wrong_user"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_servers_of_the_own_user_and_root_hear_a_word(
+    folder: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folder / "socket"))
+        listening.listen()
+        of_another_user(monkeypatch)
+        with pytest.raises(TargetError, match=rf"process {os.getpid()} of user {os.getuid()} listens there") as caught:
+            WAYS[way](f"unix:{folder / 'socket'}")
+        assert (caught.value.name, caught.value.exit_code) == ("wrong_user", 4)
+        with listening.accept()[0] as heard:
+            assert heard.recv(1) == b""
+
+
+@AS_ROOT
+def test_a_client_refuses_a_server_of_another_user(folder: Path) -> None:
+    address = f"unix:{folder / 'socket'}"
+    command = [sys.executable, "-c", LISTENING, str(folder / "socket")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "listens\n"
+        for connect in WAYS.values():
+            with pytest.raises(TargetError, match=f"of user {OTHER_USER} listens there") as caught:
+                connect(address)
+            assert caught.value.name == "wrong_user"
+            assert process.stdout.readline() == "0\n", "nothing is said to it"
+        *_, problem = check_target(address, "a test", lambda: WAYS["a session"](address))
+        assert problem.status == "problem" and "[wrong_user]" in problem.line and "XDG_RUNTIME_DIR" in problem.advice
+        assert process.stdout.readline() == "0\n"
+        process.kill()
+
+
+@AS_ROOT
+def test_a_server_refuses_a_client_of_another_user(server: Server, folder: Path) -> None:
+    folder.chmod(0o711)
+    (folder / "socket").chmod(0o666)
+    command = [sys.executable, "-c", CONNECTING, server.host]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert f"this server is of user 0, and serves that user and root only, not user {OTHER_USER}" in ended.stderr
+    assert ended.stderr.endswith("[wrong_user]\n")
+    with server.connect() as client:
+        client.ping()
 
 
 def test_turns_on_local_sockets_are_shared_between_users() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gputune.client.errors import TargetError
+from gputune.core.peers import peer_of
 from gputune.runtime.memory.passing import send_with
 
 if sys.platform == "linux":
@@ -40,9 +41,9 @@ def address_text(host: str, port: int) -> str:
 
 
 class Stream:
-    """A connection, encrypted where `tls` says how; to a local socket where the host is unix:PATH. Raises TargetError
-    (unreachable, tls_failed, not_a_target_server) when it cannot be made before the deadline, a time of
-    time.monotonic(). Afterwards every method raises OSError."""
+    """A connection, encrypted where `tls` says how; to a local socket where the host is unix:PATH, which must be of
+    this process's user or of root. Raises TargetError (unreachable, wrong_user, tls_failed, not_a_target_server) when
+    it cannot be made before the deadline, a time of time.monotonic(). Afterwards every method raises OSError."""
 
     def __init__(self, host: str, port: int, deadline: float, tls: ssl.SSLContext | None) -> None:
         self.address = address_text(host, port)
@@ -148,11 +149,18 @@ def _encrypted(plain: socket.socket, context: ssl.SSLContext, host: str, address
 
 
 def _connected(address: str, seconds: float) -> socket.socket:
-    """Connected to a local socket. Raises OSError, ValueError."""
+    """Connected to a local socket. Raises OSError, ValueError, TargetError (wrong_user)."""
     local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         local.settimeout(seconds)
         local.connect(address.removeprefix(LOCAL))
+        peer = peer_of(local)
+        if peer.stranger:
+            raise TargetError(
+                "wrong_user",
+                f"target {address}: process {peer.process} of user {peer.user} listens there, and this command, which "
+                f"is of user {os.geteuid()}, believes servers of that user and of root only",
+            )
     except BaseException:
         local.close()
         raise
