@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from gputune.runtime.memory.passing import Descriptor, DescriptorSocket, WithDes
 from gputune.server.clients.listener import BACKLOG, Arrival, CannotListen
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import RegisterMemory
+
+LOCK_SECONDS = 5.0  # for another server that starts in the same folder, which takes a millisecond
+_POLL_SECONDS = 0.001
 
 
 class LocalListener:
@@ -34,18 +38,12 @@ class LocalListener:
         self._path = path
         if not tells_peers():
             raise self._cannot_listen("this system does not say of which user a connection is")
-        self._remove_stale()
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        mask = os.umask(0o177)  # so that no other user can connect in between
         try:
-            self.socket.bind(os.fspath(path))
-            self._made = self._file()
-            self.socket.listen(BACKLOG)
+            with _locked(path.parent):  # of servers that start at once, one looks and binds before the next one looks
+                self._remove_stale()
+                self.socket, self._made = self._bound()
         except (OSError, ValueError) as error:
-            self.socket.close()
             raise self._cannot_listen(getattr(error, "strerror", None) or str(error)) from None
-        finally:
-            os.umask(mask)
 
     def listen(self) -> None:
         """Serves clients from now on."""
@@ -79,30 +77,66 @@ class LocalListener:
         return None
 
     def _remove_stale(self) -> None:
-        """Removes the socket of a server that has ended without doing so."""
+        """Remove the socket of a server that has ended without doing so. Raises CannotListen, OSError, ValueError."""
         try:
-            if not stat.S_ISSOCK(self._path.lstat().st_mode):
-                raise self._cannot_listen("there is a file that is no socket; give another path")
+            status = self._path.lstat()
         except FileNotFoundError:
             return
-        except (OSError, ValueError) as error:
-            raise self._cannot_listen(getattr(error, "strerror", None) or str(error)) from None
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-                asking.setblocking(False)
+        if not stat.S_ISSOCK(status.st_mode):
+            raise self._cannot_listen("there is a file that is no socket; give another path")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.setblocking(False)
+            try:
                 asking.connect(os.fspath(self._path))
-        except ConnectionRefusedError:
-            with suppress(FileNotFoundError):
-                self._path.unlink()
-        except (OSError, ValueError) as error:
-            if not isinstance(error, BlockingIOError):  # many are waiting to be served
-                raise self._cannot_listen(getattr(error, "strerror", None) or str(error)) from None
-            raise self._cannot_listen("a program listens there already") from None
-        else:
-            raise self._cannot_listen("a program listens there already")
+            except ConnectionRefusedError:
+                self._path.unlink(missing_ok=True)
+                return
+            except BlockingIOError:  # many are waiting to be served
+                pass
+        raise self._cannot_listen("a program listens there already")
+
+    def _bound(self) -> tuple[socket.socket, tuple[int, int] | None]:
+        """Return a socket that listens at the path, and which file that is. Raises OSError, ValueError."""
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mask = os.umask(0o177)  # so that no other user can connect in between
+        try:
+            made.bind(os.fspath(self._path))
+            made.listen(BACKLOG)
+        except BaseException:
+            made.close()
+            raise
+        finally:
+            os.umask(mask)
+        return made, self._file()
 
     def _cannot_listen(self, why: str) -> CannotListen:
         return CannotListen(f"cannot listen on {self.address}: {why}")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which leaves no file there. Raises OSError, also where another process keeps it."""
+    import fcntl  # exists wherever a system tells peers
+
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    words = f"another process has kept the folder {folder} locked for {LOCK_SECONDS:g} s"
+                    raise TimeoutError(words) from None
+            except OSError as error:
+                raise OSError(
+                    f"the folder {folder} cannot be locked ({error.strerror}); give a path on a local file system"
+                ) from None
+            time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 class LocalArrival(Arrival):

@@ -1,5 +1,7 @@
 """A server on a local socket, and memory that clients register over it."""
 
+import errno
+import fcntl
 import json
 import os
 import re
@@ -8,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ from gputune.core import peers
 from gputune.core.errors import MemoryInUse, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import Descriptor
+from gputune.server.clients import local_socket
+from gputune.server.clients.listener import CannotListen
 from gputune.server.clients.local_socket import LocalArrival, LocalListener
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import (
@@ -110,6 +115,69 @@ def test_a_stale_socket_is_replaced_and_nothing_else(server: Server, folder: Pat
     listener.close()
     assert (folder / "socket").read_text() == "not ours"
     other.unlink()
+
+
+def test_of_two_servers_that_replace_a_stale_socket_at_once_one_listens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real_unlink, real_flock = folder / "socket", Path.unlink, fcntl.flock
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))  # and does not listen
+    begun: list[LocalListener | Exception] = []
+    waits = threading.Event()
+
+    def begin() -> None:
+        try:
+            begun.append(LocalListener(path))
+        except CannotListen as error:
+            begun.append(error)
+
+    other = threading.Thread(target=begin)
+
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        """Let the other server begin between the look at the socket and its removal."""
+        if threading.current_thread() is not other:
+            other.start()
+            assert becomes(lambda: waits.is_set() or not other.is_alive())
+        real_unlink(self, missing_ok)
+
+    def flock(descriptor: int, operation: int) -> None:
+        try:
+            real_flock(descriptor, operation)
+        except BlockingIOError:
+            waits.set()
+            raise
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    begin()
+    other.join(PATIENCE_SECONDS)
+    monkeypatch.undo()
+    (listening,) = (one for one in begun if isinstance(one, LocalListener))
+    (refused,) = (one for one in begun if not isinstance(one, LocalListener))
+    assert "a program listens there already" in str(refused)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        assert len(listening.accept(1)) == 1
+    listening.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_locked_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    with monkeypatch.context() as without_locks:
+        without_locks.setattr(fcntl, "flock", flock)
+        with pytest.raises(CannotListen, match=rf"the folder {folder} cannot be locked \(No locks available\); give"):
+            LocalListener(folder / "socket")
+    monkeypatch.setattr(local_socket, "LOCK_SECONDS", 0.05)
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(CannotListen, match=rf"another process has kept the folder {folder} locked"):
+        LocalListener(folder / "socket")
+    os.close(descriptor)
+    LocalListener(folder / "socket").close()
 
 
 def test_a_socket_and_options_of_tcp_exclude_each_other(folder: Path) -> None:
