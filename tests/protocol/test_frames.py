@@ -1,6 +1,7 @@
 """Messages to bytes and back: golden frames, frames in pieces, broken frames."""
 
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from gputune.core.launches import Trial
 from gputune.server.protocol import codec, framing
+from gputune.server.protocol.decoder import DecodeError, decode
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import (
     FROM_CLIENT,
@@ -276,6 +278,10 @@ def test_a_frame_just_within_its_limits_is_read() -> None:
         (frame_of({"id": 4, "type": "Error", "name": blob(0), "message": "", "details": {}}, b"a"), "expected a text"),
         (frame_of({"id": 4, "type": "Error", "name": "n", "message": text(0), "details": {}}, b"a" * 65537), "65537"),
         (frame_of({"id": 4, "type": "FreeBuffers", "buffers": ["no handle"] * 4097}), "buffers: length 4097 is"),
+        (
+            frame_of({"id": 4, "type": "Executed", "outputs": {"k" * 1001: blob(0)}}, b"x"),
+            r"outputs\['k+'\.\.\.\]: length 1001 is outside 0\.\.1000",
+        ),
         (frame_of({"id": 4, "type": "Done", "a\nb": 1}), r"Done has no 'a\\nb'"),
         (frame_of({"id": 4, 7: "Done"}), "not valid MsgPack"),
         (frame_of({"id": 4, "type": "Done"})[:-1] + b"\xc1", "not valid MsgPack"),
@@ -348,6 +354,27 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
               "spent_ns": {}, "state": {}}  # fmt: skip
     with pytest.raises(RemoteProtocolError, match=r"trials\[0\].samples_ns\[0\]: expected a finite number"):
         from_bytes(frame_of(header, b""))
+
+
+def test_keys_may_be_as_long_as_their_bound_says() -> None:
+    ((_, message),) = from_bytes(frame_of({"id": 4, "type": "Executed", "outputs": {"k" * 1000: blob(0)}}, b"x"))
+    assert list(message.outputs) == ["k" * 1000]
+
+
+@dataclass(frozen=True)
+class Plain:
+    number: int
+
+
+@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
+def test_a_plain_number_may_have_64_bits(number: int) -> None:
+    assert decode(Plain, {"number": number}) == Plain(number)
+
+
+@pytest.mark.parametrize("number", [-(2**63) - 1, 2**63])
+def test_a_plain_number_has_no_more_than_64_bits(number: int) -> None:
+    with pytest.raises(DecodeError, match=f"number: expected a 64-bit integer, got {number}"):
+        decode(Plain, {"number": number})
 
 
 def test_what_may_be_nothing_says_where_it_is_wrong() -> None:

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import stat
@@ -28,7 +29,6 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.core import peers
 from gputune.core.errors import MemoryInUse, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.memory.passing import Descriptor
 from gputune.server.clients import local_socket
 from gputune.server.clients.listener import CannotListen
 from gputune.server.clients.local_socket import LocalArrival, LocalListener
@@ -464,15 +464,25 @@ def test_turns_on_local_sockets_are_shared_between_users() -> None:
         arrival.close()
 
 
-@pytest.mark.parametrize(("came", "words"), [(0, "no room for another descriptor"), (1, "more than one descriptor")])
-def test_descriptors_that_are_cut_off_end_the_connection_with_the_reason(came: int, words: str) -> None:
-    """The system cuts them off where the server has no descriptor left, and where there is no place for a second."""
+@pytest.mark.parametrize(
+    ("sent", "left", "words"), [(1, 0, "no room for another descriptor"), (3, 9, "more than one descriptor")]
+)
+def test_descriptors_that_are_cut_off_end_the_connection_with_the_reason(sent: int, left: int, words: str) -> None:
+    """The system cuts them off where the server has no descriptor left, and where there is no place for so many."""
+    before = descriptors(os.getpid())
     ours, theirs = socket.socketpair()
-    with theirs:
+    with theirs, closing_fd(memfd()) as fd:
         arrival = LocalArrival(ours)
-        arrival._descriptors.truncated = True
-        arrival._descriptors.arrived = [Descriptor(os.open("/dev/null", os.O_RDONLY)) for _ in range(came)]
+        socket.send_fds(theirs, [b"x"], [fd] * sent)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[0] if left else 0, limits[1]))
+        try:
+            assert arrival._descriptors.recv_into(bytearray(1)) == 1
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert arrival._descriptors.truncated
         with pytest.raises(RemoteProtocolError, match=words) as caught:
             arrival.paired([(1, RegisterMemory(32, 0))], between_frames=True)
         assert caught.value.name == "bad_descriptor"
         arrival.close()
+    assert descriptors(os.getpid()) == before

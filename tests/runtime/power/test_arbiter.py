@@ -163,8 +163,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "votes"
 
 
-def killed_after(vote: Vote, steering: MadeUpSteering, folder: Path) -> None:
-    """A process that votes and is killed."""
+def killed_after(vote: Vote, steering: MadeUpSteering, folder: Path, waited_for: bool = True) -> int:
+    """Return the number of a process that has voted and was killed, and that its parent has waited for, or not yet."""
     child = os.fork()
     if child == 0:
         own = Arbiter("gpu", steering, folder)
@@ -172,13 +172,27 @@ def killed_after(vote: Vote, steering: MadeUpSteering, folder: Path) -> None:
         if steering.now() == contents(vote):
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT).si_status == signal.SIGKILL  # type: ignore[union-attr]
+    if waited_for:
+        os.waitpid(child, 0)
+    return child
 
 
 def test_the_next_process_brings_back_what_a_killed_one_left(steering: MadeUpSteering, folder: Path) -> None:
     killed_after(HIGH, steering, folder)
     Arbiter("gpu", steering, folder).look()
     assert steering.now() == FIRST and list(folder.iterdir()) == []
+
+
+def test_a_process_that_its_parent_does_not_wait_for_is_dead_all_the_same(
+    steering: MadeUpSteering, folder: Path
+) -> None:
+    child = killed_after(HIGH, steering, folder, waited_for=False)
+    try:
+        Arbiter("gpu", steering, folder).look()
+        assert steering.now() == FIRST and list(folder.iterdir()) == []
+    finally:
+        os.waitpid(child, 0)
 
 
 def test_a_process_with_an_instance_notices_without_voting(

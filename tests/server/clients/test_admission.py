@@ -1,8 +1,12 @@
 """Admission: a connection without the token keeps no other out, with TLS or without."""
 
 import asyncio
+import errno
+import itertools
+import math
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -76,6 +80,35 @@ def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monk
                 assert served.ask(Ping()) == Pong()
             served.ping_until(lambda: len(made) > began + 200)
             assert daemon._admission.standing <= 8
+
+
+def test_the_time_to_prove_itself_is_over_once_a_client_has(daemon_here: Make) -> None:
+    with daemon_here(authentication=Authentication(TOKEN)) as (daemon, address):
+        for _ in range(2):
+            with Peer(address, TOKEN) as peer:
+                daemon._admission.check(math.inf)
+                assert peer.ask(Ping()) == Pong()
+                assert daemon._admission.standing == 0
+
+
+def test_a_connection_that_cannot_be_accepted_is_tried_again_after_a_pause(
+    daemon_here: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputune.server.clients.admission.PAUSE_SECONDS", 0.05)
+    tried: list[float] = []
+
+    def accept(self: Listener, at_most: int) -> list[Arrival]:
+        tried.append(time.monotonic())
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with daemon_here(authentication=Authentication(TOKEN)) as (_, address), Peer(address, TOKEN) as served:
+        with monkeypatch.context() as failing:
+            failing.setattr(Listener, "accept", accept)
+            with socket.create_connection(address):
+                served.ping_until(lambda: len(tried) >= 4)
+        assert all(later - earlier > 0.04 for earlier, later in itertools.pairwise(tried))
+        with Peer(address, TOKEN) as late:
+            assert late.ask(Ping()) == Pong()
 
 
 def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,42 @@ def test_coming_again_pays_no_debt() -> None:
     assert list(queue._tenants) == ["b", "c"]  # the others have used as much as a, which is gone
 
 
+def test_an_idle_time_is_no_credit_within_a_tenant() -> None:
+    queue = with_tenants("a0", "a1")
+    for _ in range(2):
+        owner = queue.next()
+        assert owner is not None
+        queue.spent(owner, 1.0)
+    for _ in range(50):  # a1 is idle
+        queue.add("a0", "a0", "a")
+        assert queue.next() == "a0"
+        queue.spent("a0", 1.0)
+    for _ in range(4):
+        queue.add("a0", "a0", "a")
+        queue.add("a1", "a1", "a")
+    served = []
+    while (item := queue.next()) is not None:
+        served.append(item)
+        queue.spent(item, 1.0)
+    assert "a0" in served[:3]
+    assert {first + second for first, second in itertools.pairwise(served[2:])} == {"a0a1", "a1a0"}
+
+
+def test_a_new_connection_is_not_free_of_what_its_tenant_has_used() -> None:
+    queue = with_tenants("a0", *["b0"] * 12)
+    assert queue.next() == "a0"
+    queue.spent("a0", 10.0)
+    queue.leave("a0")
+    served = []
+    for number in range(12):
+        if number:  # after another one was served meanwhile
+            queue.add(f"a{number}", f"a{number}", "a")
+        served.append(queue.next())
+        queue.spent(str(served[-1]), 1.0)
+        queue.leave(f"a{number}")
+    assert served == ["b0"] * 11 + ["a11"]
+
+
 def test_who_is_to_be_served_before_one_goes_on() -> None:
     queue = with_tenants("a0", "a1", "b0", tolerance=0.5)
     assert queue.next() == "a0"

@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,10 +19,11 @@ from gputune.server.worker import heartbeat_page
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import PutSources
 from gputune.server.worker.watcher import YIELDED, LinkWatcher
+from gputune.server.workers import watchdog
 from gputune.server.workers.pool import Workers
 from gputune.server.workers.process import OnProgress
 from gputune.server.workers.supervisor import Supervisor
-from gputune.server.workers.watchdog import _deadline
+from gputune.server.workers.watchdog import _deadline, watched
 from tests.server.workers.fake_worker import OK, FakeWorker
 from tests.server.workers.test_pool import Client, until
 
@@ -249,6 +252,32 @@ def test_a_worker_that_dies_while_its_batch_waits_begins_again_in_its_turn(batch
     played(play)
 
 
+def test_a_batch_that_ends_while_it_waits_leaves_its_worker_free(batch: Make) -> None:
+    async def play(device: Device) -> None:
+        one, other = device.client("a"), device.client("b")
+        for _ in range(2):
+            assert device.all.room
+            device.began.clear()
+            long = device.ask(one, batch("a", 3))
+            await device.begins("a0")
+            short = device.ask(other, batch("b", 1))
+            device.shares()
+            device.step()
+            await device.begins("a0", "b0")
+            assert not device.all.room
+            device.ask(one, Cancel(long))
+            await until(lambda: isinstance(one.told.get(long), Error))  # noqa: B023
+            device.step()
+            await until(lambda: isinstance(other.told.get(short), Profiled))  # noqa: B023
+        device.began.clear()
+        device.ask(one, batch("c", 1))
+        await device.begins("c0")
+        assert device.all.take(batch("d", 1)) is None, "it waits until the device is free"
+        device.step()
+
+    played(play, most=2)
+
+
 def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> None:
     async def play(device: Device) -> None:
         one, other = device.client("a"), device.client("b")
@@ -290,6 +319,44 @@ def test_only_a_pause_that_was_wished_stops_the_clock() -> None:
     watcher.yield_device()
     assert len(told) == 1  # somebody compiles for it, beside what others would measure
     page.detach()
+
+
+def test_the_time_that_others_have_the_device_is_not_the_batchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = replace(LIMITS, request_seconds=LIMITS.total_seconds)
+    now, looks = 0.0, 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return now
+
+    async def looked() -> None:
+        """Wait until the watchdog has looked twice more."""
+        seen = looks
+        await until(lambda: looks >= seen + 4)
+
+    async def yields(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        nonlocal now
+        for _ in range(2):
+            now += limits.total_seconds / 3
+            worker.page.ask_to_yield(True)
+            worker.page._page[heartbeat_page._PAUSED] = 1
+            await looked()
+            now += 2 * limits.total_seconds
+            await looked()
+            worker.page._page[heartbeat_page._PAUSED] = 0
+            worker.page.ask_to_yield(False)
+            await looked()
+        return OK
+
+    async def run() -> None:
+        worker = FakeWorker(yields)
+        monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=clock))
+        monkeypatch.setattr(watchdog, "GLANCE_SECONDS", 0.001)
+        assert await watched(worker, None, limits, limits.total_seconds) is OK
+        assert not worker.killed_for
+
+    asyncio.run(run())
 
 
 def test_a_batch_that_waits_misses_no_deadline() -> None:

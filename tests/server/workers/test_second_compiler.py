@@ -128,6 +128,10 @@ def test_after_failures_it_leaves_out_more_and_more_batches(
     second.behave = answers
     assert second.compile(page) == TOOK
     assert second.compiler.first_of(request_of_five) == 3
+    second.behave = None  # what is over counts no more
+    asyncio.run(second.compiler.stop())
+    assert second.compile(page) is None and alone(page)
+    assert [second.compiler.first_of(request_of_five) for _ in range(3)] == [None, None, 3]
 
 
 def test_a_process_that_dies_is_replaced_for_a_later_batch(page: HeartbeatPage) -> None:
