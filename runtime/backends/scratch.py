@@ -25,11 +25,11 @@ def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
     """A new private folder below base, or None where there is no such place."""
     if not base.is_dir() or not os.access(base, os.W_OK):
         return None
-    mounted = os.statvfs(base)
-    if mounted.f_flag & os.ST_NOEXEC or mounted.f_bavail * mounted.f_frsize < FREE_BYTES:
-        return None  # a driver loads code from there, and fails where the space runs out
     root = base / f"gputune-{os.getuid()}"
     try:
+        mounted = os.statvfs(base)
+        if mounted.f_flag & os.ST_NOEXEC or mounted.f_bavail * mounted.f_frsize < FREE_BYTES:
+            return None  # a driver loads code from there, and fails where the space runs out
         root.mkdir(mode=0o700, exist_ok=True)
         status = root.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
@@ -82,6 +82,9 @@ def _locked(path: Path, wait: bool) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -143,7 +143,11 @@ class LocalArrival(Arrival):
     """A connection over a local socket."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self._peer = peer_of(connection)
+        try:
+            self._peer = peer_of(connection)
+        except OSError:
+            connection.close()
+            raise
         self._descriptors = DescriptorSocket.of(connection)
         self._waiting: deque[Descriptor] = deque()  # for the rest of their message
         user = f"user {self._peer.user}"

@@ -16,17 +16,24 @@ class DeviceLock(Closing):
     """Held from when it is made until it is closed or the process ends, however that happens."""
 
     def __init__(self, what: str) -> None:
-        """what: names the device. Raises FarmError where another process holds it."""
-        folder = _folder()
-        name = hashlib.sha256(what.encode()).hexdigest()[:16]
-        self._descriptor = os.open(
-            folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        """what: names the device. Raises FarmError where another process holds it, and where it cannot be locked."""
+        path = _folder() / f"{hashlib.sha256(what.encode()).hexdigest()[:16]}.lock"
+        self._descriptor = -1
+        try:
+            self._hold(path, what)
+        except OSError as error:
+            self.close()
+            raise FarmError(f"{what}: {path} cannot be locked: {error.strerror}") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, path: Path, what: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             holder = os.pread(self._descriptor, 80, 0).decode(errors="replace").strip()
-            self.close()
             raise FarmError(f"{what} is taken by another farm worker ({holder}); one device cannot be in two") from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"process {os.getpid()}\n".encode(), 0)

@@ -255,8 +255,9 @@ def test_a_worker_that_dies_while_its_batch_waits_begins_again_in_its_turn(batch
 def test_a_batch_that_ends_while_it_waits_leaves_its_worker_free(batch: Make) -> None:
     async def play(device: Device) -> None:
         one, other = device.client("a"), device.client("b")
+        room = []
         for _ in range(2):
-            assert device.all.room
+            room.append(device.all.room)
             device.began.clear()
             long = device.ask(one, batch("a", 3))
             await device.begins("a0")
@@ -264,11 +265,12 @@ def test_a_batch_that_ends_while_it_waits_leaves_its_worker_free(batch: Make) ->
             device.shares()
             device.step()
             await device.begins("a0", "b0")
-            assert not device.all.room
+            room.append(device.all.room)
             device.ask(one, Cancel(long))
             await until(lambda: isinstance(one.told.get(long), Error))  # noqa: B023
             device.step()
             await until(lambda: isinstance(other.told.get(short), Profiled))  # noqa: B023
+        assert room == [True, False, True, False]
         device.began.clear()
         device.ask(one, batch("c", 1))
         await device.begins("c0")
