@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.core.identity import DeviceIdentity
@@ -19,12 +20,22 @@ from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import PerfProfileSet, SetPerfProfile
 
 
+@dataclass
+class _Chosen:
+    """The profile of one connection, once it is in force. exchanging: held while another one takes its place; gone:
+    the connection is, and what comes into force afterwards is taken back."""
+
+    power: Power | None = None
+    exchanging: asyncio.Lock = field(default_factory=asyncio.Lock)
+    gone: bool = False
+
+
 class PerfProfiles:
     """Of all connections to a server with this device. default: for those that have set none."""
 
     def __init__(self, device: DeviceIdentity, default: PerfProfile | None = None) -> None:
         self._device = device
-        self._of: dict[object, Power] = {}
+        self._of: dict[object, _Chosen] = {}
         self._default = None if default is None else Power(default, device)
 
     async def set(self, client: object, request: SetPerfProfile) -> PerfProfileSet:
@@ -33,18 +44,22 @@ class PerfProfiles:
             profile = PerfProfile.from_dict(request.profile)
         except ValueError as error:
             raise ProtocolError("bad_message", f"perf profile: {error}"[:4000]) from None
-        power = self._of.get(client)
-        if power is None:
-            self._of[client] = await asyncio.to_thread(Power, profile, self._device)
-        else:
-            await asyncio.to_thread(power.set_profile, profile)
+        chosen = self._of.setdefault(client, _Chosen())
+        async with chosen.exchanging:  # one after the other, in their order
+            if chosen.power is None:
+                chosen.power = await asyncio.to_thread(Power, profile, self._device)
+            else:
+                await asyncio.to_thread(chosen.power.set_profile, profile)
+            if chosen.gone:
+                await asyncio.to_thread(chosen.power.close)
         controls = () if profile.silent else await asyncio.to_thread(controls_of, self._device)
         return PerfProfileSet(tuple(name[:200] for name in controls[:64]))
 
     @asynccontextmanager
     async def voted(self, client: object) -> AsyncIterator[None]:
         """Votes while the device works for a connection."""
-        power = self._of.get(client, self._default)
+        chosen = self._of.get(client)
+        power = self._default if chosen is None or chosen.power is None else chosen.power
         if power is None or power.profile.silent:
             yield
             return
@@ -56,13 +71,18 @@ class PerfProfiles:
 
     def leave(self, client: object) -> None:
         """The connection is gone; its votes are taken back."""
-        if (power := self._of.pop(client, None)) is not None:
-            asyncio.get_running_loop().run_in_executor(None, power.close)
+        if (chosen := self._of.pop(client, None)) is not None:
+            chosen.gone = True
+            if chosen.power is not None:
+                asyncio.get_running_loop().run_in_executor(None, chosen.power.close)
 
     def close(self) -> None:
         """Takes all votes back; may wait for slow controls."""
         while self._of:
-            self._of.popitem()[1].close()
+            _, chosen = self._of.popitem()
+            chosen.gone = True
+            if chosen.power is not None:
+                chosen.power.close()
         if self._default is not None:
             self._default.close()
 
@@ -70,7 +90,7 @@ class PerfProfiles:
         """What StatusReport says: the profiles in force by how many connections have them, and what was asked of the
         device's controls beside what they are at."""
         named: dict[str, int] = {}
-        for power in self._of.values():
+        for power in filter(None, (chosen.power for chosen in self._of.values())):
             named[power.profile.name] = named.get(power.profile.name, 0) + 1
         found: dict[str, Any] = {"perf_profiles": named} if named else {}
         if self._default is not None:

@@ -147,6 +147,8 @@ class Service:
         task.add_done_callback(self._telling.discard)
 
     async def _set_perf_profile(self, client: Client, request_id: int, request: SetPerfProfile) -> None:
+        if client not in self._sessions:  # it has left since it has asked
+            return
         try:
             reply: Any = await self.perf_profiles.set(client, request)
         except ProtocolError as error:
