@@ -1,0 +1,448 @@
+"""A second time is as the first: clients that come back, success after failure, what is ended or opened twice. Each
+test has an object with a state, of server/, runtime/memory or runtime/backends, do the same twice."""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gputune.core.errors import BuildFailed, CannotImport, DeviceError, MemoryInUse
+from gputune.core.launches import Launch, Variant
+from gputune.runtime.backends import ProgramCache, open_backend
+from gputune.runtime.backends.scratch import remove_scratch, scratch_folder
+from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.memory import opencl_calls as cl
+from gputune.runtime.memory.handles import PAGE, MemHandle
+from gputune.runtime.memory.lending import LEAST_LENT, Lending
+from gputune.runtime.memory.passing import Descriptor, DescriptorSocket, WithDescriptor
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.server import device_state
+from gputune.server.clients.listener import Listener
+from gputune.server.clients.local_socket import LocalListener
+from gputune.server.clients.perf_profiles import PerfProfiles
+from gputune.server.clients.service import Service
+from gputune.server.clients.slots import Slots
+from gputune.server.device_state import RecentState
+from gputune.server.logs import LINES_AT_MOST, LinesToLog
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.messages import (
+    BufferReady,
+    Compiled,
+    CompileKernel,
+    Done,
+    DownloadBuffer,
+    FreeBuffers,
+    FreeContexts,
+    Limits,
+    LoadContext,
+    ProfileKernel,
+    RegisterMemory,
+    SetPerfProfile,
+    UploadBuffer,
+)
+from gputune.server.sessions.memory import Memory, UnderWay
+from gputune.server.sessions.session import Session
+from gputune.server.worker.heartbeat_page import HeartbeatPage
+from gputune.server.worker.link import ProgramsBuilt, PutSources
+from gputune.server.workers import builder
+from gputune.server.workers.pool import Workers
+from gputune.server.workers.process import OnProgress, WorkerProcess
+from gputune.server.workers.supervisor import Supervisor
+from tests.runtime.memory.fake_opencl import FakeOpenCL, identity
+from tests.server.workers.fake_worker import FakeWorker, works
+from tests.server.workers.test_pool import Client, until
+
+from .descriptors import closing_fd, descriptors, memfd
+
+LIMITS = Limits()
+assert NULL_REPORT.identity is not None
+DEVICE = NULL_REPORT.identity
+
+
+# --- clients ------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_comes_back_finds_nothing_of_before(make_launch: Callable[..., Launch]) -> None:
+    workers: list[FakeWorker] = []
+
+    async def compiles(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        return Done() if isinstance(message, PutSources) else await works(worker, message, progress)
+
+    async def start() -> FakeWorker:
+        workers.append(FakeWorker(compiles))
+        return workers[-1]
+
+    async def run() -> None:
+        service = Service(Workers(Supervisor(start, LIMITS)), LIMITS, None, PerfProfiles(DEVICE))  # type: ignore[arg-type]
+        serving, client = asyncio.ensure_future(service.serve()), Client()
+        handles: set[int] = set()
+        for _ in range(3):
+            client.told.clear()
+            service.join(client)
+            service.request(client, 1, UploadBuffer(b"data"))
+            ready = client.told[1]
+            assert isinstance(ready, BufferReady)
+            for old in handles:
+                service.request(client, 2, DownloadBuffer(old))
+                assert client.told[2].name == "unknown_buffer"
+            handles.add(ready.buffer)
+            for number in (3, 4, 3):  # a number that was answered may be used again
+                client.told.pop(number, None)
+                service.request(client, number, CompileKernel(Variant({}, (), make_launch(), {}), {}))
+                await until(lambda: number in client.told)  # noqa: B023
+                assert isinstance(client.told[number], Compiled)
+            service.request(client, 5, SetPerfProfile(PerfProfile.from_preset("burst").to_dict()))
+            await until(lambda: 5 in client.told)
+            assert service.perf_profiles.state()["perf_profiles"] == {"burst": 1}
+            service.hold_back(client, True)
+            service.leave(client)
+            assert (service.memory.bytes, service.clients, service.waiting()) == (0, 0, [])
+            assert "perf_profiles" not in service.perf_profiles.state()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        assert len(workers) == 1
+
+    asyncio.run(run())
+
+
+def test_a_slot_is_taken_and_left_twice() -> None:
+    slots: Slots[str] = Slots(2)
+    for _ in range(2):
+        assert [slots.take("a", "one"), slots.take("b", "one"), slots.take("c", "two")] == [None, None, "a"]
+        for newcomer in "abcabc":
+            slots.leave(newcomer)
+        assert (len(slots), list(slots), slots._addresses) == (0, [], {})
+
+
+def test_a_session_that_was_full_is_not_once_something_is_freed() -> None:
+    memory = Memory(1000, 1)
+    session = Session(Limits(buffers=1, contexts=1, session_bytes=1000), itertools.count(1), memory)
+    with closing_fd(memfd()) as fd:
+        for _ in range(2):
+            buffer = session.upload(UploadBuffer(bytes(400))).buffer
+            with pytest.raises(ProtocolError, match="buffers"):
+                session.upload(UploadBuffer(b"1"))
+            context, _data = session.reserve_context(LoadContext(buffer, "", True))
+            session.context_loaded(context, False)  # it could not be loaded, and can be tried again
+            context, _data = session.reserve_context(LoadContext(buffer, "", True))
+            session.context_loaded(context, True)
+            before = descriptors(os.getpid())
+            for nbytes, name in ((4096, "limit_exceeded"), (4097, "unusable_memory")):
+                with pytest.raises(ProtocolError) as caught:
+                    session.register(WithDescriptor(RegisterMemory(nbytes, 0), Descriptor(os.dup(fd))))
+                assert caught.value.name == name
+            del caught
+            assert descriptors(os.getpid()) == before
+            memory_handle = session.register(WithDescriptor(RegisterMemory(100, 0), Descriptor(os.dup(fd)))).memory
+            session.free_buffers(FreeBuffers((buffer, memory_handle)))
+            session.free_contexts(FreeContexts((context,)))
+            for free in (FreeBuffers((buffer,)), FreeBuffers((memory_handle,))):
+                with pytest.raises(ProtocolError, match="unknown_buffer"):
+                    session.free_buffers(free)
+            assert session.bytes == memory.bytes == 0
+        session.upload(UploadBuffer(bytes(400)))
+        session.end()
+        session.end()
+        assert session.bytes == memory.bytes == 0
+
+
+def test_what_did_not_go_in_counts_for_nothing() -> None:
+    memory = Memory(100, 1)
+    ways = UnderWay(memory), UnderWay(memory)
+    for _ in range(2):
+        ways[0].become(60)
+        with pytest.raises(ProtocolError, match="total_bytes"):
+            ways[1].become(41)
+        assert memory.bytes == 60
+        ways[1].become(40)
+        ways[1].become(0)
+        ways[0].become(0)
+        assert memory.bytes == 0
+
+
+def test_a_profile_is_exchanged_and_set_again() -> None:
+    async def run() -> None:
+        profiles = PerfProfiles(DEVICE)
+        for name in ("burst", "power_saver", "burst"):
+            await profiles.set("client", SetPerfProfile(PerfProfile.from_preset(name).to_dict()))
+            assert profiles.state()["perf_profiles"] == {name: 1}
+            for _ in range(2):
+                async with profiles.voted("client"):
+                    pass
+        for _ in range(2):
+            profiles.leave("client")
+            await until(lambda: profiles.state() == {})
+            profiles.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["tcp", "local"])
+def test_the_same_address_is_listened_on_again(kind: str, folder: Path) -> None:
+    port = 0
+    for _ in range(2):
+        listener = Listener("127.0.0.1", port) if kind == "tcp" else LocalListener(folder / "socket")
+        listener.listen()
+        where = listener.socket.getsockname()
+        with socket.socket(listener.socket.family) as client:
+            client.connect(where)
+            (arrival,) = listener.accept(1)
+            arrival.close()
+            arrival.close()
+        port = 0 if kind == "local" else where[1]
+        listener.close()
+        listener.close()
+    assert not (folder / "socket").exists()
+
+
+def test_a_state_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Any] = [OSError("gone"), {"load": 1.0}, OSError("gone"), {"load": 2.0}]
+
+    def read() -> dict[str, float]:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer  # type: ignore[no-any-return]
+
+    monkeypatch.setattr("gputune.server.device_state.state.read", read)
+    monkeypatch.setattr(device_state, "FRESH_SECONDS", 0.0)
+
+    async def run() -> None:
+        state = RecentState()
+        for load in (1.0, 2.0):
+            with pytest.raises(OSError, match="gone"):
+                await state.read()
+            assert await state.read() == {"load": load}
+
+    asyncio.run(run())
+
+
+# --- workers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_worker_is_ended_twice_and_another_is_started() -> None:
+    async def run() -> None:
+        for kill in (False, True):
+            worker = await WorkerProcess.start(NULL_REPORT, LIMITS)
+            if kill:
+                worker.kill("a test")
+                worker.kill("a second reason")
+                assert worker.killed_for == "a test"
+            await worker.stop()
+            await worker.stop()
+            worker.kill("it is dead")
+            assert worker.ended.done() and worker.killed_for == ("a test" if kill else "")
+
+    asyncio.run(run())
+
+
+def test_a_page_serves_one_request_after_the_other() -> None:
+    daemon = HeartbeatPage.create()
+    worker = HeartbeatPage(daemon.descriptor)
+    for _ in range(2):
+        worker.begin("measuring", 7, 30)
+        assert (daemon.read().variant, worker.cancelled, worker.to_yield) == (7, False, False)
+        daemon.cancel(True)
+        daemon.ask_to_yield(True)
+        assert worker.cancelled and worker.to_yield
+        worker.pause()  # it is cancelled, so that it does not wait
+        daemon.accompany(True)
+        worker.wait_until_alone()
+        assert not daemon.waiting and not daemon.read().paused
+        daemon.accompany(False)
+        daemon.cancel(False)
+        daemon.ask_to_yield(False)
+        worker.rest()
+        assert daemon.read().step is None
+    daemon.detach()
+
+
+def test_each_worker_may_print_as_much_as_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        lines = LinesToLog(logging.getLogger("gputune.server.worker"))
+        caplog.clear()
+        lines.data_received(b"a line\n" * (LINES_AT_MOST + 10))
+        lines.data_received(b"another\n")
+        lines.connection_lost(None)
+        assert len(caplog.messages) == LINES_AT_MOST and "without end" in caplog.messages[-1]
+
+
+# --- memory -------------------------------------------------------------------------------------------
+
+
+def test_descriptors_come_with_one_message_after_the_other() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs, closing_fd(memfd()) as fd, DescriptorSocket.of(ours) as receiving:
+        for count in (1, 0, 1):
+            socket.send_fds(theirs, [b"x"], [fd] * count)
+            assert receiving.recv_into(bytearray(1)) == 1
+            arrived, receiving.arrived = receiving.arrived, []
+            assert (len(arrived), receiving.truncated) == (count, False)
+            for descriptor in arrived:
+                descriptor.close()
+                descriptor.close()
+
+
+def test_an_importer_that_failed_once_is_tried_again() -> None:
+    """But one that the device turned out not to have is not."""
+    fake = FakeOpenCL({cl.DEVICE_HOST_UNIFIED_MEMORY: 1})
+    ladder = fake.ladder(identity())
+    with MemHandle.allocate(PAGE) as handle:
+        for _ in range(2):
+            fake.failing["clCreateBuffer"] = -4
+            with pytest.raises(CannotImport, match="CL_MEM_OBJECT_ALLOCATION_FAILURE"):
+                ladder.take(handle)
+            del fake.failing["clCreateBuffer"]
+            for _again in range(2):
+                taken, importer = ladder.take(handle)
+                assert importer.name == "CL_MEM_USE_HOST_PTR"
+                ladder.calls.release(taken.pointer)
+    assert set(fake.references.values()) == {0}
+
+
+def test_an_array_is_lent_once_until_all_are_given_up() -> None:
+    made: list[int] = []
+    answers = iter([None, 1, 2])
+
+    def lend(array: Any) -> int | None:
+        made.append(array.nbytes)
+        return next(answers)
+
+    lending: Lending[int] = Lending(lend, 1)
+    array = np.zeros(LEAST_LENT, np.uint8)
+    assert [lending.on(array, ()) for _ in range(3)] == [None, 1, 1], "a device may take later what it has refused"
+    lending.clear()
+    assert [lending.on(array, ()) for _ in range(2)] == [2, 2] and len(made) == 3
+    assert lending.on(array, [array]) is None, "what launches write is copied, whatever was before"
+
+
+def test_memory_is_closed_twice_and_had_again() -> None:
+    for _ in range(2):
+        handle = MemHandle.allocate(PAGE)
+        backend = open_backend(NULL_REPORT)
+        for _again in range(2):
+            imported = backend.import_memory(handle)
+            with pytest.raises(MemoryInUse):
+                handle.close()
+            del imported
+        handle.close()
+        handle.close()
+
+
+# --- backends -----------------------------------------------------------------------------------------
+
+
+def test_a_program_that_could_not_be_built_is_tried_again(
+    make_launch: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend(NULL_REPORT)
+    programs, launch = ProgramCache(backend), make_launch()
+    working, built = backend._build, []
+
+    def build(source: str, options: str) -> Any:
+        built.append(options)
+        if len(built) % 2:
+            raise BuildFailed("not this time")
+        return working(source, options)
+
+    monkeypatch.setattr(backend, "_build", build)
+    with pytest.raises(BuildFailed):
+        programs.program_for(launch)
+    assert not programs.has_program(launch)
+    program, _ = programs.program_for(launch)
+    assert programs.program_for(launch) == (program, 0) and len(built) == 2
+
+
+def test_launches_go_together_again_once_each_was_built_alone(
+    make_launch: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_backend(NULL_REPORT)
+    programs = ProgramCache(backend)
+    launches = [make_launch(options=f"-DN={number}") for number in range(2)]
+    real = backend.build
+
+    def build(source: str, options: str) -> Any:
+        raise DeviceError("too large together")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(backend, "build", build)
+        assert programs.build_together(launches) == 0
+    assert backend.build == real
+    assert programs.build_together(launches) == 1, "it is tried again until all of them were built alone"
+    assert all(programs.shares_program(launch) for launch in launches)
+    with monkeypatch.context() as failing:
+        failing.setattr(backend, "build", build)
+        assert programs.build_together(launches) == 0
+    for launch in launches:
+        assert not programs.program_for(launch)[0].prefix
+    assert programs.build_together(launches) == 0, "they are known to work alone, and not together"
+
+
+def test_a_backend_does_the_same_twice(make_launch: Callable[..., Launch]) -> None:
+    launch = make_launch()
+    times = []
+    for _ in range(2):
+        backend = open_backend(NULL_REPORT)
+        program = backend.build(launch.source, launch.options)
+        for _again in range(2):
+            buffers = [backend.upload(bytes(64)), backend.allocate(64)]
+            bound = backend.bind(program, launch.entry, launch.global_size, launch.local_size, buffers)
+            backend.first_launch(bound, lambda: None)
+            times.append(backend.time(bound, 3))
+            backend.write(buffers[1], b"\1" * 64)
+            assert bytes(backend.read(buffers[1])) == b"\1" * 64
+    assert len(set(map(str, times))) == 1
+
+
+def test_a_folder_in_memory_is_removed_twice_and_made_again(folder: Path) -> None:
+    if scratch_folder(folder) is None:
+        pytest.skip("this file system has no room, or does not run code")
+    for _ in range(2):
+        made = scratch_folder(folder)
+        assert made is not None and made.is_dir()
+        remove_scratch(made)
+        remove_scratch(made)
+        assert not made.exists()
+
+
+def test_a_builder_pauses_as_after_its_first_failure_once_it_has_built(
+    make_batch: Callable[..., ProfileKernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factors: list[float] = []
+
+    class Noted(float):
+        def __mul__(self, factor: float) -> float:
+            factors.append(factor)
+            return 0.0
+
+    monkeypatch.setattr(builder, "PAUSE_SECONDS", (Noted(1.0), 60.0))
+    working = iter([False, False, True, False, True, False])
+
+    async def builds(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        if not next(working):
+            worker.die(-signal.SIGSEGV)
+        return ProgramsBuilt({})
+
+    async def start() -> FakeWorker:
+        return FakeWorker(builds)
+
+    async def run() -> None:
+        jobs: list[Any] = [SimpleNamespace(programs=None, request=make_batch(1, 2), sources={}) for _ in range(6)]
+        building = builder.Builder(start, LIMITS, lambda: [job for job in jobs if job.programs is None])
+        serving = asyncio.ensure_future(building.serve())
+        await until(lambda: len(factors) == 4 and jobs[5].programs is not None)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(run())
+    assert factors == [1, 2, 1, 1]
