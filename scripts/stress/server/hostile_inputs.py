@@ -13,25 +13,34 @@ from functools import cache
 from typing import Any
 
 import tool
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
+    BufferReady,
     Cancel,
     CompileKernel,
+    Done,
     DownloadBuffer,
+    Error,
     ExecuteContext,
     ExecuteKernel,
     FreeBuffers,
     FreeContexts,
     Hello,
+    Limits,
     LoadContext,
     Ping,
+    Pong,
     ProfileContext,
+    Progress,
     Proof,
     RegisterMemory,
+    SetPerfProfile,
     Status,
     UploadBuffer,
+    Welcome,
 )
 from stress.server.attack import HANDLE, Input, Stage
 from stress.server.wire import frame
@@ -61,6 +70,15 @@ REQUESTS: tuple[Any, ...] = (
     ExecuteContext(HANDLE, {}, {"x": HANDLE}, {"y": HANDLE}),
     ProfileContext(HANDLE, {"x": DATA}, 3, "detailed"),
     FreeContexts((HANDLE,)),
+    SetPerfProfile(PerfProfile.from_preset("burst").to_dict()),
+)
+OF_A_SERVER: tuple[Any, ...] = (
+    Welcome(Limits(), {}, {}),
+    Pong(),
+    Done(),
+    BufferReady(1),
+    Progress("queued", 0, 1, ""),
+    Error("internal_error", "", {}),
 )
 
 
@@ -132,6 +150,23 @@ def of_another_client(chance: random.Random) -> bytes:
     return frame(chance.choice(kinds), chance.randrange(1, 2**31))
 
 
+def from_a_server(chance: random.Random) -> bytes:
+    """A message that a server sends, about a request or about none."""
+    return frame(chance.choice(OF_A_SERVER), chance.choice((0, 1, chance.randrange(2**31)))) + request(chance)
+
+
+def greeted_again(chance: random.Random) -> bytes:
+    """Another handshake behind the one that has let it in."""
+    return chance.choice((hello(chance), frame(Proof()), hello(chance) + frame(Proof()))) + request(chance)
+
+
+def out_of_order(chance: random.Random) -> bytes:
+    """Requests under numbers that go up and down, some of them twice, and cancelled before they are asked for."""
+    numbers = [chance.randrange(1, 40) for _ in range(chance.randint(2, 12))]
+    asked = [(chance.choice((*REQUESTS, Cancel(chance.choice(numbers)))), number) for number in numbers]
+    return b"".join(frame(one, number) for one, number in asked)
+
+
 def bad_blobs(chance: random.Random) -> bytes:
     """Blobs that no field names, or that are named twice or not there."""
     valid = codec.pack(ExecuteContext(1, {"x": b"1", "y": b"22"}), chance.randrange(1, 2**31))
@@ -165,7 +200,10 @@ def as_large_as_allowed(chance: random.Random) -> bytes:
 KINDS: dict[Stage, tuple[Make, ...]] = {
     "start": (another_hello, request),
     "greeted": (hello, guessed_proof, empty_proof, request),
-    "ready": (spoiled, spoiled, spoiled, freed_in_use, of_another_client, bad_blobs, odd_amounts),
+    "ready": (
+        *(spoiled, spoiled, spoiled, freed_in_use, of_another_client, bad_blobs, odd_amounts),
+        *(from_a_server, greeted_again, out_of_order),
+    ),
 }
 GENERAL = 0.5
 REPLAYED = 0.1
