@@ -27,19 +27,31 @@ class CompiledPrograms:
         self.folder: Path | None = None if report.simulated else scratch_folder()
         self._looked = 0
 
+    @property
+    def lost(self) -> bool:
+        """Whether it is gone or cannot be written any more, and drivers would compile nothing: others may clear its
+        file system."""
+        return self.folder is not None and not os.access(self.folder, os.W_OK)
+
     def full(self) -> bool:
         """Whether it should be emptied before the next request; it is looked at now and then only."""
         self._looked += 1
         if self.folder is None or self._looked % LOOK_EVERY:
             return False
-        mounted = os.statvfs(self.folder)
-        used_bytes = _used_bytes(self.folder)
+        try:
+            mounted, used_bytes = os.statvfs(self.folder), _used_bytes(self.folder)
+        except OSError:
+            return True
         scarce = mounted.f_bavail * mounted.f_frsize < LEAST_FREE_BYTES and used_bytes > LEAST_FREE_BYTES
         return scarce or used_bytes > MOST_BYTES
 
     def empty(self) -> None:
-        """Removes what is in there, which no process may be using any more."""
-        if self.folder is not None:
+        """Removes what is in there, which no process may be using any more. Where it is lost there is another one then,
+        or none."""
+        if self.lost:
+            self.remove()
+            self.folder = scratch_folder()
+        elif self.folder is not None:
             for path in self.folder.iterdir():
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)

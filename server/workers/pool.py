@@ -121,6 +121,7 @@ class Workers:
         from outside: there are fewer of them from then on, and the request is to be given to another."""
         replaced = supervisor.restarts
         try:
+            self._full = self._full or (self._compiled is not None and self._compiled.lost)
             if self._full and len(self._busy) == 1:
                 await self._make_folder_room()
             reply = await supervisor.run(work)

@@ -1,7 +1,10 @@
 """The folder of what was compiled: only for real devices, emptied when it is full, gone with its daemon."""
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,6 +55,30 @@ def test_it_is_full_above_its_limit_and_is_emptied_and_removed(
     assert not any(programs.full() for _ in range(LOOK_EVERY))
     programs.remove()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("how", ["removed", "read only"])
+def test_a_folder_that_is_lost_is_replaced(
+    programs: CompiledPrograms, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        before = programs.folder
+        assert before is not None and not programs.lost
+        with monkeypatch.context() as read_only:
+            if how == "removed":
+                shutil.rmtree(before)
+                assert any(programs.full() for _ in range(LOOK_EVERY))
+            else:
+                read_only.setattr(
+                    compiled_programs, "os", SimpleNamespace(W_OK=os.W_OK, access=lambda path, mode: False)
+                )
+            assert programs.lost
+            programs.empty()
+        assert programs.folder not in (None, before) and not before.exists()
+    monkeypatch.setattr(compiled_programs, "scratch_folder", lambda: None)  # there is no place any more
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    programs.empty()
+    assert programs.folder is None and not programs.lost and not any(programs.full() for _ in range(LOOK_EVERY))
 
 
 def test_it_is_full_where_space_runs_out_unless_others_have_taken_it(

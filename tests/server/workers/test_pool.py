@@ -324,6 +324,34 @@ def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make, make_bat
     assert len(firsts) == 2, "its buffers came back"
 
 
+def test_no_worker_compiles_into_a_folder_that_is_lost(program: Make) -> None:
+    class Lost(CompiledPrograms):
+        """Lost until it is emptied, while no worker is alive."""
+
+        gone = False
+
+        @property
+        def lost(self) -> bool:
+            return self.gone
+
+        def empty(self) -> None:
+            assert all(worker.ended.done() for worker in hall.started)
+            self.gone = False
+
+    compiled = Lost(NULL_REPORT)
+    hall = Hall(at_most=1, compiled=compiled)
+
+    async def play() -> None:
+        client = hall.client()
+        for turn in range(3):
+            number = hall.ask(client, program(turn))
+            await until(lambda: isinstance(client.told.get(number), Compiled))  # noqa: B023
+            assert (compiled.lost, len(hall.started)) == (False, turn + 1)
+            compiled.gone = True
+
+    played(hall, play)
+
+
 def test_clients_share_the_time_that_several_workers_give_them(program: Make) -> None:
     hall = Hall(at_most=3)
     spent: dict[Client, float] = {}
