@@ -206,7 +206,7 @@ class Arbiter:
             self._bring(NoFiles(), self._holder or Holder(0, 0, self._number), wait_s)
 
     def _bring(self, files: Files, holder: Holder, wait_s: float) -> None:
-        table = files.table()
+        table, journal = files.table(), files.originals()  # before anything is written: one may be unreadable
         votes = {other: vote for other, vote in table.votes.items() if other != holder and other.alive}
         busy = frozenset(other for other in table.busy if other != holder and other.alive)
         self._others = frozenset(votes) | busy
@@ -214,20 +214,20 @@ class Arbiter:
             votes[holder] = self._own
         in_force = strongest(votes.values())
         if in_force.empty:
-            self._let_go(files, holder, busy, wait_s)
+            self._let_go(files, journal, holder, busy, wait_s)
         else:
-            self._hold(files, Table(votes, in_force, holder, busy), table, wait_s)
+            self._hold(files, journal, Table(votes, in_force, holder, busy), table, wait_s)
         if self._own.empty and not self._late and not self._looks_left:
             self._originals = None  # other processes may bring them back from now on, unseen
 
-    def _hold(self, files: Files, wanted: Table, found: Table, wait_s: float) -> None:
+    def _hold(self, files: Files, journal: dict[str, str] | None, wanted: Table, found: Table, wait_s: float) -> None:
         """Brings the device to a vote, unless the process that did so before lives and it is the same. After slow
         writes it is done again, because another process may have voted meanwhile."""
         late = self._late or self._looks_left > 0
         same = not late and found.in_force == wanted.in_force and found.by in wanted.votes
         table = replace(wanted, by=found.by) if same else wanted
         files.write(table)
-        self._keep_originals(files)
+        self._keep_originals(files, journal)
         self._looks_left = 0
         if not same or self._held != self._own:
             self.applied = self._steering.apply(wanted.in_force, self._own)
@@ -242,10 +242,9 @@ class Arbiter:
             self._background.call(self, time.monotonic() + AGAIN_S)
         return self._late
 
-    def _keep_originals(self, files: Files) -> None:
-        """Journals what the controls contained before any vote, where it is not there yet, and those that only this
-        process knows."""
-        found = files.originals()
+    def _keep_originals(self, files: Files, found: dict[str, str] | None) -> None:
+        """Journals what the controls contained before any vote, where it is not found there yet, and those that only
+        this process knows."""
         kept = self._originals if found is None else found
         if kept is None or self._controls is None or not self._controls <= kept.keys():
             now = self._steering.originals()
@@ -257,9 +256,10 @@ class Arbiter:
             self._steering.adopt(kept)
             self._originals = kept
 
-    def _let_go(self, files: Files, holder: Holder, busy: frozenset[Holder], wait_s: float) -> None:
+    def _let_go(
+        self, files: Files, found: dict[str, str] | None, holder: Holder, busy: frozenset[Holder], wait_s: float
+    ) -> None:
         """Brings the originals back; the journal stays until all are, and no process writes any more."""
-        found = files.originals()
         originals = self._originals if found is None else found
         failed = False
         if originals is not None or self._late or not self._held.empty:

@@ -95,13 +95,13 @@ class Files(Protocol):
     """The files of a device while they are locked."""
 
     def table(self) -> Table:
-        """The votes as they were written, those of dead processes included."""
+        """The votes as they were written, those of dead processes included. Raises OSError."""
 
     def write(self, table: Table) -> None:
         """Replaces the votes. Raises OSError."""
 
     def originals(self) -> dict[str, str] | None:
-        """The journal; None where there is none."""
+        """The journal; None where there is none. Raises OSError."""
 
     def keep(self, originals: Mapping[str, str]) -> None:
         """Writes the journal and waits until it is on the disk. Raises OSError."""
@@ -278,15 +278,16 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a file contains; None where there is none or it cannot be read."""
+    """What a file contains; None where there is none. Raises OSError for one that cannot be read, which must not be
+    taken for none: what the controls contain now would be kept in its place."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+    except FileNotFoundError:
         return None
     try:
         return os.read(descriptor, MOST_BYTES)
-    except OSError:
-        return None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
     finally:
         os.close(descriptor)
 

@@ -1,5 +1,6 @@
 """Votes of several processes: the strongest live one is in force, and behind the last the originals are back."""
 
+import errno
 import fcntl
 import json
 import logging
@@ -342,6 +343,33 @@ def test_what_was_written_before_the_machine_started_again_is_ignored(
     assert DeviceFiles("gpu", folder).table() == Table()
     with DeviceFiles("gpu", folder).locked(1.0) as files:
         assert files.originals() is None
+
+
+@pytest.mark.parametrize("suffix", [".originals", ".votes"])
+def test_files_that_cannot_be_read_are_not_taken_for_none(
+    suffix: str, steering: MadeUpSteering, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    killed_after(HIGH, steering, folder)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    unreadable, read = one_file(folder, suffix).stat().st_ino, os.read
+
+    def fails(descriptor: int, size: int) -> bytes:
+        if os.fstat(descriptor).st_ino == unreadable:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(descriptor, size)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "read", fails)
+        Arbiter("gpu", steering, folder).look()
+        voter = Arbiter("gpu", steering, folder)
+        voter.cast(voter.register(), LOW)
+        assert steering.now() == contents(LOW)
+        voter.close()
+    assert f"clocks stay as they are if it is killed: [Errno 5] Input/output error: '{folder}" in caplog.text
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    Arbiter("gpu", steering, folder).look()
+    assert steering.now() == FIRST and list(folder.iterdir()) == []
 
 
 def test_a_journal_that_has_gone_is_written_anew(voting: Arbiter, steering: MadeUpSteering, folder: Path) -> None:
