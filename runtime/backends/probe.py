@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from gputune.core.errors import DeviceError, DeviceNotFound
+from gputune.core.quirks import DRIVERS
 from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.backends.scratch import scratch_environment
 from gputune.runtime.devices.discovery import LIST_OPTION, MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
 
 SMOKE_SOURCE = """
@@ -39,9 +41,12 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         print(f"pyopencl cannot be loaded: {error}", file=sys.stderr)
         return 3
+    environment: dict[str, str] = {}  # a driver may give no device where it cannot write what it compiles
+    for folder in (row.compiled for row in DRIVERS if row.compiled is not None):
+        environment |= scratch_environment(folder, None)
     reports = [
         DeviceReport(0, opencl.identity_of(device, driver), driver_file, False, "not tested", position)
-        for position, device in enumerate(opencl.visible_devices())
+        for position, device in enumerate(opencl.visible_devices(environment))
     ]
     for report in reports:
         _say(report)

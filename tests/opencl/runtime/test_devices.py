@@ -43,6 +43,15 @@ def test_the_smoke_test_names_what_a_driver_cannot_do(
     assert "'smoke'" in broken.reason and "\n" not in broken.reason
 
 
+def test_a_device_is_found_where_no_folder_of_the_user_can_be_written(
+    report: DeviceReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CACHE_HOME", "POCL_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "/proc")  # where root cannot make a file either
+    assert discover()[report.index].usable
+
+
 def test_a_process_sees_the_driver_of_its_report_only(report: DeviceReport) -> None:
     script = (
         "from gputune.runtime.backends.opencl import visible_devices\n"

@@ -175,6 +175,16 @@ def test_a_probe_without_devices_says_where_drivers_were_looked_for(
     assert only.reason == "the probe ended with code 3"
 
 
+def test_a_driver_without_devices_may_miss_a_folder_that_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/proc")  # where root cannot make a file either
+    monkeypatch.setattr(os, "access", lambda path, mode: path != "/proc")
+    (only,) = probe_says(monkeypatch, tmp_path, "true")
+    assert only.reason.endswith("perhaps because /proc cannot be written; name another folder by HOME")
+
+
 def test_a_driver_whose_library_has_gone_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("gputune.runtime.devices.discovery.library_of", lambda file: "/no/such/libdriver.so")
     (only,) = probe_says(monkeypatch, tmp_path, "true")
