@@ -75,7 +75,6 @@ class Executor(Closing):
         start = time.perf_counter_ns()
         self._backend = backend
         self._shared = SharedParts() if shared is None else shared
-        self._shares = shared is not None
         self._opened = Opened(f"a context on {backend.identity.name}")
         self._closed = False
         self.graph = graph
@@ -114,6 +113,7 @@ class Executor(Closing):
                 for index, buffer in weights.result().items():
                     self._binder.use("weights", index, buffer)
             self._launches: list[Bound] = []
+            self._programs = [] if persistent is None else list(persistent.values())
             self._enqueue = backend.in_order(())
             self._records: ProgramRecords | None = None
             self._persistent = None if persistent is None else self._persistent_runs(persistent)
@@ -332,9 +332,7 @@ class Executor(Closing):
                 self._launches = []
                 self._binder.close()
                 self._tensors.close()
-                if not self._shares:
-                    self._shared.weights.clear()
-                    self._shared.programs.clear()
+                self._programs = []
             if self.power is not None:
                 self.power.close()
             if self._warm is not None:
@@ -379,6 +377,7 @@ class Executor(Closing):
         return self._enqueue if first == 0 else self._backend.in_order(self._launches[first:])
 
     def _bind_launches(self, programs: Mapping[int, Program]) -> None:
+        self._programs += programs.values()
         self._launches = [self._binder.bind(programs[launch.program], launch) for launch in self.graph.launches]
         self._enqueue = self._backend.in_order(self._launches)
 

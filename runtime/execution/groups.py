@@ -155,8 +155,6 @@ class ContextGroup(Closing):
                 self._needs.clear()
                 for _, shared in self._streams:
                     shared.arenas = []
-                    shared.weights.clear()
-                    shared.programs.clear()
 
     # --- use ------------------------------------------------------------------------------------------
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from gputune.runtime.backends import Buffer, Program
 
 
 @dataclass(eq=False)
 class SharedParts:
-    """Weights and programs by their digests. They hold them as long as this lives.
+    """Weights and programs by their digests, those that an executor holds.
 
     turn: held during an inference and while memory is exchanged; arenas: those that all use in turns, None where each
     executor has its own; persistent: whether persistent kernels may run, which need all processors for themselves.
@@ -20,11 +21,12 @@ class SharedParts:
     turn: threading.Lock = field(default_factory=threading.Lock)
     arenas: list[Buffer] | None = None
     persistent: bool = True
-    weights: dict[Hashable, Buffer] = field(default_factory=dict)
-    programs: dict[Hashable, Program] = field(default_factory=dict)
+    weights: MutableMapping[Hashable, Buffer] = field(default_factory=WeakValueDictionary)
+    programs: MutableMapping[Hashable, Program] = field(default_factory=WeakValueDictionary)
 
     def weights_of(self, digest: Hashable, upload: Callable[[], Buffer]) -> Buffer:
-        """Those of that digest, uploaded at first."""
-        if digest not in self.weights:
-            self.weights[digest] = upload()
-        return self.weights[digest]
+        """Those of that digest, uploaded where no executor holds them."""
+        found = self.weights.get(digest)
+        if found is None:
+            found = self.weights[digest] = upload()
+        return found

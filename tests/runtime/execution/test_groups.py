@@ -1,6 +1,7 @@
 """Groups of contexts on the null device: what they allocate, read and refuse."""
 
 import dataclasses
+import gc
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -202,6 +203,26 @@ def test_what_is_closed_is_gone_and_the_others_stay(make: Make) -> None:
         b.run({"x": X})
     with pytest.raises(ContextClosed, match="the group was closed"):
         group["b"]
+
+
+def test_a_group_whose_contexts_come_and_go_does_not_grow(make: Make) -> None:
+    a, b, c = make("a.bin", (256,)), make("b.bin", (256,)), make("c.bin", (256,), weights=1)
+    with load_group([a, b], "null", streams=2) as group:
+        shared, backend = group["a"]._shared, group["a"]._backend
+        before = backend.allocated_bytes
+        for _ in range(2):
+            group.add(c)
+            assert (group.memory.weights, len(shared.weights)) == (320, 2)
+            group.close("c")
+            gc.collect()
+            assert (group.memory.weights, len(shared.weights), backend.allocated_bytes) == (160, 1, before)
+        group.close("a")
+        assert group.memory.weights == 160, "b has the same"
+        assert not group.run("b", {"x": X})["y"].any()
+        group.close("b")
+        gc.collect()
+        assert (group.memory.weights, len(shared.programs)) == (0, 0)
+        assert not group.add(a).run({"x": X})["y"].any()
 
 
 def test_names_are_the_callers_or_the_files(make: Make, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_folder_that_is_lost_is_replaced(
 ) -> None:
     for _ in range(2):
         before = programs.folder
-        assert before is not None and not programs.lost
+        assert before is not None and [programs.lost] == [False]
         with monkeypatch.context() as read_only:
             if how == "removed":
                 shutil.rmtree(before)
@@ -72,13 +72,13 @@ def test_a_folder_that_is_lost_is_replaced(
                 read_only.setattr(
                     compiled_programs, "os", SimpleNamespace(W_OK=os.W_OK, access=lambda path, mode: False)
                 )
-            assert programs.lost
+            assert [programs.lost] == [True]
             programs.empty()
         assert programs.folder not in (None, before) and not before.exists()
     monkeypatch.setattr(compiled_programs, "scratch_folder", lambda: None)  # there is no place any more
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     programs.empty()
-    assert programs.folder is None and not programs.lost and not any(programs.full() for _ in range(LOOK_EVERY))
+    assert (programs.folder, programs.lost, programs.full()) == (None, False, False)
 
 
 def test_it_is_full_where_space_runs_out_unless_others_have_taken_it(
