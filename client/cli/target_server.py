@@ -63,7 +63,8 @@ def _check(action: argparse.Action) -> Callable[[click.Context, click.Parameter,
 
 
 def _run(**options: Any) -> NoReturn:
-    sys.stdout.flush()
+    if sys.stdout is not None:  # None where it was closed before
+        sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "gputune.server", *click.get_current_context().obj])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gputune.client.cli.main import main
 from gputune.server.options import parser
 from tests.client.commands import Gputune
 
@@ -29,6 +30,15 @@ def test_what_was_written_goes_to_the_server_as_it_was(gputune: Gputune, monkeyp
     words = ["--port=0", "--device", "null", "--log_level", "info", "--exit_with_parent"]
     gputune("target-server", *words)
     assert started == [(sys.executable, [sys.executable, "-m", "gputune.server", *words])]
+
+
+def test_a_server_starts_without_a_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
+    monkeypatch.setattr(sys, "stdout", None)  # as where it was closed before
+    with pytest.raises(SystemExit) as ended:
+        main(["target-server", "--device", "null"])
+    assert (ended.value.code, started[0][1:]) == (0, ["-m", "gputune.server", "--device", "null"])
 
 
 @pytest.mark.parametrize(
