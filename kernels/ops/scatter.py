@@ -1,54 +1,75 @@
 """A tensor with updates put where indices point at. See scatter_rows.cl."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
     Array,
+    DeviceLimits,
     Instance,
+    KernelFamily,
     Launch,
     TensorSpec,
-    TiledFamily,
     Tolerance,
     Work,
 )
-from gputune.kernels.hard_values import Survival
+from gputune.kernels.hard_values import EVERY, MOVES, SUBNORMAL, Survival
 from gputune.kernels.indexing.broadcasting import Loops
-from gputune.kernels.ops.gather import INDEX_TYPES
-from gputune.kernels.space import Configuration
+from gputune.kernels.indexing.steps import reach
+from gputune.kernels.ops.gather import INDEX_TYPES, strides_of
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.streaming import check_indices
+from gputune.kernels.tiling.streaming import (
+    VECTOR_WIDTHS,
+    busy,
+    ceil_div,
+    check_indices,
+    default_group,
+    default_width,
+    fits,
+    group_constraints,
+    group_parameters,
+    power_at_most,
+    round_up,
+)
 
 REDUCTIONS: Mapping[str, tuple[str, np.ufunc | None]] = {
     "none": ("(update)", None),
     "add": ("(value) + (update)", np.add),
     "mul": ("(value) * (update)", np.multiply),
-    "max": ("max(value, update)", np.maximum),
-    "min": ("min(value, update)", np.minimum),
+    "max": ("(value) < (update) ? (update) : (value)", np.maximum),
+    "min": ("(update) < (value) ? (update) : (value)", np.minimum),
 }
-"""What becomes of a value and an update, in OpenCL C and numpy; without one the update takes its place."""
+"""What becomes of a value and an update, in OpenCL C and numpy; without a function the update takes its place. An
+update that is NaN is no maximum and no minimum, as in onnxruntime."""
+
+PARTS = tuple(4**power for power in range(9))
 
 
 @dataclass(frozen=True)
 class ScatterProblem:
-    """output[i, x] = data[i, x] reduced with updates[i . lookups + c * update_step + x] for each c < count, in order,
-    that points at i: sum over k of indices[i . lookups + c * index_step + k] * spans[k] is i . heres.
+    """output = data reduced with updates, one after the other, at the places that indices point at.
 
-    i counts `sizes`, and x `inner` neighbouring elements. Nothing points at an i that is not below `reached`. Indices
-    below zero count from their extents; what is out of range points nowhere.
+    The tensors are seen as lines, whose places are `step` elements apart, and nothing reaches from one line into
+    another. Line i, which counts `sizes`, begins at i . steps in data, i . lookups in indices and i . takes in updates;
+    the last size counts neighbouring elements of the data. A line has `count` updates, and none if i is not below
+    `reached`. The indices of an update are neighbours, one for each of `extents`, and together they are the number of
+    a place. Indices below zero count from their extents; what is out of range points nowhere.
     """
 
     sizes: tuple[int, ...]
-    inner: int
-    count: int
+    steps: tuple[int, ...]
     lookups: tuple[int, ...]
-    heres: tuple[int, ...]
+    takes: tuple[int, ...]
     reached: tuple[int, ...]
     extents: tuple[int, ...]
-    spans: tuple[int, ...]
+    step: int
+    count: int
     index_step: int
     update_step: int
     indices: int
@@ -63,43 +84,118 @@ class ScatterProblem:
             raise ValueError(f"Scatter knows indices of {' and '.join(INDEX_TYPES)}, not {self.index_dtype}")
         if self.reduction not in REDUCTIONS:
             raise ValueError(f"Scatter knows the reductions {', '.join(REDUCTIONS)}, not {self.reduction!r}")
-        loops = (self.lookups, self.heres, self.reached)
-        if any(len(steps) != len(self.sizes) for steps in loops) or len(self.extents) != len(self.spans):
-            raise ValueError("Scatter needs two steps and a bound for each size, and a span for each extent")
-        counts = (self.inner, self.count, self.index_step, self.update_step, *self.sizes, *self.reached, *self.extents)
-        if min(*counts, *self.spans) < 1 or min(*self.lookups, *self.heres, 0) < 0 or not self.extents:
-            raise ValueError("Scatter needs positive sizes, bounds, extents and spans, and no negative step")
-        check_indices("Scatter", (*self.sizes, self.inner), (self.indices,), (self.updates,))
-        bounds = zip(self.sizes, self.reached, self.lookups, strict=True)
-        look = sum((min(size, bound) - 1) * step for size, bound, step in bounds)
-        looked = look + (self.count - 1) * self.index_step + len(self.extents)
-        taken = look + (self.count - 1) * self.update_step + self.inner
-        if looked > self.indices or taken > self.updates:
-            raise ValueError(
-                f"Scatter reaches {looked} indices and {taken} updates of {self.indices} and {self.updates}"
-            )
+        given = (self.steps, self.lookups, self.takes)
+        if any(len(steps) != len(self.sizes) for steps in (*given, self.reached)) or not self.sizes:
+            raise ValueError("Scatter needs three steps and a bound for each size")
+        counts = (self.step, self.count, self.index_step, self.update_step, *self.sizes, *self.reached, *self.extents)
+        if min(counts) < 1 or min(map(min, given)) < 0 or not self.extents:
+            raise ValueError("Scatter needs positive sizes, bounds and extents, and no negative step")
+        inner = self.sizes[-1]
+        if inner > 1 and (self.steps[-1], self.takes[-1], self.lookups[-1] > 1) != (1, 1, False):
+            raise ValueError("Scatter needs neighbouring elements and updates along the last size")
+        check_indices("Scatter", (*self.sizes, self.places), (self.indices,), (self.updates,))
+        ends = (
+            ("elements", reach((*self.sizes, self.places), (*self.steps, self.step)), self.elements),
+            (
+                "indices",
+                reach((*self.met, self.count, len(self.extents)), (*self.lookups, self.index_step, 1)),
+                self.indices,
+            ),
+            ("updates", reach((*self.met, self.count), (*self.takes, self.update_step)), self.updates),
+        )
+        for what, reached, most in ends:
+            if reached > most:
+                raise ValueError(f"Scatter reaches {reached} {what} of {most}")
+
+    @property
+    def places(self) -> int:
+        """Places of a line."""
+        return math.prod(self.extents)
+
+    @property
+    def elements(self) -> int:
+        """Elements of the data."""
+        return math.prod(self.sizes) * self.places
+
+    @property
+    def met(self) -> tuple[int, ...]:
+        """Lines that have updates, for each size."""
+        return tuple(min(size, bound) for size, bound in zip(self.sizes, self.reached, strict=True))
 
     @property
     def loops(self) -> Loops:
-        """The output's loops; input 0 are indices and updates, input 1 is what indices must add up to."""
-        return Loops((*self.sizes, self.inner), ((*self.lookups, 1), (*self.heres, 0)))
+        """The loops over lines; input 0 is the data, input 1 are the indices, input 2 the updates."""
+        return Loops(self.sizes, (self.steps, self.lookups, self.takes))
 
 
-class ScatterFamily(TiledFamily):
-    """One template: each row of the output looks through the updates for its own."""
+def along(shape: tuple[int, ...], updates: tuple[int, ...], axis: int, **kind: Any) -> ScatterProblem:
+    """Updates of a shape, each with an index of its own, put along an axis of data; as few loops as it takes."""
+    strides, looks = strides_of(shape), strides_of(updates)
+    loops: list[tuple[int, int, int, int]] = []  # size, step, steps in indices and updates, bound
+    for other, (size, step, look, bound) in enumerate(zip(shape, strides, looks, updates, strict=True)):
+        if other == axis or size == 1:
+            continue
+        outer = loops[-1] if loops else None
+        goes_on = outer is not None and outer[1:3] == (step * size, look * bound) and bound == size
+        if outer is not None and goes_on:
+            loops[-1] = (outer[0] * size, step, look, outer[3] * size)
+        else:
+            loops.append((size, step, look, bound))
+    if not loops or loops[-1][1] != 1:
+        loops.append((1, 1, 0, 1))  # the places of a line are neighbours
+    sizes, steps, lookups, reached = zip(*loops, strict=True)
+    return ScatterProblem(
+        sizes=sizes,
+        steps=steps,
+        lookups=lookups,
+        takes=lookups,
+        reached=reached,
+        extents=(shape[axis],),
+        step=strides[axis],
+        count=updates[axis],
+        index_step=looks[axis],
+        update_step=looks[axis],
+        indices=math.prod(updates),
+        updates=math.prod(updates),
+        **kind,
+    )
+
+
+def at_points(shape: tuple[int, ...], indices: tuple[int, ...], **kind: Any) -> ScatterProblem:
+    """Updates put at points of data, each of which as many indices give as the last axis of their shape has."""
+    depth, count = indices[-1], math.prod(indices[:-1])
+    inner = math.prod(shape[depth:])
+    return ScatterProblem(
+        sizes=(inner,),
+        steps=(1,),
+        lookups=(0,),
+        takes=(1,),
+        reached=(inner,),
+        extents=shape[:depth],
+        step=inner,
+        count=count,
+        index_step=depth,
+        update_step=inner,
+        indices=count * depth,
+        updates=count * inner,
+        **kind,
+    )
+
+
+class ScatterFamily(KernelFamily):
+    """One template: a work-item owns places of a few lines, and goes through the updates of these."""
 
     op = "Scatter"
-    survives = Survival(frozenset(), "several updates of one element are added in any order")
 
     def inputs(self, problem: ScatterProblem) -> tuple[TensorSpec, ...]:
         return (
-            TensorSpec("data", (*problem.sizes, problem.inner), dtype=problem.dtype),
+            TensorSpec("data", (problem.elements,), dtype=problem.dtype),
             TensorSpec("indices", (problem.indices,), dtype=problem.index_dtype),
             TensorSpec("updates", (problem.updates,), dtype=problem.dtype),
         )
 
     def output(self, problem: ScatterProblem) -> TensorSpec:
-        return TensorSpec("output", (*problem.sizes, problem.inner), dtype=problem.dtype)
+        return TensorSpec("output", (problem.elements,), dtype=problem.dtype)
 
     def sample_inputs(self, problem: ScatterProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Indices in the range of the least extent, from either end."""
@@ -107,64 +203,126 @@ class ScatterFamily(TiledFamily):
         indices = generator.integers(-least, least, problem.indices).astype(problem.index_dtype)
         return super().sample_inputs(problem, generator) | {"indices": indices}
 
-    def tiling(self, problem: ScatterProblem) -> Loops:
-        return problem.loops
+    def survival(self, problem: ScatterProblem) -> Survival:
+        if problem.reduction == "none":
+            return MOVES
+        return Survival(EVERY - {SUBNORMAL}, "a device may take it for zero before it is reduced")
+
+    def space(self, problem: ScatterProblem, limits: DeviceLimits) -> TuningSpace:
+        loops = problem.loops
+        return TuningSpace(
+            (
+                Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
+                Parameter("WPTX", (1, 2, 4, 8), "vectors of a work-item"),
+                Parameter("PARTS", PARTS, "work-items that share the places of a line, each of which sees all updates"),
+                *group_parameters(),
+            ),
+            (
+                fits(loops.inner, "a row of lines"),
+                busy(("VW", "WPTX"), loops.inner, "the elements of a row of lines"),
+                busy(("PARTS",), problem.places, "the places of a line"),
+                busy(("VW", "WPTX", "DIMX"), loops.inner, "the elements of a row of lines"),
+                Constraint(
+                    ("PARTS", "DIMY"),
+                    lambda parts, down: down == 1 or down < 2 * loops.rows * parts,
+                    "DIMY must stay below twice the parts of all rows; more would have nothing to do",
+                ),
+                *group_constraints(limits),
+            ),
+        )
+
+    def default(self, problem: ScatterProblem, limits: DeviceLimits) -> dict[str, int]:
+        """On CPUs only as many parts of a line as look at no more updates than they copy places, and as fill the
+        device; elsewhere as many as it takes for either."""
+        width = default_width(limits, problem.loops.inner)
+        vectors, rows = ceil_div(problem.loops.inner, width), problem.loops.rows
+        cpu = limits.device_type == "cpu"
+        worth, lacking = problem.places // problem.count, 64 * limits.compute_units // (vectors * rows)
+        wanted = min(worth, lacking) if cpu else max(worth, lacking)
+        parts = max(each for each in PARTS if each <= max(min(wanted, problem.places), 1))
+        across, down = default_group(limits, vectors, rows * parts)
+        if cpu:  # a work-item has much to do, and there may be few
+            groups = max(vectors * rows * parts // (4 * limits.compute_units), 1)
+            across = min(across, power_at_most(groups))
+            down = min(down, power_at_most(max(groups // across, 1)))
+        return {"VW": width, "WPTX": 1, "PARTS": parts, "DIMX": across, "DIMY": down}
+
+    def guesses(self, problem: ScatterProblem, limits: DeviceLimits) -> list[dict[str, int]]:
+        default = self.default(problem, limits)
+        more = 4 * default["PARTS"]
+        return [
+            default | {"WPTX": 4, "DIMX": 1},
+            default | {"PARTS": more},
+            default | {"PARTS": 4 * more},
+            default | {"VW": 1, "DIMX": 64, "DIMY": 1},
+            default | {"VW": 1, "PARTS": more, "DIMX": 1, "DIMY": 1},
+        ]
 
     def render(self, problem: ScatterProblem, configuration: Configuration) -> Instance:
-        loops = problem.loops
-        global_size, local_size = loops.grid(configuration)
-        steps = {"COUNT": problem.count, "INDEX_STEP": problem.index_step, "UPDATE_STEP": problem.update_step}
+        loops, down = problem.loops, configuration["DIMY"]
+        vectors = ceil_div(loops.inner, configuration["VW"] * configuration["WPTX"])
+        sizes = {"COUNT": problem.count, "INDEX_STEP": problem.index_step, "UPDATE_STEP": problem.update_step}
+        sizes |= {"PLACES": problem.places, "PLACE_STEP": problem.step, "REACH": problem.met[-1]}
         main = Launch(
             source=_prelude(problem) + template("scatter_rows.cl"),
             entry="scatter_rows",
-            options=build_options(steps | dict(loops.macros(configuration))),
-            global_size=global_size,
-            local_size=local_size,
+            options=build_options(sizes | dict(loops.macros(configuration))),
+            global_size=(
+                round_up(vectors, configuration["DIMX"]),
+                round_up(loops.rows * configuration["PARTS"], down),
+            ),
+            local_size=(configuration["DIMX"], down),
             arguments=("data", "indices", "updates", "output"),
         )
         return Instance(main)
 
     def reference(self, problem: ScatterProblem, inputs: Mapping[str, Array]) -> Array:
-        rows = np.indices(problem.sizes).reshape(len(problem.sizes), -1)
-        look, here = (np.asarray(steps, np.int64) @ rows for steps in (problem.lookups, problem.heres))
-        reached = (rows < np.asarray(problem.reached)[:, None]).all(axis=0)
-        output = inputs["data"].reshape(-1, problem.inner).copy()
-        indices, updates = inputs["indices"].reshape(-1), inputs["updates"].reshape(-1)
+        """numpy's unbuffered reductions of all updates at once, each line's in their order."""
+        lines = np.indices(problem.met).reshape(len(problem.sizes), -1)
+        at, look, take = (
+            np.asarray(steps, np.int64) @ lines for steps in (problem.steps, problem.lookups, problem.takes)
+        )
+        numbers = np.arange(problem.count)[:, None]
+        place, known = np.zeros((problem.count, len(at)), np.int64), np.bool(True)
+        for k, extent in enumerate(problem.extents):
+            index = inputs["indices"].reshape(-1)[look + numbers * problem.index_step + k].astype(np.int64)
+            index = np.where(index < 0, index + extent, index)
+            known = known & (index >= 0) & (index < extent)
+            place = place * extent + np.where(known, index, 0)
+        update = inputs["updates"].reshape(-1)[take + numbers * problem.update_step]
+        if problem.reduction in ("max", "min"):
+            known = known & (update == update)
+        output: Array = inputs["data"].reshape(-1).copy()
+        where, update = (at + place * problem.step)[known], update[known]
         reduce = REDUCTIONS[problem.reduction][1]
-        for c in range(problem.count):
-            place, known = np.zeros(len(look), np.int64), reached
-            for k, (extent, stride) in enumerate(zip(problem.extents, problem.spans, strict=True)):
-                index = indices[np.where(reached, look, 0) + c * problem.index_step + k].astype(np.int64)
-                index = np.where(index < 0, index + extent, index)
-                known = known & (index >= 0) & (index < extent)
-                place += index * stride
-            hit = np.flatnonzero(known & (place == here))
-            update = updates[(look[hit] + c * problem.update_step)[:, None] + np.arange(problem.inner)]
-            output[hit] = update if reduce is None else reduce(output[hit], update)
-        return output.reshape(self.output(problem).shape)
+        if reduce is None:
+            output[where] = update
+        else:
+            with np.errstate(all="ignore"):
+                reduce.at(output, where, update)
+        return output
 
     def work(self, problem: ScatterProblem) -> Work:
         return Work(0 if problem.reduction == "none" else problem.updates, self.moved_bytes(problem))
 
     def tolerance(self, problem: ScatterProblem) -> Tolerance:
-        exact = problem.reduction not in ("add", "mul")
-        return Tolerance(0.0, 0.0) if exact else Tolerance(relative=1e-5, absolute=1e-6)
+        return Tolerance(0.0, 0.0)
 
 
 def _prelude(problem: ScatterProblem) -> str:
-    """The macros that scatter_rows.cl takes: the types, where things lie, and what is done to a value."""
+    """The macros that scatter_rows.cl takes: the types, where lines begin, and what is done to a value."""
     loops = problem.loops
-    found = zip(problem.extents, problem.spans, strict=True)
     conditions, below = [], 1
-    for size, bound in zip(reversed(problem.sizes), reversed(problem.reached), strict=True):
+    for size, bound in list(zip(problem.sizes, problem.reached, strict=True))[-2::-1]:
         if bound < size:
             conditions.append(f"(row) / {below} % {size} < {bound}")
         below *= size
     return (
         f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n#define INDEX_TYPE {OPENCL_TYPES[problem.index_dtype]}\n"
-        f"#define LOOK(row) ({loops.row_offset(0) or 0})\n#define HERE(row) ({loops.row_offset(1) or 0})\n"
+        f"#define LINE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
+        f"#define TAKE(row) ({loops.row_offset(2) or 0})\n#define OWN {int(problem.lookups[-1])}\n"
         f"#define REACHED(row) ({' && '.join(conditions) or 1})\n"
-        f"#define FIND {' '.join(f'AT({k}, {extent}, {stride})' for k, (extent, stride) in enumerate(found))}\n"
+        f"#define FIND {' '.join(f'AT({k}, {extent})' for k, extent in enumerate(problem.extents))}\n"
         f"#define REDUCE(value, update) {REDUCTIONS[problem.reduction][0]}\n"
     )
 

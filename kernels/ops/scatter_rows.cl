@@ -1,89 +1,121 @@
 // A tensor with updates put where indices point at.
 //
-//   output[row, x] = REDUCE over each c < COUNT whose indices point at the row, in this order,
-//                    of data[row, x] and updates[look(row) + c * UPDATE_STEP + x]
+//   output[line, place, x] = REDUCE over each c < COUNT whose indices are the place, in this order,
+//                            of data[line, place, x] and updates[take(line) + c * UPDATE_STEP + x]
 //
-// Seen from the output: each row looks through the updates for its own, so that nothing is written twice, and the order
-// of updates is kept. The text before this file says where: LOOK(row) is where a row's indices and updates begin,
-// HERE(row) the number that indices must add up to, REACHED(row) whether there are any for the row, and FIND adds
-// AT(k, extent, step) for each index of an update. A negative index counts from the end; what is out of range is
-// nowhere.
+// A line is what a set of updates may reach: the places are PLACE_STEP elements apart, and the x of a row are INNER
+// neighbouring lines, whose indices are neighbours, too (OWN), or the same. The text before this file says where:
+// LINE(row), LOOK(row) and TAKE(row) are where a row begins in data, indices and updates, REACHED(row) whether it has
+// updates, and FIND adds AT(k, extent) for each index of an update. A negative index counts from the end; what is out
+// of range is nowhere.
 //
-// Work split: dimension 0 runs over vectors of VW elements, WPTX to a work-item; dimension 1 over rows, WPTY to a
-// work-item. Neighbouring work-items take neighbouring vectors and rows.
+// Work split: a work-item owns places of VW * WPTX neighbouring lines, as many as PARTS of them leave it. It copies
+// them, and then goes through all updates of these lines and takes its own. So no two work-items write
+// to one element, the order of updates is kept, and the work is linear in updates and in places.
+//
+//   places | part 0 : x x x x | x x x x |     VW * WPTX = 4 lines of a work-item; dimension 0 runs over x,
+//          | part 1 : x x x x | x x x x |     dimension 1 over rows and parts, parts first
+//
 // Preconditions: VW <= INNER, fewer than 2^31 elements.
 
 #ifndef INNER
-#define INNER 64             // elements of a row of the output
+#define INNER 64             // neighbouring lines
 #define ROWS 16
-#define COUNT 4              // updates that a row looks through
+#define PLACES 10            // of a line
+#define PLACE_STEP 64        // between two places
+#define COUNT 4              // updates of a line
 #define INDEX_STEP 1         // between the indices of two updates
 #define UPDATE_STEP 64       // between two updates
+#define REACH 64             // how many of the neighbouring lines have updates
 #endif
 #ifndef VW
 #define VW 4                 // elements of a vector
-#define WPTX 1               // vectors of a work-item along a row
-#define WPTY 1               // rows of a work-item
+#define WPTX 1               // vectors of a work-item
+#define PARTS 1              // work-items that share the places of a line
 #define DIMX 1               // work-group
 #define DIMY 1
 #endif
 #ifndef FIND
 #define TYPE float
 #define INDEX_TYPE long
+#define LINE(row) ((row) * PLACES * PLACE_STEP)
 #define LOOK(row) 0
-#define HERE(row) (row)
+#define TAKE(row) 0
+#define OWN 0                // 1: neighbouring lines have indices of their own, 0: they share them
 #define REACHED(row) 1
-#define FIND AT(0, ROWS, 1)
+#define FIND AT(0, PLACES)
 #define REDUCE(value, update) (update)
 #endif
 
 #include "vectors.cl"
 
-#define VECTORS ((INNER + VW - 1) / VW)
-#define AT(k, extent, step)                                       \
-    {                                                             \
-        const long wanted = indices[look + c * INDEX_STEP + k];   \
-        const long index = wanted < 0 ? wanted + extent : wanted; \
-        known &= index >= 0 && index < extent;                    \
-        place += index * (step);                                  \
+#define RUN (VW * WPTX)
+#define RUNS ((INNER + RUN - 1) / RUN)
+#define EACH ((PLACES + PARTS - 1) / PARTS)
+#define AT(k, extent)                                              \
+    {                                                              \
+        const long wanted = index[k];                              \
+        const ulong found = wanted < 0 ? wanted + extent : wanted; \
+        known &= found < extent;                                   \
+        place = place * extent + (uint)found;                      \
     }
+
+// The place that the indices of an update point at, PLACES or more where that is nowhere.
+static inline uint find(__global const INDEX_TYPE *index)
+{
+    uint place = 0;
+    int known = 1;
+    FIND
+    return known ? place : PLACES;
+}
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
 void scatter_rows(
     __global const TYPE *restrict data, __global const INDEX_TYPE *restrict indices,
     __global const TYPE *restrict updates, __global TYPE *restrict output)
 {
-    const int first_vector = get_group_id(0) * DIMX * WPTX + get_local_id(0);
-    const int first_row = get_group_id(1) * DIMY * WPTY + get_local_id(1);
+    const int run = get_global_id(0);
+    const int part = get_global_id(1) % PARTS;
+    const int row = get_global_id(1) / PARTS;
+    if (run >= RUNS || row >= ROWS)
+        return;
+    const int x = run * RUN;
+    const int begin = min(part * EACH, PLACES);
+    const int end = min(begin + EACH, PLACES);
 
-    for (int i = 0; i < WPTX; ++i) {
-        const int vector = first_vector + i * DIMX;
-        if (vector >= VECTORS)
-            break;
-        const int x = min(vector * VW, INNER - VW);
-        for (int j = 0; j < WPTY; ++j) {
-            const int row = first_row + j * DIMY;
-            if (row >= ROWS)
-                break;
-            vec value = LOAD(data, row * INNER + x);
-            const int look = LOOK(row);
-            for (int c = 0; c < (REACHED(row) ? COUNT : 0); ++c) {
-                long place = 0;
-                int known = 1;
-                FIND
-                if (known && place == HERE(row))
-                    value = REDUCE(value, LOAD(updates, look + c * UPDATE_STEP + x));
+    const int elements = min(INNER - x, RUN);
+    __global const TYPE *from = data + LINE(row) + x;
+    __global TYPE *line = output + LINE(row) + x;
+    for (int place = begin; place < end; ++place) {
+        int i = 0;
+        for (; i + VW <= elements; i += VW)
+            STORE(LOAD(from, place * PLACE_STEP + i), line, place * PLACE_STEP + i);
+        for (; i < elements; ++i)
+            line[place * PLACE_STEP + i] = from[place * PLACE_STEP + i];
+    }
+
+    const int reach = min(REACH - x, elements);
+    __global const INDEX_TYPE *index = indices + LOOK(row) + x * OWN;
+    __global const TYPE *update = updates + TAKE(row) + x;
+    for (int c = 0; c < (REACHED(row) ? COUNT : 0); ++c) {
+#if OWN
+        for (int i = 0; i < reach; ++i) {
+            const uint place = find(index + c * INDEX_STEP + i);
+            if (place - begin < end - begin) {
+                const int to = place * PLACE_STEP + i;
+                line[to] = REDUCE(line[to], update[c * UPDATE_STEP + i]);
             }
-#if INNER % VW
-            if (vector == VECTORS - 1) {
-                TYPE lanes[VW];
-                STORE(value, lanes, 0);
-                for (int lane = VECTORS * VW - INNER; lane < VW; ++lane)
-                    output[row * INNER + x + lane] = lanes[lane];
-                continue;
-            }
-#endif
-            STORE(value, output, row * INNER + x);
         }
+#else
+        const uint place = find(index + c * INDEX_STEP);
+        if (place - begin < end - begin) {
+            const int to = place * PLACE_STEP;
+            int i = 0;
+            for (; i + VW <= reach; i += VW)
+                STORE(REDUCE(LOAD(line, to + i), LOAD(update, c * UPDATE_STEP + i)), line, to + i);
+            for (; i < reach; ++i)
+                line[to + i] = REDUCE(line[to + i], update[c * UPDATE_STEP + i]);
+        }
+#endif
     }
 }

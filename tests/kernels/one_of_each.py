@@ -18,7 +18,7 @@ from gputune.kernels.ops.reduce import ReduceProblem
 from gputune.kernels.ops.resample import ResampleProblem
 from gputune.kernels.ops.resize import ResizeProblem
 from gputune.kernels.ops.scan import ScanProblem
-from gputune.kernels.ops.scatter import ScatterProblem
+from gputune.kernels.ops.scatter import along
 from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.top import TopProblem
@@ -57,7 +57,7 @@ ONE_OF_EACH = {op: problem for op, _, problem in CASES} | {
     "Resample": ResampleProblem(2, 5, 7, 19, (10, 13), (2, 2)),
     "Resize": ResizeProblem(2, 5, 7, 19, (10, 21), (1, 1), (2, 3)),
     "Scan": ScanProblem(2, 5, 7, exclusive=True, reverse=True),
-    "Scatter": ScatterProblem((3, 5, 7), 1, 4, (12, 0, 1), (0, 1, 0), (2, 5, 3), (5,), (1,), 3, 3, 24, 24, "add"),
+    "Scatter": along((3, 5, 7), (2, 4, 3), 1, reduction="add"),
     "SeparableConv": SeparableProblem(2, 7, 9, 19, 5, (3, 3), (1, 2), (1, 1, 1, 1), depthwise_bias=True),
     "Softmax": SoftmaxProblem(3, 100, 2),
     "TopK": TopProblem(2, 37, 5, 9),

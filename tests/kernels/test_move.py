@@ -15,7 +15,7 @@ from gputune.kernels.ops.move import FAMILY, MoveProblem, element, move
 from gputune.kernels.ops.resample import FAMILY as RESAMPLE
 from gputune.kernels.ops.resample import ResampleProblem
 from gputune.kernels.ops.scatter import FAMILY as SCATTER
-from gputune.kernels.ops.scatter import ScatterProblem
+from gputune.kernels.ops.scatter import along, at_points
 
 from .problems import DEVICES
 
@@ -112,7 +112,10 @@ PROBLEMS = [
     (GATHER, GatherProblem(5, 3, (3,), (0,), (1,), (5,), (1,), 1)),
     (RESAMPLE, ResampleProblem(1, 20, 20, 96, (40, 40), (2, 2))),
     (RESAMPLE, ResampleProblem(3, 1, 9, 1, (1, 4), (1, 5))),
-    (SCATTER, ScatterProblem((12,), 19, 6, (0,), (1,), (12,), (4, 3), (3, 1), 2, 19, 12, 114)),
+    (SCATTER, at_points((4, 3, 19), (6, 2))),
+    (SCATTER, at_points((1 << 16,), (5, 1))),
+    (SCATTER, along((200, 128), (1600, 128), 0, reduction="add")),
+    (SCATTER, along((3, 5, 7), (2, 3, 4), 2, reduction="max")),
 ]
 
 
@@ -161,9 +164,12 @@ def test_a_wrong_move_says_what_is_wrong(changed: dict[str, Any], message: str) 
         ("gather", {"indices": 5}, "reaches 35 elements and 6 indices of 35 and 5"),
         ("gather", {"index_dtype": "int8"}, "int32 and int64, not int8"),
         ("gather", {"steps": (0, 0)}, "two steps for each size"),
-        ("scatter", {"updates": 113}, "reaches 12 indices and 114 updates of 12 and 113"),
+        ("scatter", {"updates": 113}, "reaches 114 updates of 113"),
+        ("scatter", {"indices": 11}, "reaches 12 indices of 11"),
+        ("scatter", {"step": 20}, "reaches 239 elements of 228"),
         ("scatter", {"reduction": "mean"}, "not 'mean'"),
-        ("scatter", {"extents": (4,)}, "a span for each extent"),
+        ("scatter", {"takes": (0, 1)}, "three steps and a bound for each size"),
+        ("scatter", {"takes": (2,)}, "neighbouring elements and updates"),
         ("resample", {"taps": (0, 1)}, "one tap"),
         ("resample", {"outside": float("inf")}, "finite"),
         ("resample", {"dtype": "int8"}, "not int8"),
@@ -172,7 +178,7 @@ def test_a_wrong_move_says_what_is_wrong(changed: dict[str, Any], message: str) 
 def test_a_wrong_problem_says_what_is_wrong(family: str, changed: dict[str, Any], message: str) -> None:
     right: dict[str, Any] = {
         "gather": GatherProblem(35, 6, (6,), (0,), (1,), (7,), (5,), 5),
-        "scatter": ScatterProblem((12,), 19, 6, (0,), (1,), (12,), (4, 3), (3, 1), 2, 19, 12, 114),
+        "scatter": at_points((4, 3, 19), (6, 2)),
         "resample": ResampleProblem(1, 4, 4, 8, (8, 8), (2, 2)),
     }
     with pytest.raises(ValueError, match=message):

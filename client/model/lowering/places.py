@@ -12,7 +12,7 @@ from gputune.client.model.lowering.emitting import Lowering
 from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops.gather import GatherProblem
 from gputune.kernels.ops.move import move
-from gputune.kernels.ops.scatter import ScatterProblem
+from gputune.kernels.ops.scatter import along
 from gputune.kernels.ops.typed import TypedProblem
 
 MOST_PLACES = 1 << 24
@@ -63,22 +63,7 @@ def one_hot(lowering: Lowering, node: Node) -> None:
         cast = TypedProblem("cast", shape, (shape,), (given,), "int64")
         lowering.emit(node.name, "Typed", cast, {"input0": tensors["indices"]}, whole, node.stands_for)
         tensors["indices"] = whole
-    sizes = (outer, depth, inner)
-    problem = ScatterProblem(
-        sizes=sizes,
-        inner=1,
-        count=1,
-        lookups=(inner, 0, 1),
-        heres=(0, 1, 0),
-        reached=sizes,
-        extents=(depth,),
-        spans=(1,),
-        index_step=1,
-        update_step=1,
-        indices=count,
-        updates=count,
-        dtype=dtype,
-    )
+    problem = along((outer, depth, inner), (outer, 1, inner), 1, dtype=dtype)
     lowering.run(node, "Scatter", problem, tensors, on_device=False)
 
 
