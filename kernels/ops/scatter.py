@@ -48,6 +48,9 @@ REDUCTIONS: Mapping[str, tuple[str, np.ufunc | None]] = {
 """What becomes of a value and an update, in OpenCL C and numpy; without a function the update takes its place. An
 update that is NaN is no maximum and no minimum, as in onnxruntime."""
 
+REDUCED = Survival(EVERY - {SUBNORMAL}, "a device may take a subnormal number for zero before it is reduced")
+SURVIVAL: Mapping[str, Survival] = {name: REDUCED if reduce else MOVES for name, (_, reduce) in REDUCTIONS.items()}
+
 PARTS = tuple(4**power for power in range(9))
 
 
@@ -204,9 +207,7 @@ class ScatterFamily(KernelFamily):
         return super().sample_inputs(problem, generator) | {"indices": indices}
 
     def survival(self, problem: ScatterProblem) -> Survival:
-        if problem.reduction == "none":
-            return MOVES
-        return Survival(EVERY - {SUBNORMAL}, "a device may take it for zero before it is reduced")
+        return SURVIVAL[problem.reduction]
 
     def space(self, problem: ScatterProblem, limits: DeviceLimits) -> TuningSpace:
         loops = problem.loops

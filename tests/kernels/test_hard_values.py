@@ -8,7 +8,7 @@ import pytest
 from gputune.kernels import hard_values as hard
 from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.chain import Chain, Step
-from gputune.kernels.ops import pool, reduce, typed
+from gputune.kernels.ops import pool, reduce, scatter, typed
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.reduce import ReduceProblem
@@ -24,7 +24,13 @@ def drawn(values: Any) -> set[str]:
 
 
 def test_every_stock_op_says_what_it_survives_and_why_not_more() -> None:
-    by_problem = {"Pool": pool.SURVIVAL, "Reduce": reduce.SURVIVAL, "Typed": typed.SURVIVAL}
+    by_problem = {
+        "Pool": pool.SURVIVAL,
+        "Reduce": reduce.SURVIVAL,
+        "Scatter": scatter.SURVIVAL,
+        "Typed": typed.SURVIVAL,
+    }
+    assert set(scatter.SURVIVAL) == set(scatter.REDUCTIONS)
     assert set(reduce.SURVIVAL) == set(reduce.KINDS)
     assert set(pool.SURVIVAL) == set(pool.KINDS)
     for op, family in families().items():
