@@ -42,6 +42,15 @@ def test_masked_rows_are_zeros(bench: Any, shape: tuple[int, int, int], keep: in
     assert not got[1].any()
 
 
+@pytest.mark.parametrize("shape", [(3, 101, 1), (2, 21, 7)], ids=str)
+def test_the_lowest_numbers_have_a_maximum(bench: Any, shape: tuple[int, int, int]) -> None:
+    problem = SoftmaxProblem(*shape)
+    value = {"input": np.full(shape, -2e38, np.float32)}
+    for configuration in [FAMILY.default(problem, bench.limits), *FAMILY.starters(problem, bench.limits)]:
+        got, _ = bench.run(FAMILY, problem, configuration, value)
+        np.testing.assert_allclose(got, np.full(shape, 1 / shape[1]), rtol=1e-6)
+
+
 @pytest.mark.parametrize("width", [1, 4, 16])
 def test_exponentials_are_right_from_the_largest_to_none(bench: Any, width: int) -> None:
     problem = SoftmaxProblem(1, 4096, 1)
