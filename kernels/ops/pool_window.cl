@@ -7,7 +7,8 @@
 // pooling is a window as large as the map.
 //
 // Work split: dimension 0 runs over vectors of VW channels, dimension 1 over strips of WPT neighbouring pixels of an
-// output row. A window's row is reduced in ACC independent accumulators.
+// output row. A window's row is reduced in ACC independent accumulators. A sum of many positions is one of short sums,
+// to which each addition of the next one adds what the last one has lost: so it keeps its digits however long it is.
 // Preconditions: VW <= CHANNELS, every window sees a part of the map, fewer than 2^31 elements.
 
 #ifndef MAPS
@@ -55,6 +56,16 @@
 #define LAST_COLUMN ((OUT_WIDTH - 1) * SW + (KW - 1) * DW)
 #define CLIPPED (PT > 0 || PL > 0 || LAST_ROW >= HEIGHT || LAST_COLUMN >= WIDTH)
 
+// What is reduced at once: the window, or of a long sum as many positions of a row, or rows, as lose few digits.
+#define LONG (KIND != 0 && KH * KW > 128)
+#if LONG
+#define BLOCK_COLUMNS (32 * ACC)
+#define BLOCK_ROWS (BLOCK_COLUMNS < KW ? 1 : BLOCK_COLUMNS / KW)
+#else
+#define BLOCK_COLUMNS KW
+#define BLOCK_ROWS KH
+#endif
+
 #if KIND == 0
 #define START (-INFINITY)
 #define TERM(value) (value)
@@ -96,29 +107,44 @@ void pool_window(__global const float *restrict input, __global float *restrict 
         const int y_begin = 0, y_end = KH;
         const int x_begin = 0, x_end = KW;
 #endif
-        vec total[ACC];
-        for (int i = 0; i < ACC; ++i)
-            total[i] = (vec)(START);
-        for (int y = y_begin; y < y_end; ++y) {
-            __global const float *line = input + ((map * HEIGHT + top + y * DH) * WIDTH + left) * CHANNELS + channel;
-            int x = x_begin;
-#if ACC > 1
-            for (; x + ACC <= x_end; x += ACC) {
-                #pragma unroll
-                for (int i = 0; i < ACC; ++i) {
-                    const vec value = LOAD(line, (x + i) * DW * CHANNELS);
-                    total[i] = REDUCE(total[i], TERM(value));
-                }
-            }
+        vec result = (vec)(START);
+#if LONG
+        vec lost = (vec)(0.0f);
 #endif
-            for (; x < x_end; ++x) {
-                const vec value = LOAD(line, x * DW * CHANNELS);
-                total[0] = REDUCE(total[0], TERM(value));
+        for (int y_block = y_begin; y_block < y_end; y_block += BLOCK_ROWS) {
+            for (int x_block = x_begin; x_block < x_end; x_block += BLOCK_COLUMNS) {
+                const int y_stop = min(y_block + BLOCK_ROWS, y_end), x_stop = min(x_block + BLOCK_COLUMNS, x_end);
+                vec total[ACC];
+                for (int i = 0; i < ACC; ++i)
+                    total[i] = (vec)(START);
+                for (int y = y_block; y < y_stop; ++y) {
+                    __global const float *line = input + ((map * HEIGHT + top + y * DH) * WIDTH + left) * CHANNELS + channel;
+                    int x = x_block;
+#if ACC > 1
+                    for (; x + ACC <= x_stop; x += ACC) {
+                        #pragma unroll
+                        for (int i = 0; i < ACC; ++i) {
+                            const vec value = LOAD(line, (x + i) * DW * CHANNELS);
+                            total[i] = REDUCE(total[i], TERM(value));
+                        }
+                    }
+#endif
+                    for (; x < x_stop; ++x) {
+                        const vec value = LOAD(line, x * DW * CHANNELS);
+                        total[0] = REDUCE(total[0], TERM(value));
+                    }
+                }
+                for (int i = 1; i < ACC; ++i)
+                    total[0] = REDUCE(total[0], total[i]);
+#if LONG
+                const vec next = total[0] - lost, sum = result + next;
+                lost = fabs(sum) < (vec)(INFINITY) ? (sum - result) - next : (vec)(0.0f);
+                result = sum;
+#else
+                result = total[0];
+#endif
             }
         }
-        vec result = total[0];
-        for (int i = 1; i < ACC; ++i)
-            result = REDUCE(result, total[i]);
 #if KIND == 1 && COUNT_INCLUDE_PAD
         result /= (vec)(END_TAP(top, DH, KH, HEIGHT + PB) * END_TAP(left, DW, KW, WIDTH + PR));
 #elif KIND == 1
