@@ -64,7 +64,6 @@ typedef indices place;
     at = AS_INT(BETTER(value, best)) | (AS_INT(!BETTER(best, value)) & NEARER(index, at)) ? (index) : (at);       \
     best = BETTER(value, best) ? (value) : (best);
 
-#define READ(step, fill) load(input + start + STEP_OFFSET(step), ELEMENTS(row, step), fill)
 
 #if ONE_HOT
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))

@@ -1,7 +1,7 @@
 // Rows of a tensor brought to one size: each element less its row's mean, divided by how large the elements are.
 //
 //   output[row, i] = EPILOGUE((input[row, i] - mean) * factor * scale[..] + bias[..])
-//   mean   = mean of the row, 0 unless CENTRED
+//   mean   = mean of the row, 0 unless CENTRED; this and what it is taken from is measured from the row's first element
 //   factor = FACTOR(sum over i of MAP(input[row, i])), such as 1 / sqrt(sum of (x - mean)^2 / COUNT + EPSILON)
 //
 // scale and bias lie as the input does, without the loops along which they do not vary.
@@ -46,10 +46,10 @@
 #define SCALE_PARAMETERS     // ", __global const float *restrict scale, ..."
 #endif
 
+#define RELATIVE CENTRED
 #include "rows.cl"
 
 #define SAME(x) (x)
-#define READ(step, fill) load(input + start + STEP_OFFSET(step), ELEMENTS(row, step), fill)
 #define OPERAND(p, offset) load((p) + (offset), elements, (vec)(0))
 #if VARIES
 #define PARAMETER(p) load((p) + SCALE_OFFSET(row, step), elements, (vec)(0))
@@ -68,6 +68,7 @@ void normalise_rows(__global const float *restrict input,
     const uint start = ROW_OFFSET(row);
     SHARED
 
+    ORIGIN
 #if CENTRED
     REDUCE(mean, ADD, SAME, 0, (vec)(0))
     mean /= (one)(COUNT);

@@ -32,7 +32,8 @@ class Kind:
     """How a row is reduced: `finish` of what `combine` makes of `map` of each element, as OpenCL C and in numpy.
 
     `start` changes nothing when combined, and `fill` is what `map` makes `start` of. `shift` is (combine, start,
-    finish) of the reduction that `map` and `finish` know as `shift`. Kinds that are `whole` exist for whole numbers.
+    finish) of the reduction that `map` and `finish` know as `shift`. With `relative` all that is of elements less the
+    first one of their row. Kinds that are `whole` exist for whole numbers.
     """
 
     compute: Callable[[Array, tuple[int, ...]], Array]
@@ -42,6 +43,7 @@ class Kind:
     fill: str = "0"
     finish: str = "(x)"
     shift: tuple[str, str, str] | None = None
+    relative: bool = False
     whole: bool = False
 
 
@@ -76,6 +78,7 @@ KINDS: Mapping[str, Kind] = {
         fill="shift",
         finish="(x) / (one)(COUNT)",
         shift=("ADD", "0", "(x) / (one)(COUNT)"),
+        relative=True,
     ),
 }
 
@@ -197,6 +200,7 @@ def _prelude(problem: ReduceProblem) -> str:
         "LOWEST": lowest,
         "HIGHEST": highest,
         "SHIFTED": int(kind.shift is not None),
+        "RELATIVE": int(kind.relative),
         "COMBINE": kind.combine,
         "MAP(x)": kind.map,
         "START": kind.start,

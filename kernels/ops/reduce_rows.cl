@@ -3,7 +3,7 @@
 //   output[row] = EPILOGUE(FINISH(COMBINE over all x of the row of MAP(x)))
 //
 // With SHIFTED the row is reduced once before, to a `shift` that MAP may use: the maximum under an exponential, or the
-// mean under a square.
+// mean under a square. With RELATIVE each x is less the row's first element.
 //
 // Work split: dimension 1 runs over rows as rows.cl has them, the LANES work-items of dimension 0 share one and reduce
 // through local memory; with LANES == 1 there is neither local memory nor a barrier. Each work-item reduces in ACC
@@ -29,6 +29,7 @@
 #endif
 #ifndef COMBINE
 #define SHIFTED 0
+#define RELATIVE 0
 #define COMBINE ADD
 #define MAP(x) (x)
 #define START 0
@@ -43,7 +44,6 @@
 #include "rows.cl"
 
 #define SAME(x) (x)
-#define READ(step, fill) load(input + start + STEP_OFFSET(step), ELEMENTS(row, step), fill)
 #define OPERAND(p, offset) load((p) + (offset), elements, (vec)(0))
 
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
@@ -56,6 +56,7 @@ void reduce_rows(__global const TYPE *restrict input, __global TYPE *restrict ou
     const uint start = ROW_OFFSET(row);
     SHARED
 
+    ORIGIN
 #if SHIFTED
     REDUCE(shift, SHIFT_COMBINE, SAME, SHIFT_START, (vec)(SHIFT_START))
     shift = SHIFT_FINISH(shift);

@@ -1,8 +1,11 @@
-// Rows of a tensor that LANES work-items walk over in vectors, for the templates that include this file.
+// Rows of a tensor that LANES work-items read in vectors, for the templates that include this file.
 //
 // Along (ALONG) a row is the elements of one result, read in vectors along it; else a row is VW neighbouring results,
 // read in vectors across them. A row's vectors lie EXTENT elements in all, BLOCKS of them, on the innermost loop.
 // Wanted: TYPE, VW, LANES, ALONG, EXTENT. Given: vec, and `one`, what a row is reduced to.
+// READ(step, fill) is a vector of the row that begins at `start` of `input`. With RELATIVE it is less the row's first
+// element, the `origin`: a mean is rounded to the digits of what it is the mean of, and the distances of elements that
+// lie close together have many more digits. Of a row of one value all of them are 0.
 
 #include "vectors.cl"
 
@@ -31,6 +34,38 @@ static inline vec load(__global const TYPE *p, int elements, vec fill)
 #endif
     return LOAD(p, 0);
 }
+
+#if RELATIVE
+// The same, less `origin`.
+static inline vec load_from(__global const TYPE *p, int elements, vec origin, vec fill)
+{
+#if RAGGED
+    if (elements < VW) {
+        TYPE lanes[VW], rest[VW];
+        STORE(load(p, elements, origin) - origin, lanes, 0);
+        STORE(fill, rest, 0);
+        for (int i = elements; i < VW; ++i)
+            lanes[i] = rest[i];
+        return LOAD(lanes, 0);
+    }
+#endif
+    return LOAD(p, 0) - origin;
+}
+
+#if ALONG
+#define FIRST input[start]
+#else
+#define FIRST load(input + start, ELEMENTS(row, 0), (vec)(0))
+#endif
+#define ORIGIN             \
+    one origin = (one)(0); \
+    if (row < ROWS)        \
+        origin = FIRST;
+#define READ(step, fill) load_from(input + start + STEP_OFFSET(step), ELEMENTS(row, step), (vec)(origin), fill)
+#else
+#define ORIGIN
+#define READ(step, fill) load(input + start + STEP_OFFSET(step), ELEMENTS(row, step), fill)
+#endif
 
 static inline void store(vec value, __global TYPE *p, int elements)
 {
@@ -80,8 +115,8 @@ static inline void store(vec value, __global TYPE *p, int elements)
 #endif
 
 // What all vectors of a row are reduced to: OP over MAP(vector), from START on, in ACC independent accumulators. CHUNK
-// vectors are summed first, then CHUNK of these sums, then those, so that long rows lose no digits. `lane`, `steps` and
-// READ(step, fill) are the kernel's; MAP(FILL) must be START.
+// vectors are summed first, then CHUNK of these sums, then those, so that long rows lose no digits. `lane` and
+// `steps` are the kernel's; MAP(FILL) must be START.
 #define CHUNK 64u
 #define REDUCE(result, OP, MAP, START, FILL)                                                           \
     vec result##_lanes = (vec)(START), result##_some = (vec)(START);                                   \

@@ -44,7 +44,6 @@ BANNED = {
 ALLOWED = {
     "patience": ("client/tuning/",),  # the field's word for how many trials in a row may bring nothing
     "nobody": ("cache/schema.py",),
-    "walk": ("kernels/ops/rows.cl",),  # the texts of kernels decide keys
     "rac(?:e|ed|ing)": (
         "client/context/choice.py",  # a key of stored choices, there and in comparison.py
         "client/context/comparison.py",

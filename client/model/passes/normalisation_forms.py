@@ -70,6 +70,8 @@ def _training(steps: _Steps, shape: tuple[int, ...], column: tuple[int, ...], ep
     scales, biases, *given = (steps.of(column, "Reshape", name) for name in node.inputs[1:5])
     means = steps.of(column, "ReduceMean", node.inputs[0], axes=axes, keepdims=1)
     moved = steps.of(shape, "Sub", node.inputs[0], means)
+    # the mean is rounded, which channels of nearly one value would keep
+    moved = steps.of(shape, "Sub", moved, steps.of(column, "ReduceMean", moved, axes=axes, keepdims=1))
     variances = steps.of(column, "ReduceMean", steps.of(shape, "Mul", moved, moved), axes=axes, keepdims=1)
     scaled = steps.of(shape, "Mul", moved, _factors(steps, column, scales, variances, epsilon))
     steps.of(shape, "Add", scaled, biases, output=node.output)

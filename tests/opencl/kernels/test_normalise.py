@@ -55,6 +55,47 @@ def test_a_large_mean_leaves_the_variance_its_digits(bench: Any) -> None:
     np.testing.assert_allclose(got, family_of("Normalise").reference(problem, {"input": value}), atol=1e-3)
 
 
+ROWS = {
+    "along": NormaliseProblem("deviation", (3, 37), (1,), (1,), True, True, 1e-5),
+    "across": NormaliseProblem("deviation", (2, 33, 19), (1,), (2,), True, True, 1e-5),
+    "groups": NormaliseProblem("deviation", (2, 9, 3, 5), (1, 3), (2, 3), True, True, 1e-5),
+    "small-epsilon": NormaliseProblem("deviation", (3, 100), (1,), (1,), True, True, 1e-18),
+}
+
+
+@pytest.mark.parametrize("value", [1234.1, 7.3, 0.1, -8e6])
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_one_value_are_the_bias(bench: Any, name: str, value: float) -> None:
+    family, problem = family_of("Normalise"), ROWS[name]
+    inputs = family.sample_inputs(problem, np.random.default_rng(3))
+    inputs["input"] = np.full(problem.shape, value, np.float32)
+    bias = inputs["bias"].reshape([size if axis in problem.varies else 1 for axis, size in enumerate(problem.shape)])
+    for configuration in [family.default(problem, bench.limits), *family.starters(problem, bench.limits)[:2]]:
+        got, _ = bench.run(family, problem, configuration, inputs)
+        np.testing.assert_array_equal(got, np.broadcast_to(bias, problem.shape))
+
+
+@pytest.mark.parametrize("shape", [(2, 16), (2, 257), (2, 50, 3)], ids=str)
+def test_rows_that_lie_close_together_keep_their_digits(bench: Any, shape: tuple[int, ...]) -> None:
+    family, problem = family_of("Normalise"), NormaliseProblem("deviation", shape, (1,), epsilon=1e-5)
+    row = 1000 + np.arange(shape[1]).reshape(-1, *(1 for _ in shape[2:])) * 1e-3
+    inputs = {"input": np.broadcast_to(row, shape).astype(np.float32)}
+    got, _ = bench.run(family, problem, family.default(problem, bench.limits), inputs)
+    np.testing.assert_allclose(got, family.reference(problem, inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("hard", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 5, 36])
+def test_rows_that_are_not_finite_are_nan_and_leave_others_alone(bench: Any, hard: float, place: int) -> None:
+    family, problem = family_of("Normalise"), ROWS["along"]
+    inputs = family.sample_inputs(problem, np.random.default_rng(3))
+    inputs["input"][1, place] = hard
+    got, _ = bench.run(family, problem, family.default(problem, bench.limits), inputs)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(got, family.reference(problem, inputs), rtol=1e-5, atol=1e-6)
+    assert np.isnan(got[1]).all()
+
+
 @pytest.mark.parametrize("beta", [0.25, 1.0, 1.5, 4.0])
 def test_powers_are_products_of_roots(bench: Any, beta: float) -> None:
     family, problem = family_of("LRN"), LrnProblem(1, 5, 1, 3, 0.5, beta, 2.0)

@@ -54,6 +54,15 @@ def test_work_items_share_a_row(bench: Any, op: str, problem: Any, width: int) -
     assert not damage
 
 
+@pytest.mark.parametrize("shape", [(3, 37), (2, 49, 19)], ids=["along", "across"])
+def test_rows_of_one_value_have_no_variance(bench: Any, shape: tuple[int, ...]) -> None:
+    family, problem = family_of("Reduce"), ReduceProblem("variance", shape, (1,))
+    for value in (1234.1, 7.3, 1e9):
+        inputs = {"input": np.full(shape, value, np.float32)}
+        got, _ = bench.run(family, problem, family.default(problem, bench.limits), inputs)
+        assert not got.any()
+
+
 @pytest.mark.parametrize("shape", [(70, 61), (61, 5, 7)], ids=["along", "across"])
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_extremes_keep_nan_wherever_it_is(bench: Any, shape: tuple[int, ...], lanes: int) -> None:

@@ -66,6 +66,18 @@ def test_parts_of_joined_maps(bench: Any, lowered: Lowered) -> None:
     assert_agrees(bench, model, plan)
 
 
+def test_channels_of_one_value_in_training_are_the_bias(bench: Any, lowered: Lowered) -> None:
+    """The rounding of a mean of 140 numbers is neither a deviation nor a variance."""
+    signature = "(float[4,3,5,7] x, float[3] b, float[3] v) => (float[4,3,5,7] y, float[3] m, float[3] w)"
+    body = "y, m, w = BatchNormalization<training_mode=1>(x, b, b, v, v)"
+    plan = lowered(build(signature, body, opset=20, ir_version=9))
+    bias, given = np.array([3, -0.5, 7], np.float32), np.array([1, 2, 4], np.float32)
+    value = np.full((4, 3, 5, 7), 1234.1, np.float32) * np.array([1, 0.1, 700], np.float32).reshape(3, 1, 1)
+    got = on_device(bench, plan, {"x": value, "b": bias, "v": given})
+    np.testing.assert_array_equal(got["y"], np.broadcast_to(bias.reshape(3, 1, 1), value.shape))
+    np.testing.assert_allclose(got["w"], 0.9 * given, rtol=1e-6)
+
+
 def assert_agrees(bench: Any, model: onnx.ModelProto, plan: Plan) -> None:
     """The plan computes y as onnxruntime does."""
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
