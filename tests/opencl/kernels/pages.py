@@ -1,0 +1,215 @@
+"""Runs kernels of all families on buffers that end, and then begin, at a page without access.
+
+A kernel that reads or writes outside of a buffer ends the process there. So it runs in a process of its own, which says
+the name of a case before it begins: `python -m tests.opencl.kernels.pages PART PARTS` for every PARTS-th case from PART
+on, and with PART "outside" kernels that do read outside.
+"""
+
+import ctypes
+import mmap
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gputune.client.tuning.search.task_search import device_limits
+from gputune.kernels.catalogue import families, family_of
+from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.move import MoveProblem
+from gputune.kernels.ops.normalise import NormaliseProblem
+from gputune.kernels.ops.reduce import ReduceProblem
+from gputune.kernels.ops.scan import ScanProblem
+from gputune.kernels.ops.scatter import along, at_points
+from gputune.kernels.ops.softmax import SoftmaxProblem
+from gputune.kernels.ops.transpose import TransposeProblem
+from gputune.kernels.space import Configuration, configuration_key
+from gputune.runtime.backends import Backend, Buffer, ProgramCache, open_backend
+from gputune.runtime.backends.merging import groups
+from gputune.runtime.measuring.launching import Launcher
+from gputune.runtime.measuring.watcher import UNWATCHED, Course
+from tests.devices import device
+from tests.kernels.batched_problems import BATCHED
+from tests.kernels.inverted_residual_problems import INVERTED
+from tests.kernels.one_of_each import ONE_OF_EACH
+from tests.kernels.problems import CONVS, DEPTHWISE, MATMULS
+from tests.kernels.recurrent_problems import RECURRENT
+from tests.kernels.separable_problems import SEPARABLE
+
+PAGE = mmap.PAGESIZE
+PROT_NONE = 0
+DRAWN = 60
+"""Configurations of a problem that are drawn, to find each kernel that it can run with."""
+
+MORE: list[tuple[str, Any]] = [
+    *(("Conv", CONVS[name]) for name in ("batch-asymmetric-pads", "dilated", "groups-of-3-and-13", "planes-strided")),
+    ("Conv", ConvProblem(2, 9, 11, 17, 23, (3, 3), pads=(0, 1, 2, 1), bias=True)),
+    *(("DepthwiseConv", DEPTHWISE[name]) for name in ("batch-prime-channels", "fours-batch", "asymmetric")),
+    *(("MatMul", MATMULS[name]) for name in ("row-long", "primes", "row-of-parts", "few-rows")),
+    *(("BatchedMatMul", BATCHED[name]) for name in ("primes", "left-turned", "batch-innermost", "one-row")),
+    *(("Recurrent", problem) for problem in list(RECURRENT.values())[:3]),
+    *(("SeparableConv", problem) for problem in list(SEPARABLE.values())[:2]),
+    *(("InvertedResidual", problem) for problem in list(INVERTED.values())[:2]),
+    ("Move", MoveProblem(35, 4, (7, 5), (5, -1), (0, 0), (7, 5))),
+    ("Normalise", NormaliseProblem("deviation", (2, 33, 19), (1,), (2,), True, True, 1e-5)),
+    ("Reduce", ReduceProblem("variance", (17, 37), (1,))),
+    ("Reduce", ReduceProblem("max", (3, 49, 19), (1,), "int8")),
+    ("Scan", ScanProblem(1, 9, 19)),
+    ("Scatter", along((3, 5, 19), (2, 9, 17), 1, reduction="max")),
+    ("Scatter", at_points((4, 3, 19), (6, 2), dtype="int8")),
+    ("Softmax", SoftmaxProblem(17, 37, 1)),
+    ("Transpose", TransposeProblem(2, 19, 7, 5, "NHWC", "NCHW")),
+]  # fmt: skip
+"""Problems beside one of each family: those of its other kernels, and ends that no vector divides."""
+
+
+PLACES = frozenset(("indices", "rows", "columns", "grid"))
+"""Inputs that say where a kernel reads or writes."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A configuration of a problem."""
+
+    op: str
+    problem: Any
+    configuration: Configuration
+
+    @property
+    def family(self) -> KernelFamily:
+        return family_of(self.op)
+
+    @property
+    def instance(self) -> Instance:
+        """What runs."""
+        return self.family.render(self.problem, self.configuration)
+
+    def __str__(self) -> str:
+        return f"{self.problem} with {dict(self.configuration)}"
+
+
+def entries(instance: Instance) -> tuple[str, ...]:
+    """The kernels of an instance, in their order."""
+    launches = (*instance.prepare, instance.main)
+    return tuple(kernel.entry for launch in launches for kernel in launch.sequence)
+
+
+def cases(limits: DeviceLimits) -> Iterator[Case]:
+    """For each problem the default, and for each kernel and algorithm that it can run with a starter or configuration
+    that is drawn, of those with the widest vectors; and a drawn one."""
+    assert set(ONE_OF_EACH) == set(families())
+    for op, problem in [*ONE_OF_EACH.items(), *MORE]:
+        family = family_of(op)
+        drawn = _drawn(family, problem, limits)
+        tried = [family.default(problem, limits), *drawn[:1]]
+        by_width = sorted([*family.starters(problem, limits), *drawn], key=lambda one: one.get("VW", 1))
+        tried += {(entries(family.render(problem, one)), one.get("ALG")): one for one in by_width}.values()
+        different = {configuration_key(each): each for each in tried}
+        yield from (Case(op, problem, each) for each in different.values())
+
+
+def _drawn(family: KernelFamily, problem: Any, limits: DeviceLimits) -> list[dict[str, int]]:
+    """Legal configurations, the same ones each time."""
+    space, numbers = family.space(problem, limits), random.Random(repr(problem))
+    drawn = ({each.name: numbers.choice(each.values) for each in space.parameters} for _ in range(DRAWN))
+    return [each for each in drawn if not space.violations(each)]
+
+
+def anywhere(value: Array, numbers: np.random.Generator) -> Array:
+    """Values of the same shape and type, of which most point outside of any tensor."""
+    if value.dtype.kind == "f":
+        return numbers.choice(np.array([np.nan, np.inf, -np.inf, 3e38, -1e10, 1.5, -1, 0], value.dtype), value.shape)
+    ends = np.iinfo(value.dtype)
+    far = [ends.min, ends.max, -(2**31), 2**31 - 1, -(2**20), 2**20, -2, -1, 0, 1, 2, 3]
+    return numbers.choice(np.array(far, value.dtype), value.shape)
+
+
+def fenced(nbytes: int, begins: bool) -> Array:
+    """Bytes right behind a page without access, or right before one."""
+    size = (-(-nbytes // PAGE) + 2) * PAGE
+    memory = mmap.mmap(-1, size)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for page in (address, address + size - PAGE):
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), PROT_NONE) == 0
+    return np.frombuffer(memory, np.uint8, nbytes, PAGE if begins else size - PAGE - nbytes)
+
+
+class Pages:
+    """Runs cases on fenced buffers."""
+
+    def __init__(self) -> None:
+        self.backend: Backend = open_backend(device())
+        self.programs = ProgramCache(self.backend)
+        self.limits = device_limits(self.backend.identity)
+        self._launcher = Launcher(self.programs, Course(UNWATCHED))
+
+    def run(self, chosen: Iterable[Case]) -> None:
+        """Says the name of each case and runs it; what says where to read or write points everywhere at last."""
+        for case in chosen:
+            instance, numbers = case.instance, np.random.default_rng(1)
+            inputs = case.family.sample_inputs(case.problem, numbers)
+            sizes = {**instance.packed, **instance.scratch, "output": case.family.output(case.problem).nbytes}
+            wild = {name: anywhere(value, numbers) for name, value in inputs.items() if name in PLACES}
+            for given in (inputs, *([inputs | wild] if wild else [])):
+                for begins in (False, True):
+                    where = (
+                        f"{', wild' if given is not inputs else ''}, buffers {'begin' if begins else 'end'} at a page"
+                    )
+                    print(f"{case}{where}", flush=True)
+                    self.launch(instance, given, sizes, begins)
+
+    def launch(self, instance: Instance, inputs: dict[str, Array], sizes: dict[str, int], begins: bool) -> None:
+        """Runs an instance once."""
+        memory = {name: fenced(value.nbytes, begins) for name, value in inputs.items()}
+        for name, value in inputs.items():
+            memory[name][:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+        memory |= {name: fenced(nbytes, begins) for name, nbytes in sizes.items()}
+        buffers = {name: self.lent(array) for name, array in memory.items()}
+        for launch in instance.prepare:
+            self._launcher.run(self._launcher.build(launch, buffers, harvested=False).bound)
+        self._launcher.run(self._launcher.build(instance.main, buffers, shared=True).bound)
+
+    def lent(self, array: Array) -> Buffer:
+        """The device's buffer on an array. AssertionError where it would be a copy."""
+        buffer = self.backend.lent(array)
+        assert buffer is not None, "the device does not read memory of the host where it lies"
+        return buffer
+
+    def build_together(self, chosen: Iterable[Case]) -> None:
+        """Builds the cases' kernels in few programs, as a server does."""
+        if self.programs.merges:
+            for group in groups([case.instance.main for case in chosen]):
+                self.programs.build_together(group)
+
+
+OUTSIDE = """
+__kernel void outside(__global const float *restrict input, __global float *restrict output, int first)
+{
+    vstore4(vload4(0, input + first), 0, output);
+}
+"""
+
+
+def read_outside(pages: Pages, first: int) -> None:
+    """Reads 4 of 6 floats from `first` on."""
+    launch = Launch(
+        source=OUTSIDE, entry="outside", options="", global_size=(1,), local_size=(1,),
+        arguments=("input", "output", first),
+    )  # fmt: skip
+    for begins in (False, True):
+        pages.launch(Instance(launch), {"input": np.zeros(6, np.float32)}, {"output": 16}, begins)
+        print("read", flush=True)
+
+
+if __name__ == "__main__":
+    pages = Pages()
+    if sys.argv[1] == "outside":
+        read_outside(pages, int(sys.argv[2]))
+    else:
+        chosen = list(cases(pages.limits))[int(sys.argv[1]) :: int(sys.argv[2])]
+        pages.build_together(chosen)
+        pages.run(chosen)
+        print("done")

@@ -1,0 +1,50 @@
+"""No kernel reads or writes outside of its buffers: they end, or begin, at a page without access (pages.py)."""
+
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputune.core.quirks import reads_in_place
+from tests.kernels.problems import CPU
+from tests.opencl.kernels.pages import cases, entries
+
+ROOT = Path(__file__).parents[3]
+PARTS = 4
+SECONDS = 300
+
+
+@pytest.fixture(autouse=True)
+def _in_place(bench: Any) -> None:
+    if not reads_in_place(bench.backend.identity):
+        pytest.skip("the device does not read memory of the host where it lies")
+
+
+def run(*arguments: object) -> tuple[int, list[str]]:
+    """How the program in pages.py ended, and the lines that it wrote."""
+    command = [sys.executable, "-m", "tests.opencl.kernels.pages", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    return done.returncode, done.stdout.splitlines() or [done.stderr]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_kernels_stay_inside_of_their_buffers(part: int) -> None:
+    code, lines = run(part, PARTS)
+    assert (code, lines[-1]) == (0, "done"), f"ended with {code} in: {lines[-1]}"
+
+
+@pytest.mark.parametrize(("first", "read"), [(2, 2), (3, 0), (-1, 1)], ids=["inside", "behind", "before"])
+def test_a_read_outside_ends_the_process(first: int, read: int) -> None:
+    code, lines = run("outside", first)
+    assert (code == 0) == (read == 2)
+    assert lines.count("read") == read
+
+
+def test_every_kernel_is_among_the_cases() -> None:
+    texts = [path.read_text() for path in files("gputune.kernels.ops").iterdir() if path.name.endswith(".cl")]
+    kernels = {name for text in texts for name in re.findall(r"__kernel\b.*?\bvoid (\w+)", text, re.DOTALL)}
+    assert {entry for case in cases(CPU) for entry in entries(case.instance)} == kernels
