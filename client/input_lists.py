@@ -14,6 +14,7 @@ import numpy.typing as npt
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import file_stems
 from gputune.client.suggestions import instead
+from gputune.core.files import open_file, read_file
 from gputune.runtime.context.records import TensorRecord
 
 Array = npt.NDArray[Any]
@@ -40,7 +41,7 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputL
     without inputs there is one inference. Raises ConfigError that names the line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"input list {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     lines = []
@@ -109,12 +110,13 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
     value: Any
     try:
         if file.suffix == ".npy":
-            value = np.load(file, allow_pickle=False)
+            with open_file(file) as opened:
+                value = np.load(opened, allow_pickle=False)
             if not isinstance(value, np.ndarray):  # an archive, which stays open
                 value.close()
                 raise ConfigError(f"{place}: {file} is an archive of arrays; give one array")
         else:
-            content = file.read_bytes()
+            content = read_file(file)
             if len(content) != tensor.nbytes:
                 shape = list(tensor.shape)
                 raise ConfigError(

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeVar
 
 from gputune.client.errors import ConfigError
 from gputune.client.suggestions import near
+from gputune.core.files import open_file
 
 LARGEST_BYTES = 1 << 20
 _MOST_SHOWN = 80
@@ -25,7 +26,7 @@ def read_object(path: Path, example: str = "") -> dict[str, Any]:
     there. Raises ConfigError."""
     where = f"config file {path}"
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             written = file.read(LARGEST_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{where} cannot be read: {error.strerror}") from None

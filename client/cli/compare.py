@@ -29,6 +29,7 @@ from gputune.client.model.model_files import ModelFile, combined
 from gputune.client.outputs import check_output, write_json, write_text
 from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.core.files import open_file
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +97,7 @@ def command(
             check_output(path)
     if context_binary is not None:
         with device_errors(context_binary):
-            context_binary.open("rb").close()
+            open_file(context_binary).close()
     file = ModelFile(model, shapes)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
         untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)

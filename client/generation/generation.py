@@ -44,6 +44,7 @@ from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of
 from gputune.client.viewer.schematic import RooflinePeaks, write_schematic
 from gputune.core.errors import ContextError
+from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import groups_at_once
 from gputune.core.version import software_version
@@ -330,7 +331,7 @@ class Generation:
         asked += [[package.title for package in self._packages], str(request.outputs)]
         digest = hashlib.sha256(json.dumps(asked).encode())
         for model in request.model_paths:
-            with model.open("rb") as file:
+            with open_file(model) as file:
                 while block := file.read(1 << 20):
                     digest.update(block)
         return digest.hexdigest()

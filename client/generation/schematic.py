@@ -21,6 +21,7 @@ from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import default_of, device_limits, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.client.viewer.schematic import GraphPlan, OperationPlan, RooflinePeaks, Schematic, TensorPlan
+from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
 from gputune.kernels.catalogue import family_of
@@ -117,7 +118,7 @@ def _sha256_of(models: Sequence[Path]) -> str:
 
 def _sha256_of_one(model: Path) -> str:
     try:
-        with model.open("rb") as file:
+        with open_file(model) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"model {model} cannot be read any more: {error.strerror or error}") from None

@@ -12,6 +12,7 @@ from typing import Any
 
 from gputune.client.outputs import write_json
 from gputune.core.errors import MalformedLog, shortened
+from gputune.core.files import open_file
 from gputune.runtime.context.records import Fields
 
 KIND = "gputune-schematic"
@@ -143,7 +144,7 @@ def write_schematic(path: Path, schematic: Schematic) -> None:
 
 def read_schematic(path: Path) -> Schematic:
     """Raises MalformedLog for a file that is none, or contradicts itself; OSError."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         content = file.read(LARGEST_BYTES + 1)
     try:
         if len(content) > LARGEST_BYTES:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.core.errors import shortened
+from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity, is_count
 from gputune.core.json_text import json_text, numbers
 from gputune.core.statuses import OK, STATUSES
@@ -151,9 +152,9 @@ def row_of(line: str, parameters: int) -> Row:
 def lines_of(path: Path) -> list[str]:
     """The lines of a file, gzipped or not. Raises BadRecording, also when it is too large."""
     try:
-        with path.open("rb") as raw:
+        with open_file(path) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if zipped else path.open("rb") as file:
+        with open_file(path) as stored, gzip.open(stored) if zipped else stored as file:
             data = file.read(LARGEST_BYTES + 1)
         if len(data) > LARGEST_BYTES:
             raise ValueError(f"more than {LARGEST_BYTES} bytes of text")

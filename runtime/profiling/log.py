@@ -18,6 +18,7 @@ import msgpack
 import numpy as np
 
 from gputune.core.errors import MalformedLog, shortened
+from gputune.core.files import open_file
 from gputune.core.identity import is_count
 from gputune.core.opened import Closing
 from gputune.runtime.context.records import Fields
@@ -128,7 +129,7 @@ class Log:
 def read_log(path: Path | str) -> Log:
     """A log with all of its whole records. Raises MalformedLog for a file that is none, or has a record that cannot be;
     OSError."""
-    with Path(path).open("rb") as stream:
+    with open_file(path) as stream:
         return read_log_of(stream, str(path))
 
 

@@ -20,6 +20,7 @@ from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.outputs import check_output, write_text, writing
 from gputune.client.report import t4
+from gputune.core.files import read_file
 from gputune.core.version import software_version
 
 SHOWN_CONFLICTS = 10
@@ -95,7 +96,7 @@ def _t4_name(entry: Entry) -> str:
 def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Take an export in: each task into the file of the device that it was measured on. Program binaries are not."""
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_file(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise CacheError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     contents = from_json(text, str(file))

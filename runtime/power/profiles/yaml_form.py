@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from gputune.core.files import open_file
 from gputune.runtime.power.profiles.corner_names import shown
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.settings import SECTIONS, Plain, check_section, kind_of
@@ -15,7 +16,7 @@ MAX_BYTES = 64 * 1024
 def read_yaml(path: Path | str) -> PerfProfile:
     """The profile of a file; what it leaves out is as in a new one. Keys may be indented below their section or not.
     Raises ValueError with path, line number and reason for whatever is not in the form, and OSError."""
-    with Path(path).open("rb") as file:
+    with open_file(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"{path}: a perf profile has at most {MAX_BYTES} bytes")

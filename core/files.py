@@ -1,0 +1,37 @@
+"""Files that others have made, which may be anything: only regular files are opened. A named pipe would be waited for
+for as long as nothing writes to it, and devices do what they like."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_KINDS = ((stat.S_ISFIFO, "a named pipe"), (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"))
+
+
+def open_descriptor(path: Path | str) -> int:
+    """Open a regular file for reading. Raises OSError, at once for what is no such file."""
+    descriptor = os.open(path, _FLAGS)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kind = next((words for known, words in _KINDS if known(mode)), "something else")
+    raise OSError(errno.EINVAL, f"it is {kind} and no file", str(path))
+
+
+def open_file(path: Path | str) -> BufferedReader:
+    """Open a regular file as a stream of its bytes. Raises OSError as open_descriptor does."""
+    return os.fdopen(open_descriptor(path), "rb")
+
+
+def read_file(path: Path | str) -> bytes:
+    """Return the content of a regular file. Raises OSError as open_descriptor does."""
+    with open_file(path) as file:
+        return file.read()
