@@ -131,6 +131,12 @@ class UntrustedFile(ContextError):
     name = "untrusted_file"
 
 
+class FileChanged(ContextError):
+    """The file was written over or cut short while it was open, and what is needed of it is not what was checked."""
+
+    name = "file_changed"
+
+
 class UnknownGraph(ValueError):
     """A context has no graph of the name that was asked for; the message has those that it has."""
 

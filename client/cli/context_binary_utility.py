@@ -177,7 +177,7 @@ def _bound(graph: GraphNeed) -> str:
 
 def _shown(node: EpContext) -> dict[str, object]:
     """What a node of an ONNX file says; context is the file, or the number of bytes of one that it holds."""
-    context = node.content.nbytes if isinstance(node.content, memoryview) else str(node.content)
+    context = str(node.content) if isinstance(node.content, Path) else node.content.nbytes
     return {"name": node.name, "main": node.main, "max_size": node.max_size, "context": context}
 
 

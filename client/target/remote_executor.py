@@ -41,8 +41,8 @@ class RemoteExecutor:
     device_open_ns = 0
 
     def __init__(self, client: TargetClient, path: Path, graph: str | None, strict: bool) -> None:
-        """Checks the header here, then sends the mapped file; nothing is read into memory for that, but for the one
-        context of a package that fits the target best.
+        """Checks the header here, then sends the context, of a package that which fits the target best. It stays in
+        memory as long as this, so that it can be sent again whatever became of the file.
 
         Raises ContextError subclasses and OSError for the file, ValueError for an unknown graph,
         DeviceOrContextError when the target cannot run the context, TargetError.

@@ -1,14 +1,12 @@
 """ONNX files whose EPContext nodes hold or name context binaries: the form in which ONNX Runtime keeps compiled models.
 
 They are read without onnx and without protobuf. Of protobuf's wire format only the fields are looked at that lead to
-the nodes and their attributes, each within a bound; all others are stepped over. Files are mapped, so an embedded
-context is a view of the file's bytes and costs memory when it is used.
+the nodes and their attributes, each within a bound; all others are stepped over. Of an embedded context its place in
+the file is kept, so it costs memory when it is used.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
@@ -16,6 +14,7 @@ from pathlib import Path, PureWindowsPath
 from gputune.core.errors import MalformedEpContext, UnknownGraph, shortened
 from gputune.core.identity import is_text
 from gputune.runtime.context.format import ContextFile, context_of, open_context
+from gputune.runtime.context.stored import Extent, OpenFile
 
 DOMAIN, OPERATOR, SOURCE = "com.microsoft", "EPContext", "gputune"
 SUFFIX = ".onnx"
@@ -43,7 +42,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
 _LONGEST_NUMBER, _LONGEST_SIZE = 10, 5
 """Bytes of a number, and of one that is a size or a field's tag."""
-_NOTHING = memoryview(b"")
+_NOTHING = Extent(memoryview(b""))
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class EpContext:
     max_size: bytes of arenas, of a main node those in which each graph of its context can run, else those of its own
     graph; 0 where the node does not say. It may only serve to choose: what is allocated is what the context binary
     says. main: whether the context is its own, else that of a main node. content: the context binary, a file's path or
-    its bytes.
+    a part of the ONNX file.
     """
 
     path: Path
@@ -62,7 +61,7 @@ class EpContext:
     max_size: int
     main: bool
     source: str
-    content: Path | memoryview
+    content: Path | Extent
     sdk_version: str = ""
     notes: str = ""
 
@@ -86,13 +85,11 @@ def ep_contexts(path: Path | str) -> list[EpContext]:
     sources, or with a path that leaves the folder of the file. Raises OSError when it cannot be read.
     """
     path = Path(path)
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not 0 < size <= LARGEST_FILE_BYTES:
-            raise MalformedEpContext(f"{path}: {size} bytes, an ONNX file has 1 to {LARGEST_FILE_BYTES}")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    whole = Extent(OpenFile(path))
+    if not 0 < whole.nbytes <= LARGEST_FILE_BYTES:
+        raise MalformedEpContext(f"{path}: {whole.nbytes} bytes, an ONNX file has 1 to {LARGEST_FILE_BYTES}")
     try:
-        return _contexts(_nodes(memoryview(mapped)), path)
+        return _contexts(_nodes(whole), path)
     except MalformedEpContext as error:
         raise MalformedEpContext(f"{path}: {error}") from None
 
@@ -124,7 +121,7 @@ class _Node:
     """A node as it lies in the file."""
 
     name: str
-    attributes: Mapping[str, int | memoryview]
+    attributes: Mapping[str, int | Extent]
 
     def text(self, name: str) -> str:
         value = self.attributes.get(name, _NOTHING)
@@ -151,7 +148,7 @@ class _Node:
 
 def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
     """What nodes mean, checked. `path` is the file that they are in."""
-    contents: list[Path | memoryview | None] = []
+    contents: list[Path | Extent | None] = []
     for node in nodes:
         if (source := node.text("source")) != SOURCE:
             raise node.wrong(f"its source is {source[:QUOTED]!r}, and only those of {SOURCE!r} can be loaded")
@@ -182,11 +179,11 @@ def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
     return found
 
 
-def _content(node: _Node, path: Path) -> Path | memoryview:
+def _content(node: _Node, path: Path) -> Path | Extent:
     """The context of a main node."""
     if node.flag("embed_mode"):
         content = node.attributes.get("ep_cache_context")
-        if not isinstance(content, memoryview) or not content.nbytes:
+        if not isinstance(content, Extent) or not content.nbytes:
             raise node.wrong("ep_cache_context holds no context")
         return content
     text = node.text("ep_cache_context")
@@ -216,7 +213,7 @@ class _Fields:
     def __init__(self) -> None:
         self._left = MOST_FIELDS
 
-    def single(self, message: memoryview, numbers: tuple[int, ...], texts: tuple[int, ...]) -> _Found:
+    def single(self, message: Extent, numbers: tuple[int, ...], texts: tuple[int, ...]) -> _Found:
         """Fields that a message has once at most, by their numbers: integers, and bytes. Raises MalformedEpContext for
         one that occurs twice, of which readers could take either."""
         found = _Found({}, {})
@@ -230,7 +227,7 @@ class _Fields:
                     found.texts[field] = value
         return found
 
-    def repeated(self, message: memoryview, number: int) -> Iterator[memoryview]:
+    def repeated(self, message: Extent, number: int) -> Iterator[Extent]:
         """Each of a message's fields with this number; they are messages themselves."""
         for field, _, value in self._each(message):
             if field == number:
@@ -238,7 +235,7 @@ class _Fields:
                     raise MalformedEpContext(f"damaged: field {field} is of another type")
                 yield value
 
-    def _each(self, message: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
+    def _each(self, message: Extent) -> Iterator[tuple[int, int, int | Extent]]:
         """Number, wire type and value of each field; the value of one of fixed size is its bytes."""
         place = 0
         while place < message.nbytes:
@@ -263,7 +260,7 @@ class _Fields:
                 raise MalformedEpContext(
                     f"damaged: field {field} has {length} bytes, {message.nbytes - place} are there"
                 )
-            yield field, kind, message[place : place + length]
+            yield field, kind, message.part(place, length)
             place += length
 
 
@@ -272,13 +269,13 @@ class _Found:
     """Fields by number."""
 
     numbers: dict[int, int]
-    texts: dict[int, memoryview]
+    texts: dict[int, Extent]
 
     def text(self, field: int, what: str) -> str:
         return _text(self.texts.get(field, _NOTHING), what)
 
 
-def _nodes(model: memoryview) -> list[_Node]:
+def _nodes(model: Extent) -> list[_Node]:
     """The nodes of a model's graph, all EPContext nodes; subgraphs and functions are not looked into."""
     fields = _Fields()
     graph = fields.single(model, (), (_GRAPH,)).texts.get(_GRAPH)
@@ -292,7 +289,7 @@ def _nodes(model: memoryview) -> list[_Node]:
     return nodes
 
 
-def _node(fields: _Fields, node: memoryview) -> _Node:
+def _node(fields: _Fields, node: Extent) -> _Node:
     """Raises MalformedEpContext for a node of another operator, before its attributes are looked at."""
     head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
     name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
@@ -303,7 +300,7 @@ def _node(fields: _Fields, node: memoryview) -> _Node:
             f"this is a model and no context: its node {name[:QUOTED]!r} is {found[: 2 * QUOTED]!r}, not {OPERATOR} of "
             f"{DOMAIN!r}; `gputune context-binary-generator` or gputune.tune makes a context of it"
         )
-    attributes: dict[str, int | memoryview] = {}
+    attributes: dict[str, int | Extent] = {}
     for attribute in fields.repeated(node, _ATTRIBUTE):
         key, value = _attribute(fields, attribute)
         if key in attributes or len(attributes) == MOST_ATTRIBUTES:
@@ -312,7 +309,7 @@ def _node(fields: _Fields, node: memoryview) -> _Node:
     return _Node(name, attributes)
 
 
-def _attribute(fields: _Fields, attribute: memoryview) -> tuple[str, int | memoryview]:
+def _attribute(fields: _Fields, attribute: Extent) -> tuple[str, int | Extent]:
     """An attribute's name and value, which is empty where that is neither a number nor a text. Some writers leave out a
     number that is 0 and a text that is empty."""
     found = fields.single(attribute, (_INTEGER, _TYPE), (_ATTRIBUTE_NAME, _STRING))
@@ -323,11 +320,11 @@ def _attribute(fields: _Fields, attribute: memoryview) -> tuple[str, int | memor
     return name, found.texts.get(_STRING, _NOTHING) if kind == _OF_STRING else _NOTHING
 
 
-def _text(value: memoryview, what: str) -> str:
+def _text(value: Extent, what: str) -> str:
     if value.nbytes > LONGEST_TEXT:
         raise MalformedEpContext(f"{what} has {value.nbytes} bytes, at most {LONGEST_TEXT} are allowed")
     try:
-        text = bytes(value).decode()
+        text = bytes(value.read()).decode()
     except UnicodeDecodeError:
         raise MalformedEpContext(f"{what} is no UTF-8") from None
     if not is_text(text):
@@ -335,10 +332,10 @@ def _text(value: memoryview, what: str) -> str:
     return text
 
 
-def _varint(message: memoryview, place: int, longest: int) -> tuple[int, int]:
+def _varint(message: Extent, place: int, longest: int) -> tuple[int, int]:
     """The number at a place of a message, and the place behind it."""
     value = 0
-    for count, byte in enumerate(message[place : place + longest]):
+    for count, byte in enumerate(message.part(place, longest).read()):
         value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
             if value >= 1 << (64 if longest == _LONGEST_NUMBER else 32):

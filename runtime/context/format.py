@@ -3,16 +3,14 @@
 Layout (little endian): magic b"GPUTUNE\\0", u32 format version, u32 header bytes, SHA-256 of the header (32 bytes), u32
 memory block bytes and its SHA-256 (not before version 3), the memory block (memory_need.py), the header (MsgPack of
 ContextHeader.to_dict()), then the section area. The area starts at the next multiple of 64; so does every section in
-it. The memory block can be read alone, and so can the header; a section's checksum is verified when it is read first.
-The file is mapped, not loaded: a section costs memory when it is used.
+it. The memory block can be read alone, and so can the header. A section is read, and its checksum verified, whenever it
+is asked for: it costs memory only while it is used (stored.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
-import mmap
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,13 +20,14 @@ from typing import Any
 
 import msgpack
 
-from gputune.core.errors import ChecksumMismatch, MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
+from gputune.core.errors import MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.core.whole_file import is_stream, whole_file
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
+from gputune.runtime.context.stored import Extent, OpenFile
 
 MAGIC = b"GPUTUNE\0"
 PACKAGE_MAGIC = b"GPUTPKG\0"
@@ -46,6 +45,7 @@ READ_FIRST_BYTES = 4096
 _PREFIX = struct.Struct("<8sII32s")
 _MEMORY = struct.Struct("<I32s")
 _HAS_MEMORY = 3  # the first version with a memory block
+_Read = Callable[[int], bytes | memoryview]  # gives the next bytes
 
 
 def write_context(path: Path | str, context: Context) -> int:
@@ -132,58 +132,47 @@ def write_file(path: Path | str, pieces: Iterable[bytes | memoryview]) -> int:
 
 def read_header(path: Path | str) -> ContextHeader:
     """The header of a context binary, without its sections. Raises ContextError subclasses, OSError."""
-    with Path(path).open("rb") as file:
-        return _read_header(file.read, _size(file), str(path))[0]
+    return _read_header(Extent(OpenFile(path)), str(path))[0]
 
 
 def header_of(head: memoryview, name: str) -> ContextHeader:
     """The header of a context binary from the bytes in front of its section area. Raises as ContextFile does."""
-    header, end = _read_head(_reader(head), head.nbytes, name)
-    if end != head.nbytes:
-        raise MalformedHeader(f"{name}: {head.nbytes - end} bytes behind the header")
+    header, read = _read_head(Extent(head), name)
+    if read.nbytes != head.nbytes:
+        raise MalformedHeader(f"{name}: {head.nbytes - read.nbytes} bytes behind the header")
     return header
 
 
 def read_memory_need(path: Path | str) -> MemoryNeed:
     """What the graphs of a context need, from the first READ_FIRST_BYTES bytes of its file unless the block is longer;
     a file from before version 3 says it in its header. Raises ContextError subclasses, OSError."""
-    with Path(path).open("rb", buffering=0) as file:
-        start = io.BytesIO(file.read(READ_FIRST_BYTES) or b"")
+    whole = Extent(OpenFile(path))
+    start = io.BytesIO(whole.part(0, READ_FIRST_BYTES).read())
+    more = whole.part(READ_FIRST_BYTES, whole.nbytes).in_turn()
 
-        def read(count: int) -> bytes:
-            found = start.read(count)
-            return found if len(found) == count else found + (file.read(count - len(found)) or b"")
+    def read(count: int) -> bytes:
+        found = start.read(count)
+        return found if len(found) == count else found + more(count - len(found))
 
-        need = _memory_need(read, _size(file), str(path))
+    need = _memory_need(read, whole, str(path))
     if need is None:
         header = read_header(path)
         need = MemoryNeed.of(header.device, header.graphs)
     return need
 
 
-def memory_need_of(data: memoryview, name: str) -> MemoryNeed:
+def memory_need_of(data: Extent, name: str) -> MemoryNeed:
     """The same of a context binary's bytes."""
-    need = _memory_need(_reader(data), data.nbytes, name)
+    need = _memory_need(data.in_turn(), data, name)
     if need is None:
         with context_of(data, name) as file:
             need = MemoryNeed.of(file.header.device, file.header.graphs)
     return need
 
 
-def _memory_need(read: Callable[[int], bytes], size: int, path: str) -> MemoryNeed | None:
-    version, _, _ = _read_prefix(read, size, path)
-    return _read_memory(read, size, path) if version >= _HAS_MEMORY else None
-
-
-def _reader(data: memoryview) -> Callable[[int], bytes]:
-    place = 0
-
-    def read(count: int) -> bytes:
-        nonlocal place
-        place += count
-        return bytes(data[place - count : place])
-
-    return read
+def _memory_need(read: _Read, data: Extent, path: str) -> MemoryNeed | None:
+    version, _, _ = _read_prefix(read, data, path)
+    return _read_memory(read, data, path) if version >= _HAS_MEMORY else None
 
 
 @dataclass(frozen=True)
@@ -197,46 +186,46 @@ class Packed:
 
 
 class ContextFile(Closing):
-    """An open context binary. Sections are views of its bytes and may not be used after close().
+    """An open context binary. It may not be read after close(); what was read before stays as it is.
 
     head: the bytes in front of the section area. whole: whether it is a file of its own, and no part of a package.
     choice: of a context that was chosen from a package, which and why."""
 
-    def __init__(
-        self, data: memoryview, name: str, mapped: mmap.mmap | None = None, packed: Packed | None = None
-    ) -> None:
-        """`name` is how errors call it; `mapped` is what to unmap in the end; `packed` where `data` is a package's.
-        Raises ContextError subclasses for bytes that are no context binary or a damaged one."""
+    def __init__(self, data: Extent, name: str, packed: Packed | None = None) -> None:
+        """`name` is how errors call it; `packed` where `data` is a package's. Raises ContextError subclasses for bytes
+        that are no context binary or a damaged one; OSError."""
         self.path = name
         self.whole = packed is None
         if packed is None:
-            header, begin = _read_header(_reader(data), data.nbytes, name)
-            start = aligned(begin)
-            starts = tuple(start + section.offset for section in header.sections)
-            packed = Packed(data[:begin], header, starts)
+            header, head = _read_header(data, name)
+            start = aligned(head.nbytes)
+            packed = Packed(head, header, tuple(start + section.offset for section in header.sections))
         self.header, self.head, self._starts = packed.header, packed.head, packed.starts
         self.choice: ContextChoice | None = None
-        self._view, self._map = data, mapped
-        self._verified: set[int] = set()
+        self._data: Extent | None = data
 
     @property
     def content(self) -> memoryview:
-        """All bytes of the context binary. The view may be kept after close()."""
+        """All bytes of the context binary. Raises FileChanged, OSError."""
         if self.whole:
-            return self._view[:]
+            return self._opened.read()
+        return memoryview(b"".join(self.pieces()))
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """Yield the same piece by piece. Raises FileChanged, OSError."""
+        if self.whole:
+            return self._opened.pieces()
         sections = range(len(self.header.sections))
-        return memoryview(b"".join(laid_out(self.head, self.header.sections, map(self.section, sections))))
+        return laid_out(self.head, self.header.sections, map(self.section, sections))
 
     def section(self, index: int) -> memoryview:
-        """The bytes of a section. Raises ChecksumMismatch when they are not those that were written."""
+        """Return the bytes of a section. Raises ChecksumMismatch when they are not those that were written, FileChanged
+        when that is because the file was changed since it was opened; OSError."""
         section = self.header.sections[index]
-        start = self._starts[index]
-        content = self._view[start : start + section.length]
-        if index not in self._verified:
-            if hashlib.sha256(content).hexdigest() != section.sha256:
-                raise ChecksumMismatch(f"{self.path}: {section.kind} section {index} is damaged; generate it again")
-            self._verified.add(index)
-        return content
+        content = self._opened.part(self._starts[index], section.length)
+        return content.checked(
+            section.sha256, f"{self.path}: {section.kind} section {index} is damaged; generate it again"
+        )
 
     def binary(self, program: int) -> bytes:
         """The binary of a program; empty when there is none."""
@@ -254,27 +243,25 @@ class ContextFile(Closing):
         return self.section(self.header.weights[index])
 
     def close(self) -> None:
-        """Gives the bytes back, once no view of a section is in use any more."""
-        with contextlib.suppress(BufferError):
-            self.head.release()
-            self._view.release()
-            if self._map is not None:
-                self._map.close()
+        """Give up the file, which is closed once no other context of it is open."""
+        self._data = None
+
+    @property
+    def _opened(self) -> Extent:
+        if self._data is None:
+            raise ValueError(f"{self.path} was closed")
+        return self._data
 
 
 def open_context(path: Path | str) -> ContextFile:
-    """Opens a context binary: header checked, sections mapped. Raises as ContextFile does, OSError when the file
-    cannot be read."""
-    with Path(path).open("rb") as file:
-        if not _size(file):  # nothing can be mapped
-            raise NotAContext(f"{path}: not a gputune context binary")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return ContextFile(memoryview(mapped), str(path), mapped)
+    """Opens a context binary and checks its header. Raises as ContextFile does, OSError when the file cannot be
+    read."""
+    return ContextFile(Extent(OpenFile(path)), str(path))
 
 
-def context_of(data: memoryview, name: str) -> ContextFile:
+def context_of(data: memoryview | Extent, name: str) -> ContextFile:
     """A context binary from its bytes, such as those that a host has sent. Raises as ContextFile does."""
-    return ContextFile(data.cast("B"), name)
+    return ContextFile(Extent(data.cast("B")) if isinstance(data, memoryview) else data, name)
 
 
 def version_of(head: memoryview) -> int:
@@ -287,19 +274,15 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def _size(file: Any) -> int:
-    return os.fstat(file.fileno()).st_size
-
-
-def _read_prefix(read: Callable[[int], bytes], size: int, path: str) -> tuple[int, int, bytes]:
-    """Version, and the header's length and digest, from the first bytes of a file of so many bytes."""
-    prefix = read(_PREFIX.size)
+def _read_prefix(read: _Read, data: Extent, path: str) -> tuple[int, int, bytes]:
+    """Version, and the header's length and digest, from the first bytes of a file."""
+    prefix = bytes(read(_PREFIX.size))
     if prefix[: len(MAGIC)] == PACKAGE_MAGIC:
         raise NotAContext(f"{path}: a package of contexts; `gputune package --split` writes them as files of their own")
     if prefix[: len(MAGIC)] != MAGIC[: len(prefix)] or not prefix:
         raise NotAContext(f"{path}: not a gputune context binary")
     if len(prefix) < _PREFIX.size:
-        raise Truncated(f"{path}: the file ends after {size} bytes")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes")
     _, version, length, digest = _PREFIX.unpack(prefix)
     if version not in READABLE_VERSIONS:
         *others, last = map(str, READABLE_VERSIONS)
@@ -308,11 +291,11 @@ def _read_prefix(read: Callable[[int], bytes], size: int, path: str) -> tuple[in
     return version, length, digest
 
 
-def _read_memory(read: Callable[[int], bytes], size: int, path: str) -> MemoryNeed:
+def _read_memory(read: _Read, data: Extent, path: str) -> MemoryNeed:
     """The memory block, which is next."""
     prefix = read(_MEMORY.size)
     if len(prefix) < _MEMORY.size:
-        raise Truncated(f"{path}: the file ends after {size} bytes")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes")
     length, digest = _MEMORY.unpack(prefix)
     if length > LARGEST_MEMORY_BLOCK_BYTES:
         raise MalformedHeader(
@@ -320,9 +303,9 @@ def _read_memory(read: Callable[[int], bytes], size: int, path: str) -> MemoryNe
         )
     block = read(length)
     if len(block) < length:
-        raise Truncated(f"{path}: the file ends after {size} bytes, within its memory block")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes, within its memory block")
     if hashlib.sha256(block).digest() != digest:
-        raise ChecksumMismatch(f"{path}: the memory block is damaged; generate the context again")
+        raise data.wrong(f"{path}: the memory block is damaged; generate the context again")
     fields = _unpacked(block, "memory block", path)
     try:
         return MemoryNeed.from_fields(fields)
@@ -330,17 +313,17 @@ def _read_memory(read: Callable[[int], bytes], size: int, path: str) -> MemoryNe
         raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
 
 
-def _unpacked(content: bytes, what: str, path: str) -> Any:
+def _unpacked(content: bytes | memoryview, what: str, path: str) -> Any:
     try:
         return msgpack.unpackb(content)
     except (ValueError, msgpack.UnpackException) as error:
         raise MalformedHeader(f"{path}: the {what} is no MsgPack: {error}") from None
 
 
-def _read_header(read: Callable[[int], bytes], size: int, path: str) -> tuple[ContextHeader, int]:
-    """Header and its end, given what reads the next bytes of a file of so many bytes, all of which it must tell of."""
-    header, head = _read_head(read, size, path)
-    start, end = aligned(head), 0
+def _read_header(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
+    """The header of a file, all of whose bytes it must tell of, and what stands in front of the section area."""
+    header, head = _read_head(data, path)
+    start, end, size = aligned(head.nbytes), 0, data.nbytes
     for place, section in enumerate(header.sections):
         if section.offset % ALIGNMENT or section.offset < end:
             raise MalformedHeader(f"{path}: section {place} overlaps the one before or is not aligned")
@@ -352,24 +335,24 @@ def _read_header(read: Callable[[int], bytes], size: int, path: str) -> tuple[Co
     return header, head
 
 
-def _read_head(read: Callable[[int], bytes], size: int, path: str) -> tuple[ContextHeader, int]:
-    """Header and its end, given what reads the next bytes of a file of so many bytes."""
-    place = 0
+def _read_head(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
+    """The header, and the bytes up to its end, each of which is read once."""
+    head, read = bytearray(), data.in_turn()
 
-    def counted(count: int) -> bytes:
-        nonlocal place
-        place += count
-        return read(count)
+    def kept(count: int) -> memoryview:
+        found = read(count)
+        head.extend(found)
+        return found
 
-    version, length, digest = _read_prefix(counted, size, path)
-    need = _read_memory(counted, size, path) if version >= _HAS_MEMORY else None
+    version, length, digest = _read_prefix(kept, data, path)
+    need = _read_memory(kept, data, path) if version >= _HAS_MEMORY else None
     if length > LARGEST_HEADER_BYTES:
         raise MalformedHeader(f"{path}: a header of {length} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
-    content = counted(length)
+    content = kept(length)
     if len(content) < length:
-        raise Truncated(f"{path}: the file ends after {size} bytes, within its header")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes, within its header")
     if hashlib.sha256(content).digest() != digest:
-        raise ChecksumMismatch(f"{path}: the header is damaged; generate the context again")
+        raise data.wrong(f"{path}: the header is damaged; generate the context again")
     fields = _unpacked(content, "header", path)
     try:
         header = ContextHeader.from_dict(fields)
@@ -377,4 +360,4 @@ def _read_head(read: Callable[[int], bytes], size: int, path: str) -> tuple[Cont
         raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
     if need is not None and need != MemoryNeed.of(header.device, header.graphs):
         raise MalformedHeader(f"{path}: the memory block and the header disagree")
-    return header, place
+    return header, memoryview(head).toreadonly()

@@ -9,10 +9,7 @@ contexts gives a ContextFile whose sections lie where the package has them.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import mmap
-import os
 import re
 import struct
 from collections.abc import Sequence
@@ -23,17 +20,18 @@ from typing import Any
 import msgpack
 
 from gputune.core.errors import (
-    ChecksumMismatch,
     MalformedPackage,
     Truncated,
     UnsupportedFormatVersion,
     shortened,
 )
+from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.runtime.context.format import LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
 from gputune.runtime.context.records import Fields, Section
+from gputune.runtime.context.stored import Extent, OpenFile
 
 SUFFIX = ".gtpkg"
 """By custom; a package is known by its first bytes."""
@@ -114,31 +112,30 @@ class PackageIndex:
 class Package(Closing):
     """An open package. Contexts that were opened from it may outlive it.
 
-    path: how errors call it; contexts: what it holds, in its order."""
+    path: how errors call it; contexts: what it holds, in its order; nbytes: of the package."""
 
-    def __init__(self, data: memoryview, name: str, mapped: mmap.mmap | None = None) -> None:
-        """Raises MalformedPackage and other ContextError subclasses for bytes that are no package or a damaged one."""
+    def __init__(self, data: Extent, name: str) -> None:
+        """Raises MalformedPackage and other ContextError subclasses for bytes that are no package or a damaged one;
+        OSError."""
         self.path = name
         self.index, self._start = _read_index(data, name)
-        self._view, self._map = data, mapped
+        self.nbytes = data.nbytes
+        self._data: Extent | None = data
 
     @property
     def contexts(self) -> tuple[PackageEntry, ...]:
         return self.index.contexts
 
-    @property
-    def nbytes(self) -> int:
-        """Of the package."""
-        return self._view.nbytes
-
     def open(self, place: int) -> ContextFile:
         """One of the contexts. Raises ContextError subclasses for one whose parts are
         damaged or contradict the index."""
+        if self._data is None:
+            raise ValueError(f"{self.path} was closed")
         entry, known = self.contexts[place], self.index.sections
-        name = f"{self.path}: context {entry.name!r}"
-        head = self._content(known[entry.head])
-        if hashlib.sha256(head).hexdigest() != known[entry.head].sha256:
-            raise ChecksumMismatch(f"{name}: the header is damaged; make the package again")
+        name, section = f"{self.path}: context {entry.name!r}", known[entry.head]
+        head = self._data.part(self._start + section.offset, section.length).checked(
+            section.sha256, f"{name}: the header is damaged; make the package again"
+        )
         header = header_of(head, name)
         if (header.device, header.tier, header.computes) != (entry.device, entry.tier, entry.computes):
             raise MalformedPackage(f"{name}: the index and the header disagree about the device")
@@ -148,33 +145,22 @@ class Package(Closing):
         if entry.nbytes != aligned(head.nbytes) + _end(header.sections):
             raise MalformedPackage(f"{name}: the index tells of {entry.nbytes} bytes, which its parts do not have")
         starts = tuple(self._start + section.offset for section in sections)
-        return ContextFile(self._view[:], name, self._map, Packed(head, header, starts))
+        return ContextFile(self._data, name, Packed(head, header, starts))
 
     def close(self) -> None:
-        """Gives the bytes back, once no context of the package is open any more."""
-        with contextlib.suppress(BufferError):
-            self._view.release()
-            if self._map is not None:
-                self._map.close()
-
-    def _content(self, section: Section) -> memoryview:
-        start = self._start + section.offset
-        return self._view[start : start + section.length]
+        """Give up the file, which is closed once no context of the package is open any more."""
+        self._data = None
 
 
 def is_package(path: Path | str) -> bool:
     """Whether a file begins as a package does. Raises OSError when it cannot be read."""
-    with Path(path).open("rb", buffering=0) as file:
-        return (file.read(len(PACKAGE_MAGIC)) or b"") == PACKAGE_MAGIC
+    with open_file(path) as file:
+        return file.read(len(PACKAGE_MAGIC)) == PACKAGE_MAGIC
 
 
 def open_package(path: Path | str) -> Package:
-    """Opens a package: index checked, sections mapped. Raises as Package does, OSError when it cannot be read."""
-    with Path(path).open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:  # nothing can be mapped
-            raise MalformedPackage(f"{path}: no package of contexts")
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return Package(memoryview(mapped), str(path), mapped)
+    """Opens a package and checks its index. Raises as Package does, OSError when it cannot be read."""
+    return Package(Extent(OpenFile(path)), str(path))
 
 
 def open_packed(path: Path | str, choice: ContextChoice) -> ContextFile:
@@ -189,22 +175,23 @@ def open_packed(path: Path | str, choice: ContextChoice) -> ContextFile:
     return file
 
 
-def _read_index(data: memoryview, name: str) -> tuple[PackageIndex, int]:
+def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:
     """Index and start of the section area."""
-    if data[: len(PACKAGE_MAGIC)] != PACKAGE_MAGIC:
+    prefix = data.part(0, PREFIX.size).read()
+    if prefix[: len(PACKAGE_MAGIC)] != PACKAGE_MAGIC:
         raise MalformedPackage(f"{name}: no package of contexts")
     if data.nbytes < PREFIX.size:
         raise Truncated(f"{name}: the file ends after {data.nbytes} bytes")
-    _, version, length, digest = PREFIX.unpack(data[: PREFIX.size])
+    _, version, length, digest = PREFIX.unpack(prefix)
     if version != PACKAGE_VERSION:
         raise UnsupportedFormatVersion(f"{name}: package version {version}, this gputune reads {PACKAGE_VERSION}")
     if length > LARGEST_INDEX_BYTES:
         raise MalformedPackage(f"{name}: an index of {length} bytes, at most {LARGEST_INDEX_BYTES} are allowed")
-    content = data[PREFIX.size : PREFIX.size + length]
+    content = data.part(PREFIX.size, length).read()
     if content.nbytes < length:
         raise Truncated(f"{name}: the file ends after {data.nbytes} bytes, within its index")
     if hashlib.sha256(content).digest() != digest:
-        raise ChecksumMismatch(f"{name}: the index is damaged; make the package again")
+        raise data.wrong(f"{name}: the index is damaged; make the package again")
     try:
         index = PackageIndex.from_fields(msgpack.unpackb(content))
     except MalformedPackage as error:

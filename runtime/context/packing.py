@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def write_package(path: Path | str, files: Sequence[ContextFile], names: Sequenc
     if len(content) > LARGEST_INDEX_BYTES:
         raise MalformedPackage(f"{path}: an index of {len(content)} bytes, at most {LARGEST_INDEX_BYTES} are allowed")
     prefix = PREFIX.pack(PACKAGE_MAGIC, PACKAGE_VERSION, len(content), hashlib.sha256(content).digest())
-    nbytes = write_file(path, laid_out(prefix + content, index.sections, known.contents))
+    nbytes = write_file(path, laid_out(prefix + content, index.sections, (read() for read in known.contents)))
     return packing_of(index, nbytes)
 
 
@@ -104,7 +105,7 @@ def split(package: Package, folder: Path) -> list[Path]:
     paths = split_files(package, folder)
     for place, (path, entry) in enumerate(zip(paths, package.contexts, strict=True)):
         with package.open(place) as file:
-            if _digest(file) != entry.sha256:
+            if _digest(_pieces(file)) != entry.sha256:
                 raise ChecksumMismatch(f"{file.path} is not the file that was packed")
             write_file(path, _pieces(file))
     return paths
@@ -171,25 +172,25 @@ class _Sections:
 
     def __init__(self) -> None:
         self.sections: list[Section] = []
-        self.contents: list[memoryview] = []
+        self.contents: list[Callable[[], memoryview]] = []
         self._known: dict[tuple[str, str], int] = {}
 
-    def place(self, kind: str, digest: str, content: memoryview) -> int:
-        """The index of a section, which is added where there is none like it."""
+    def place(self, kind: str, digest: str, nbytes: int, read: Callable[[], memoryview]) -> int:
+        """The index of a section, which is added where there is none like it, and read when it is written."""
         if (kind, digest) not in self._known:
             end = self.sections[-1].offset + self.sections[-1].length if self.sections else 0
             self._known[kind, digest] = len(self.sections)
-            self.sections.append(Section(kind, aligned(end), content.nbytes, digest))
-            self.contents.append(content)
+            self.sections.append(Section(kind, aligned(end), nbytes, digest))
+            self.contents.append(read)
         return self._known[kind, digest]
 
 
 def _entry(name: str, file: ContextFile, known: _Sections) -> PackageEntry:
     """The entry of a context, whose sections are added to those of the package."""
     digest = _checked_digest(file)
-    head = known.place(HEAD, _sha256(file.head), file.head)
+    head = known.place(HEAD, hashlib.sha256(file.head).hexdigest(), file.head.nbytes, lambda: file.head)
     sections = tuple(
-        known.place(section.kind, section.sha256, file.section(index))
+        known.place(section.kind, section.sha256, section.length, partial(file.section, index))
         for index, section in enumerate(file.header.sections)
     )
     header, nbytes = file.header, sum(map(len, _pieces(file)))
@@ -202,8 +203,8 @@ def _checked_digest(file: ContextFile) -> str:
     ends = [0, *(aligned(section.offset + section.length) for section in sections)]
     dense = all(section.offset == end for section, end in zip(sections, ends, strict=False))
     known = {(section.kind, section.sha256) for section in sections if section.kind in KINDS and section.kind != HEAD}
-    digest = _digest(file) if dense and len(known) == len(sections) else ""
-    if not digest or (file.whole and digest != _sha256(file.content)):
+    digest = _digest(_pieces(file)) if dense and len(known) == len(sections) else ""
+    if not digest or (file.whole and digest != _digest(file.pieces())):
         raise MalformedPackage(f"{file.path}: its sections do not lie as gputune writes them; generate it again")
     return digest
 
@@ -214,12 +215,8 @@ def _pieces(file: ContextFile) -> Iterator[bytes | memoryview]:
     return laid_out(file.head, sections, map(file.section, range(len(sections))))
 
 
-def _sha256(content: memoryview) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _digest(file: ContextFile) -> str:
+def _digest(pieces: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.sha256()
-    for piece in _pieces(file):
+    for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()

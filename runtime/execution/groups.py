@@ -23,6 +23,7 @@ from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
 from gputune.runtime.context.format import ContextFile, context_of, memory_need_of, open_context, read_memory_need
 from gputune.runtime.context.memory_need import MemoryNeed, largest_arenas
 from gputune.runtime.context.package import is_package, open_package, open_packed
+from gputune.runtime.context.stored import Extent
 from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
 from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_timed
 from gputune.runtime.execution.shared import SharedParts
@@ -217,11 +218,11 @@ class ContextGroup(Closing):
 @dataclass(frozen=True)
 class ContextSource:
     """A context that is going to be loaded: its name in the group, the file that was given, and where it is: a file or
-    bytes of that. A package is known as such by `on`; choice: the context of it that is meant."""
+    a part of that. A package is known as such by `on`; choice: the context of it that is meant."""
 
     name: str
     path: Path
-    content: Path | memoryview
+    content: Path | Extent
     choice: ContextChoice | None = None
 
     def open_device(self, device: str | None) -> tuple[Backend, int]:
@@ -237,7 +238,7 @@ class ContextSource:
     def on(self, backend: Backend) -> ContextSource:
         """The same; of a package the context that fits a device best, all its graphs considered. Raises ContextError,
         OSError."""
-        if isinstance(self.content, memoryview) or not is_package(self.content):
+        if isinstance(self.content, Extent) or not is_package(self.content):
             return self
         self._check()
         with (
@@ -248,7 +249,7 @@ class ContextSource:
 
     def need(self) -> MemoryNeed:
         """What it needs. Raises ContextError, OSError."""
-        if isinstance(self.content, memoryview):
+        if isinstance(self.content, Extent):
             return memory_need_of(self.content, str(self.path))
         if self.choice is None:
             return read_memory_need(self.content)
@@ -258,7 +259,7 @@ class ContextSource:
     def open(self) -> ContextFile:
         """The file. Raises ContextError, OSError."""
         self._check()
-        if isinstance(self.content, memoryview):
+        if isinstance(self.content, Extent):
             return context_of(self.content, str(self.path))
         return open_context(self.content) if self.choice is None else open_packed(self.content, self.choice)
 

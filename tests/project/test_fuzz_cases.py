@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.context.format import ContextFile, context_of
+from gputune.runtime.context.format import context_of
+from gputune.runtime.context.stored import Extent
 from gputune.runtime.execution import loading
 from stress.fuzz import cache, cases, context, ep_context, package, profile
 from stress.fuzz.mutations import mutated_bytes, mutated_value
@@ -82,12 +83,7 @@ def test_a_header_that_is_put_back_unchanged_gives_a_file_with_the_same_contents
 
 def test_what_passes_unnoticed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules would see a checksum that is not checked, and an error that nothing names."""
-
-    def section(file: ContextFile, index: int) -> memoryview:
-        start = file._starts[index]
-        return file._view[start : start + file.header.sections[index].length]
-
-    monkeypatch.setattr(ContextFile, "section", section)
+    monkeypatch.setattr(Extent, "checked", lambda extent, sha256, damaged: extent.read())
     with pytest.raises(cases.Broken, match="it holds something else"):
         for number in range(200):
             context.examine(cases.chance_of(0, number), tmp_path)

@@ -21,6 +21,7 @@ import onnx
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.core.errors import ContextError, MalformedEpContext
 from gputune.runtime.context.ep_context import EpContext, ep_contexts
+from gputune.runtime.context.stored import Extent
 from stress.fuzz import cases, context
 from stress.fuzz.cases import Broken, check_line
 from stress.fuzz.mutations import mutated_bytes, mutated_value
@@ -92,8 +93,8 @@ def check_contents(found: list[EpContext], content: bytes, folder: Path) -> None
     if not any(node.main for node in found):
         raise Broken("no node is a main one")
     for node in found:
-        if isinstance(node.content, memoryview):
-            if not node.content.nbytes or bytes(node.content) not in content:
+        if isinstance(node.content, Extent):
+            if not node.content.nbytes or bytes(node.content.read()) not in content:
                 raise Broken("a context is no part of the file")
         elif not node.content.is_relative_to(folder.resolve()) or not node.content.is_file():
             raise Broken(f"a context leads to {node.content}")
@@ -118,7 +119,7 @@ def same_as_protobuf(found: list[EpContext], content: bytes) -> str:
             raise Broken("a node of another operator or source was taken")
         if read != (one.name, one.max_size, one.main):
             raise Broken(f"{(one.name, one.max_size, one.main)}, protobuf reads {read}")
-        if one.main and isinstance(one.content, memoryview) and value["ep_cache_context"] != one.content:
+        if one.main and isinstance(one.content, Extent) and value["ep_cache_context"] != one.content.read():
             raise Broken("another context than protobuf reads")
     return "read"
 

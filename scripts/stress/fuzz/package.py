@@ -25,6 +25,7 @@ from gputune.runtime.context.format import PACKAGE_MAGIC, aligned, context_of, l
 from gputune.runtime.context.package import KINDS, PREFIX, Package, open_package
 from gputune.runtime.context.packing import split, write_package
 from gputune.runtime.context.records import Section
+from gputune.runtime.context.stored import Extent
 from gputune.runtime.execution.groups import context_sources
 from gputune.runtime.execution.verdict import open_chosen
 from stress.fuzz import cases, context
@@ -56,7 +57,7 @@ def end_of(content: bytes, folder: Path, same: bool) -> str:
     try:
         with open_package(path) as package:
             list(lines_of(json.loads(json.dumps(listing(package), allow_nan=False))))
-            if same and contents(package) != contents(Package(memoryview(original()), "original")):
+            if same and contents(package) != contents(Package(Extent(memoryview(original())), "original")):
                 raise Broken("bytes of the package have changed, and it holds something else")
             with open_chosen(package, context.device().identity, computes=False) as file:
                 ended = context.run_graphs(file)

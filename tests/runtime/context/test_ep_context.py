@@ -19,6 +19,7 @@ from gputune.runtime.context import ep_context
 from gputune.runtime.context.ep_context import ep_contexts
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
+from gputune.runtime.context.stored import Extent
 
 X = np.ones((2, 4), np.float32)
 MAIN = {"main_context": 1, "embed_mode": 0, "ep_cache_context": "context.bin", "source": "gputune"}
@@ -56,8 +57,8 @@ def test_a_node_holds_its_context_which_is_not_copied(context_path: Path, tmp_pa
     """Both flags are 1 where they are missing."""
     (found,) = ep_contexts(save(tmp_path, embedded(context_path)))
     assert (found.name, found.max_size, found.main) == ("", 0, True)
-    assert isinstance(found.content, memoryview) and found.content.readonly
-    assert found.content == context_path.read_bytes()
+    assert isinstance(found.content, Extent)
+    assert found.content.read() == context_path.read_bytes()
     with found.open() as file:
         assert bytes(file.weights(0)) == np.arange(40, dtype=np.float32).tobytes()
 
