@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
@@ -32,6 +34,7 @@ DEVICE = DeviceIdentity(
 SOURCE = "__kernel void twice(__global const float *from, __global float *to) {}"
 ELEMENTS, STAGES = 64, 3
 NBYTES = 4 * ELEMENTS
+WEIGHTS_BYTES = 5 << 20
 
 
 def fake_library(flags: Sequence[str] = ()) -> Path:
@@ -83,4 +86,18 @@ def doubling_context(path: Path, graphs: tuple[str, ...] = ("main",), binary: by
     records = [GraphRecord(name, inputs, outputs, launches, (512,)) for name in graphs]
     programs = (ProgramRecord(binary, SOURCE, ""),)
     write_context(path, Context(records, programs, (), DEVICE.to_dict(), "fake", {}, {"gputune": "0.1.0"}, True))
+    return path
+
+
+def weighted_context(path: Path, value: float) -> Path:
+    """A graph that takes x and gives y, all of which is twice the value; it lies in weights that are read in several
+    pieces."""
+    weights = np.full(WEIGHTS_BYTES // 4, value, np.float32)
+    source = "__kernel void twice(__global const float *from, __global float *x, __global float *to) {}"
+    refs = BufferRef("weights", 0, 0, NBYTES), BufferRef("input", 0, 0, NBYTES), BufferRef("output", 0, 0, NBYTES)
+    launch = LaunchRecord("op", "0" * 64, 0, "twice", (ELEMENTS,), (4,), refs)
+    inputs, outputs = ((TensorRecord(name, (ELEMENTS,)),) for name in "xy")
+    record = GraphRecord("main", inputs, outputs, (launch,), ())
+    programs = (ProgramRecord(source.encode(), source, ""),)
+    write_context(path, Context([record], programs, (weights,), DEVICE.to_dict(), "fake", {}, {}, True))
     return path

@@ -35,11 +35,13 @@ typedef enum gputune_code {
     GPUTUNE_WRONG_DEVICE,
     GPUTUNE_ARENA_TOO_SMALL,
     GPUTUNE_UNTRUSTED_FILE,
+    GPUTUNE_FILE_CHANGED,
     /* of devices */
     GPUTUNE_DEVICE_NOT_FOUND,
     GPUTUNE_BUILD_FAILED,
     GPUTUNE_LIMIT_EXCEEDED,
     GPUTUNE_LAUNCH_FAILED,
+    GPUTUNE_FORKED_PROCESS,
     GPUTUNE_UNUSABLE_MEMORY,
     GPUTUNE_CANNOT_IMPORT
 } gputune_code;
@@ -84,8 +86,9 @@ typedef struct gputune_graph_info {
     size_t arena_bytes;
 } gputune_graph_info;
 
-/* Maps a file and checks its header; sections are checked when they are used first. Refuses one that another user could
- * change, as its code would run as this one's. */
+/* Opens a file and checks its header; sections are read and checked when they are used. Refuses one that another user
+ * could change, as its code would run as this one's. Of one that is written over while it is open nothing is used that
+ * was not checked: what needs it fails with GPUTUNE_FILE_CHANGED. Replace a file by renaming a new one. */
 gputune_code gputune_open(const char *path, gputune_file **file, gputune_error *error);
 void gputune_close(gputune_file *file);
 
@@ -151,8 +154,8 @@ typedef struct gputune_load_options {
     const char *perf_profile; /* a preset: for which clocks and power to vote around inferences; NULL: no vote */
 } gputune_load_options;
 
-/* Programs are built, weights copied and arguments bound; `file` may be closed afterwards. Of a package the context is
- * loaded that fits the device best. options may be NULL. */
+/* Programs are built, weights copied and arguments bound; `file` may be closed afterwards, and changed. Of a package
+ * the context is loaded that fits the device best. options may be NULL. */
 gputune_code gputune_load(gputune_device *device, const gputune_file *file, const gputune_load_options *options,
                           gputune_graph **graph, gputune_error *error);
 void gputune_unload(gputune_graph *graph);

@@ -315,7 +315,15 @@ uint64_t aligned(uint64_t offset) {
     return (offset + 63) / 64 * 64;
 }
 
-item checked_part(reader *reader, slice file, size_t place, size_t nbytes, size_t most, const uint8_t *digest,
+const uint8_t *bytes_of(reader *reader, extent part) {
+    if (part.data != NULL) return part.data;
+    uint8_t *made = reader->code ? NULL : pool_take(&reader->scratch, part.nbytes, 1);
+    if (made == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
+    else reader->code = read_source(part.source, reader->path, part.at, made, part.nbytes, reader->error);
+    return reader->code ? NULL : made;
+}
+
+item checked_part(reader *reader, extent file, size_t place, size_t nbytes, size_t most, const uint8_t *digest,
                   const char *what) {
     const item nothing = {MISSING, 0, {NULL, 0}};
     uint8_t found[32];
@@ -323,17 +331,15 @@ item checked_part(reader *reader, slice file, size_t place, size_t nbytes, size_
     if (nbytes > most) MALFORMED(reader, "its %s has %zu bytes, at most %zu are allowed", what, nbytes, most);
     else if (nbytes > file.nbytes - place)
         refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes, within its %s", file.nbytes, what);
+    slice part = {bytes_of(reader, part_of(file, place, nbytes)), nbytes};
     if (reader->code) return nothing;
-    slice part = {file.data + place, nbytes};
     sha256(part.data, part.nbytes, found);
-    if (memcmp(found, digest, sizeof found))
-        refuse(reader, GPUTUNE_CHECKSUM_MISMATCH, "its %s is damaged; make it again", what);
-    else if (!msgpack_valid(part))
-        MALFORMED(reader, "its %s is no MsgPack", what);
+    if (memcmp(found, digest, sizeof found)) reader->code = damaged(file.source, reader->path, what, reader->error);
+    else if (!msgpack_valid(part)) MALFORMED(reader, "its %s is no MsgPack", what);
     return reader->code ? nothing : msgpack_first(part);
 }
 
-void place_sections(reader *reader, slice file, size_t head_bytes, section *sections, size_t count) {
+void place_sections(reader *reader, extent file, size_t head_bytes, section *sections, size_t count) {
     uint64_t start = aligned(head_bytes), end = 0;
     for (size_t i = 0; i < count && !reader->code; i++) {
         if (sections[i].offset % 64 || sections[i].offset < end)
@@ -344,21 +350,23 @@ void place_sections(reader *reader, slice file, size_t head_bytes, section *sect
         refuse(reader, GPUTUNE_TRUNCATED, "it has %zu bytes, and tells of more", file.nbytes);
     else if (end < file.nbytes - start)
         MALFORMED(reader, "%zu bytes behind the last section", (size_t)(file.nbytes - start - end));
-    for (size_t i = 0; i < count && !reader->code; i++) sections[i].data = file.data + start + sections[i].offset;
+    for (size_t i = 0; i < count && !reader->code; i++) sections[i].at = file.at + start + sections[i].offset;
 }
 
-size_t read_head(reader *reader, slice file, context *context) {
-    const uint8_t *data = file.data;
+size_t read_head(reader *reader, extent file, context *context) {
+    const size_t begin = file.nbytes < FRONT_BYTES ? file.nbytes : FRONT_BYTES;
+    const uint8_t *data = bytes_of(reader, part_of(file, 0, begin));
     memory memory = {0, NULL, 0};
-    if (file.nbytes >= 8 && !memcmp(data, "GPUTPKG", 8))
+    if (data == NULL) return 0;
+    if (begin >= 8 && !memcmp(data, "GPUTPKG", 8))
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "a package of contexts within another file");
-    else if (!file.nbytes || memcmp(data, "GPUTUNE", file.nbytes < 8 ? file.nbytes : 8))
+    else if (!begin || memcmp(data, "GPUTUNE", begin < 8 ? begin : 8))
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "not a gputune context binary");
-    else if (file.nbytes >= PREFIX_BYTES && little_endian(data + 8) != VERSION)
+    else if (begin >= PREFIX_BYTES && little_endian(data + 8) != VERSION)
         refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "format version %u, this runtime reads %d; make it again",
                little_endian(data + 8), VERSION);
-    else if (file.nbytes < FRONT_BYTES)
-        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", file.nbytes);
+    else if (begin < FRONT_BYTES)
+        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", begin);
     if (reader->code) return 0;
     size_t blocks = little_endian(data + PREFIX_BYTES), headers = little_endian(data + 12); /* their bytes */
     const uint8_t *digest = data + PREFIX_BYTES + 4;

@@ -4,7 +4,7 @@
 #define GPUTUNE_CONTEXT_H
 
 #ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE /* POSIX beside C99, and madvise */
+#define _DEFAULT_SOURCE /* POSIX beside C99 */
 #endif
 
 #include "gputune.h"
@@ -49,11 +49,10 @@ typedef struct graph_record {
 
 typedef struct section {
     const char *kind;
-    const uint8_t *data; /* in the map */
-    uint64_t offset;     /* in the section area of a file of its own */
+    uint64_t at;     /* in the file */
+    uint64_t offset; /* in the section area of a file of its own */
     size_t nbytes;
     const char *sha256; /* in hex */
-    int verified;       /* with atomics: 0 not yet, 1 is what was written */
 } section;
 
 typedef struct program_entry {
@@ -63,6 +62,7 @@ typedef struct program_entry {
 
 typedef struct context {
     const char *path, *name, *tier; /* name: of a package's context, else "" */
+    const struct source *source;    /* the open file that has its sections */
     bool computes;
     identity device;
     graph_record *graphs;
@@ -74,8 +74,6 @@ typedef struct context {
 
 /* The same file once more, which gputune_close gives back: records and sections live as long as an owner. */
 gputune_file *another_owner(const gputune_file *file);
-/* Gives back the memory that its mapped bytes take; they are there again when they are read. */
-void forget_pages(const gputune_file *file);
 /* The context at a place of a file: read and checked when it is asked for first. */
 gputune_code context_at(const gputune_file *file, size_t place, const context **found, gputune_error *error);
 /* Of a package the device of an entry is known without opening it. */
@@ -84,9 +82,20 @@ bool context_computes(const gputune_file *file, size_t place);
 /* Where a graph of this name is; NULL: the first one. Of an ONNX file the name is a node's, and `graph` becomes that of
  * the context; of a package it's in each context, and `place` stays as it is. */
 gputune_code find_graph(const gputune_file *file, const char *name, size_t *place, size_t *graph, gputune_error *error);
-/* The bytes of a section, which are those that were written. */
-gputune_code section_bytes(const context *context, size_t place, const uint8_t **data, size_t *nbytes,
-                           gputune_error *error);
+/* A section that is read piece by piece, each into memory of the caller's. */
+typedef struct reading {
+    const struct source *source;
+    const char *path; /* how errors call the file */
+    const section *section;
+    size_t place, done; /* done: bytes that were read */
+    uint32_t state[8];
+} reading;
+reading begin_reading(const struct source *source, const char *path, const section *section, size_t place);
+/* Reads the next piece: as many bytes as there is room for, a multiple of 64, or all that are left. Behind the last one
+ * the section's digest is compared with that of these very bytes; before that none of them may be used. */
+gputune_code read_piece(reading *reading, void *into, size_t room, size_t *nbytes, gputune_error *error);
+/* All bytes of a section, which are those that were written, in memory that is to be freed. */
+gputune_code copy_section(const context *context, size_t place, uint8_t **bytes, gputune_error *error);
 /* Whether a launch's sizes are such as a device allows; else why not. */
 bool sizes_fit(const launch *launch, const identity *device, char *why, size_t nbytes);
 
@@ -108,5 +117,9 @@ const char *pool_text(pool *pool, const char *text, size_t length);
 void pool_free(pool *pool);
 
 void sha256(const uint8_t *data, size_t nbytes, uint8_t digest[32]);
+/* The same of pieces: begin, add blocks of 64 bytes, and end with the rest; nbytes: of all together. */
+void sha256_begin(uint32_t state[8]);
+void sha256_add(uint32_t state[8], const uint8_t *blocks, size_t nbytes);
+void sha256_end(uint32_t state[8], const uint8_t *rest, size_t left, uint64_t nbytes, uint8_t digest[32]);
 
 #endif

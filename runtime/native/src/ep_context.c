@@ -11,15 +11,18 @@ enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_NAME = 3, NODE_OPERATOR = 4, NODE_A
 enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_INTEGER = 3, ATTRIBUTE_STRING = 4, ATTRIBUTE_TYPE = 20, INTEGER = 2, STRING = 3 };
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
 
+enum { WINDOW_BYTES = 4096, LONGEST_NUMBER = 10 };
+
 typedef struct wire { /* a field of a message */
     uint64_t number, kind, value; /* value: of a varint */
-    slice content;                /* of all others */
+    extent content;               /* of all others */
     bool there;
 } wire;
 
 typedef struct attributes { /* of a node */
     struct attribute {
-        slice name, text;
+        slice name;
+        extent text;
         bool is_number;
         int64_t number;
     } all[MOST_ATTRIBUTES];
@@ -30,46 +33,67 @@ typedef struct onnx {
     reader *reader;
     gputune_file *file;
     size_t fields_left;
+    uint64_t from; /* where in the file the window begins, of which numbers are read */
+    size_t has;
+    uint8_t window[WINDOW_BYTES];
 } onnx;
 
-static uint64_t varint(reader *reader, slice *rest, size_t longest) {
+/* The first bytes of a part of the file, at most so many; how many there are. */
+static size_t peek(onnx *onnx, extent part, size_t most, uint8_t bytes[LONGEST_NUMBER]) {
+    const size_t count = part.nbytes < most ? part.nbytes : most;
+    if (part.at < onnx->from || part.at + count > onnx->from + onnx->has) {
+        const source *source = part.source;
+        const uint64_t left = source->nbytes - part.at;
+        onnx->from = part.at;
+        onnx->has = left < WINDOW_BYTES ? (size_t)left : WINDOW_BYTES;
+        onnx->reader->code = read_source(source, onnx->reader->path, part.at, onnx->window, onnx->has,
+                                         onnx->reader->error);
+        if (onnx->reader->code) return onnx->has = 0;
+    }
+    memcpy(bytes, onnx->window + (part.at - onnx->from), count);
+    return count;
+}
+
+static extent behind(extent part, size_t nbytes) { return part_of(part, nbytes, part.nbytes - nbytes); }
+
+static uint64_t varint(onnx *onnx, extent *rest, size_t longest) {
+    uint8_t bytes[LONGEST_NUMBER];
     uint64_t value = 0;
-    for (size_t at = 0; at < longest && at < rest->nbytes; at++) {
-        uint8_t byte = rest->data[at];
-        if (at == 9 && byte > 1) break;
-        value |= (uint64_t)(byte & 0x7f) << 7 * at;
-        if (byte >= 0x80) continue;
+    const size_t count = onnx->reader->code ? 0 : peek(onnx, *rest, longest, bytes);
+    for (size_t at = 0; at < count; at++) {
+        if (at == 9 && bytes[at] > 1) break;
+        value |= (uint64_t)(bytes[at] & 0x7f) << 7 * at;
+        if (bytes[at] >= 0x80) continue;
         if (longest == 5 && value > UINT32_MAX) break;
-        rest->data += at + 1;
-        rest->nbytes -= at + 1;
+        *rest = behind(*rest, at + 1);
         return value;
     }
+    reader *reader = onnx->reader;
     MALFORMED(reader, "damaged: a number is cut off or too large");
     return 0;
 }
 
 /* Takes the next field of a message; false behind the last one, or where something is wrong. */
-static bool next_field(onnx *onnx, slice *message, wire *found) {
+static bool next_field(onnx *onnx, extent *message, wire *found) {
     reader *reader = onnx->reader;
     if (message->nbytes == 0 || reader->code) return false;
     if (onnx->fields_left-- == 0) MALFORMED(reader, "more than %d fields", MOST_FIELDS);
-    uint64_t tag = varint(reader, message, 5), length = 0;
+    uint64_t tag = varint(onnx, message, 5), length = 0;
     *found = (wire){.number = tag >> 3, .kind = tag & 7, .there = true};
     if (found->number == 0 || found->number >= 1 << 29) MALFORMED(reader, "damaged: it has a field without a number");
-    if (found->kind == VARINT) found->value = varint(reader, message, 10);
-    else if (found->kind == LENGTH) length = varint(reader, message, 5);
+    if (found->kind == VARINT) found->value = varint(onnx, message, LONGEST_NUMBER);
+    else if (found->kind == LENGTH) length = varint(onnx, message, 5);
     else if (found->kind == FIXED64 || found->kind == FIXED32) length = found->kind == FIXED64 ? 8 : 4;
     else MALFORMED(reader, "damaged: a field has the wire type %d", (int)found->kind);
     if (length > message->nbytes) MALFORMED(reader, "damaged: a field has more bytes than are there");
     if (reader->code) return false;
-    found->content = (slice){message->data, (size_t)length};
-    message->data += length;
-    message->nbytes -= (size_t)length;
+    found->content = part_of(*message, 0, (size_t)length);
+    *message = behind(*message, (size_t)length);
     return true;
 }
 
 /* Fields that a message has once at most: those with these numbers, of these kinds. */
-static void single(onnx *onnx, slice message, size_t count, const uint8_t numbers[], const uint8_t kinds[],
+static void single(onnx *onnx, extent message, size_t count, const uint8_t numbers[], const uint8_t kinds[],
                    wire found[]) {
     wire field;
     memset(found, 0, count * sizeof *found);
@@ -86,14 +110,16 @@ static bool same_text(slice one, slice other) {
     return one.nbytes == other.nbytes && (!one.nbytes || !memcmp(one.data, other.data, one.nbytes));
 }
 
-static slice checked_text(reader *reader, slice text, const char *what) {
-    if (text.nbytes > LONGEST_TEXT) MALFORMED(reader, "%s has more than %d bytes", what, LONGEST_TEXT);
-    else if (!is_utf8(text) || (text.nbytes && memchr(text.data, 0, text.nbytes)))
+static slice checked_text(reader *reader, extent from, const char *what) {
+    slice text = {NULL, 0};
+    if (from.nbytes > LONGEST_TEXT) MALFORMED(reader, "%s has more than %d bytes", what, LONGEST_TEXT);
+    else if (from.nbytes && (text.data = bytes_of(reader, from)) != NULL) text.nbytes = from.nbytes;
+    if (!is_utf8(text) || (text.nbytes && memchr(text.data, 0, text.nbytes)))
         MALFORMED(reader, "%s is no UTF-8, or has a character 0", what);
     return text;
 }
 
-static void read_attribute(onnx *onnx, slice message, attributes *into) {
+static void read_attribute(onnx *onnx, extent message, attributes *into) {
     static const uint8_t NUMBERS[] = {ATTRIBUTE_NAME, ATTRIBUTE_INTEGER, ATTRIBUTE_STRING, ATTRIBUTE_TYPE};
     static const uint8_t WIRE_KINDS[] = {LENGTH, VARINT, LENGTH, VARINT};
     wire found[4];
@@ -110,12 +136,14 @@ static void read_attribute(onnx *onnx, slice message, attributes *into) {
 }
 
 /* An EPContext node's attributes; nodes of other operators are refused. */
-static void read_attributes(onnx *onnx, slice message, attributes *into) {
+static void read_attributes(onnx *onnx, extent message, attributes *into) {
     static const uint8_t NUMBERS[] = {NODE_NAME, NODE_OPERATOR, NODE_DOMAIN}, WIRE_KINDS[] = {LENGTH, LENGTH, LENGTH};
     wire head[3], field;
     single(onnx, message, 3, NUMBERS, WIRE_KINDS, head);
-    for (size_t i = 0; i < 3; i++) checked_text(onnx->reader, head[i].content, "a node's name, operator or domain");
-    if (!is_text(head[1].content, "EPContext") || !is_text(head[2].content, "com.microsoft"))
+    slice texts[3];
+    for (size_t i = 0; i < 3; i++)
+        texts[i] = checked_text(onnx->reader, head[i].content, "a node's name, operator or domain");
+    if (!is_text(texts[1], "EPContext") || !is_text(texts[2], "com.microsoft"))
         MALFORMED(onnx->reader, "a model, and no context: context-binary-generator makes one of it");
     for (into->count = 0; next_field(onnx, &message, &field);) {
         if (field.number == NODE_ATTRIBUTE && field.kind == VARINT) MALFORMED(onnx->reader, "damaged: an attribute");
@@ -205,7 +233,7 @@ static void read_content(reader *reader, const attributes *node, part *into) {
     if (!into->bytes.nbytes) MALFORMED(reader, "ep_cache_context holds no context");
 }
 
-static void read_node(onnx *onnx, slice message) {
+static void read_node(onnx *onnx, extent message) {
     reader *reader = onnx->reader;
     gputune_file *file = onnx->file;
     attributes attributes;
@@ -229,23 +257,26 @@ static void read_node(onnx *onnx, slice message) {
 
 void read_nodes(reader *reader, gputune_file *file) {
     static const uint8_t GRAPH = MODEL_GRAPH, WIRE_KIND = LENGTH;
-    onnx onnx = {reader, file, MOST_FIELDS};
+    onnx onnx = {.reader = reader, .file = file, .fields_left = MOST_FIELDS};
+    const extent whole = {&file->source, 0, (size_t)file->source.nbytes, NULL};
     wire graph, field;
     size_t count = 0;
     reader->malformed = GPUTUNE_MALFORMED_EP_CONTEXT;
-    if (!file->bytes.nbytes || file->bytes.nbytes > INT32_MAX)
-        MALFORMED(reader, "%zu bytes, an ONNX file has 1 to %d", file->bytes.nbytes, INT32_MAX);
-    single(&onnx, file->bytes, 1, &GRAPH, &WIRE_KIND, &graph);
+    if (!whole.nbytes || whole.nbytes > INT32_MAX)
+        MALFORMED(reader, "%zu bytes, an ONNX file has 1 to %d", whole.nbytes, INT32_MAX);
+    single(&onnx, whole, 1, &GRAPH, &WIRE_KIND, &graph);
     if (!graph.there) MALFORMED(reader, "no ONNX model: it has no graph");
     size_t left = onnx.fields_left;
-    for (slice rest = graph.content; next_field(&onnx, &rest, &field);) count += field.number == GRAPH_NODE;
+    for (extent rest = graph.content; next_field(&onnx, &rest, &field);) count += field.number == GRAPH_NODE;
     onnx.fields_left = left;
     if (count > MOST_NODES) MALFORMED(reader, "more than %d nodes", MOST_NODES);
     file->nodes = rows(reader, &count, sizeof *file->nodes);
     file->parts = rows(reader, &count, sizeof *file->parts);
-    for (slice rest = graph.content; next_field(&onnx, &rest, &field);) {
-        if (field.number == GRAPH_NODE && field.kind == VARINT) MALFORMED(reader, "damaged: a node");
-        else if (field.number == GRAPH_NODE) read_node(&onnx, field.content);
+    for (extent rest = graph.content; next_field(&onnx, &rest, &field);) {
+        if (field.number != GRAPH_NODE) continue;
+        if (field.kind == VARINT) MALFORMED(reader, "damaged: a node");
+        else if (file->node_count == count) refuse(reader, GPUTUNE_FILE_CHANGED, "it was changed while it was read");
+        else read_node(&onnx, field.content);
     }
     if (!file->part_count) MALFORMED(reader, "no EPContext node with main_context = 1");
 }

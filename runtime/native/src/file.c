@@ -1,31 +1,10 @@
-/* Open files: mapped, and read part by part. */
+/* Files with contexts: what is in them is read part by part, when it is used first. */
 #include "reading.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-static gputune_code map(const char *path, slice *bytes, gputune_error *error) {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC), reason = errno;
-    struct stat status;
-    if (descriptor < 0) return fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(reason));
-    void *data = NULL; /* of an empty file nothing can be mapped */
-    bool good = !fstat(descriptor, &status) && S_ISREG(status.st_mode) && (uint64_t)status.st_size < SIZE_MAX / 2;
-    if (good && status.st_size) data = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    close(descriptor);
-    if (!good || data == MAP_FAILED) return fail(error, GPUTUNE_IO_ERROR, "%s: it cannot be mapped", path);
-    *bytes = (slice){data, (size_t)status.st_size};
-    return GPUTUNE_OK;
-}
-
-static void unmap(slice bytes) {
-    if (bytes.data != NULL) munmap((void *)(uintptr_t)bytes.data, bytes.nbytes);
-}
 
 static bool is_onnx(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
@@ -34,19 +13,22 @@ static bool is_onnx(const char *path) {
 }
 
 gputune_code read_form(gputune_file *file, bool is_onnx, gputune_error *error) {
-    reader reader = {&file->pool, error, file->path, GPUTUNE_MALFORMED_HEADER, GPUTUNE_OK, NULL, 0};
+    reader reader = {.pool = &file->pool, .error = error, .path = file->path, .malformed = GPUTUNE_MALFORMED_HEADER};
+    const extent whole = {&file->source, 0, (size_t)file->source.nbytes, NULL};
     const context *first;
-    if (file->bytes.nbytes >= 8 && !memcmp(file->bytes.data, "GPUTPKG", 8)) {
+    const uint8_t *begin = whole.nbytes < 8 ? NULL : bytes_of(&reader, part_of(whole, 0, 8));
+    if (begin != NULL && !memcmp(begin, "GPUTPKG", 8)) {
         read_package(&reader, file);
     } else if (is_onnx) {
         read_nodes(&reader, file);
     } else {
         size_t count = 1;
         file->parts = rows(&reader, &count, sizeof *file->parts);
-        if (count) *file->parts = (part){.name = "", .bytes = file->bytes};
+        if (count) *file->parts = (part){.name = "", .bytes = whole};
         file->part_count = count;
         if (count) reader.code = context_at(file, 0, &first, error);
     }
+    pool_free(&reader.scratch);
     return reader.code;
 }
 
@@ -60,7 +42,8 @@ gputune_code gputune_open(const char *path, gputune_file **opened, gputune_error
         return fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
     }
     file->owners = 1;
-    code = map(path, &file->bytes, error);
+    file->source.descriptor = -1;
+    code = open_source(&file->source, path, error);
     file->path = pool_text(&file->pool, path, strlen(path));
     if (!code && file->path == NULL) code = fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
     if (!code) code = read_form(file, is_onnx(path), error);
@@ -71,51 +54,47 @@ gputune_code gputune_open(const char *path, gputune_file **opened, gputune_error
 
 gputune_file *another_owner(const gputune_file *file) {
     gputune_file *own = (gputune_file *)(uintptr_t)file;
-    mutex_lock(&own->turn);
-    own->owners++;
-    mutex_unlock(&own->turn);
+    __atomic_add_fetch(&own->owners, 1, __ATOMIC_RELAXED);
     return own;
 }
 
 void gputune_close(gputune_file *file) {
-    if (file == NULL) return;
-    mutex_lock(&file->turn);
-    bool last = --file->owners == 0;
-    mutex_unlock(&file->turn);
-    if (!last) return;
+    if (file == NULL || __atomic_sub_fetch(&file->owners, 1, __ATOMIC_ACQ_REL)) return;
     for (size_t at = 0; at < file->part_count && file->parts != NULL; at++) {
-        if (file->parts[at].path != NULL) unmap(file->parts[at].bytes);
+        if (file->parts[at].path != NULL && file->parts[at].ready) close_source(&file->parts[at].own);
         pool_free(&file->parts[at].pool);
     }
-    unmap(file->bytes);
+    if (file->source.descriptor >= 0) close_source(&file->source);
     mutex_close(&file->turn);
     pool_free(&file->pool);
     free(file);
 }
 
-void forget_pages(const gputune_file *file) {
-    madvise((void *)(uintptr_t)file->bytes.data, file->bytes.nbytes, MADV_DONTNEED);
-    for (size_t i = 0; i < file->part_count; i++)
-        if (file->parts[i].path != NULL && file->parts[i].ready)
-            madvise((void *)(uintptr_t)file->parts[i].bytes.data, file->parts[i].bytes.nbytes, MADV_DONTNEED);
-}
-
 /* --- contexts --- */
+
+static gputune_code open_beside(part *part, gputune_error *error) {
+    gputune_code code = check_trusted(part->path, error);
+    if (!code) code = open_source(&part->own, part->path, error);
+    if (!code) part->bytes = (extent){&part->own, 0, (size_t)part->own.nbytes, NULL};
+    return code;
+}
 
 static gputune_code read_part(const gputune_file *file, part *part, gputune_error *error) {
     const char *path = part->path == NULL ? file->path : part->path;
     context *context = &part->context;
-    reader reader = {&part->pool, error, path, GPUTUNE_MALFORMED_HEADER, GPUTUNE_OK, NULL, 0};
+    reader reader = {.pool = &part->pool, .error = error, .path = path, .malformed = GPUTUNE_MALFORMED_HEADER};
     *context = (struct context){.path = path, .name = part->name};
-    if (part->path != NULL && part->bytes.data == NULL && !(reader.code = check_trusted(path, error)))
-        reader.code = map(path, &part->bytes, error);
-    if (!reader.code && file->sections != NULL) {
+    const gputune_code code = reader.code = part->path == NULL ? GPUTUNE_OK : open_beside(part, error);
+    context->source = part->path == NULL ? &file->source : &part->own;
+    if (!code && file->sections != NULL) {
         read_packed(&reader, file, part);
-    } else if (!reader.code) {
+    } else if (!code) {
         size_t head_bytes = read_head(&reader, part->bytes, context);
         if (!reader.code) place_sections(&reader, part->bytes, head_bytes, context->sections, context->section_count);
     }
+    pool_free(&reader.scratch);
     if (reader.code) pool_free(&part->pool);
+    if (reader.code && !code && part->path != NULL) close_source(&part->own);
     part->ready = !reader.code;
     return reader.code;
 }
@@ -150,26 +129,42 @@ void hex(const uint8_t digest[32], char text[65]) {
     text[64] = 0;
 }
 
-bool verified(section *section) {
-    uint8_t digest[32];
-    char text[65];
-    if (__atomic_load_n(&section->verified, __ATOMIC_ACQUIRE)) return true;
-    sha256(section->data, section->nbytes, digest);
-    hex(digest, text);
-    if (strcmp(text, section->sha256)) return false;
-    __atomic_store_n(&section->verified, 1, __ATOMIC_RELEASE);
-    return true;
+reading begin_reading(const source *source, const char *path, const section *section, size_t place) {
+    reading begun = {source, path, section, place, 0, {0}};
+    sha256_begin(begun.state);
+    return begun;
 }
 
-gputune_code section_bytes(const context *context, size_t place, const uint8_t **data, size_t *nbytes,
-                           gputune_error *error) {
-    section *section = &context->sections[place];
-    if (!verified(section))
-        return fail(error, GPUTUNE_CHECKSUM_MISMATCH, "%s: %s section %zu is damaged; generate it again", context->path,
-                    section->kind, place);
-    *data = section->data;
-    *nbytes = section->nbytes;
-    return GPUTUNE_OK;
+gputune_code read_piece(reading *reading, void *into, size_t room, size_t *nbytes, gputune_error *error) {
+    const section *section = reading->section;
+    const size_t left = section->nbytes - reading->done;
+    uint8_t digest[32];
+    char found[65], what[64];
+    *nbytes = left < room ? left : room;
+    const gputune_code code =
+        read_source(reading->source, reading->path, section->at + reading->done, into, *nbytes, error);
+    if (code) return code;
+    reading->done += *nbytes;
+    if (*nbytes < left) {
+        sha256_add(reading->state, into, *nbytes);
+        return GPUTUNE_OK;
+    }
+    sha256_end(reading->state, into, *nbytes, section->nbytes, digest);
+    hex(digest, found);
+    if (!strcmp(found, section->sha256)) return GPUTUNE_OK;
+    snprintf(what, sizeof what, "%.20s section %zu", section->kind, reading->place);
+    return damaged(reading->source, reading->path, what, error);
+}
+
+gputune_code copy_section(const context *context, size_t place, uint8_t **bytes, gputune_error *error) {
+    const section *section = &context->sections[place];
+    reading reading = begin_reading(context->source, context->path, section, place);
+    size_t nbytes = section->nbytes;
+    uint8_t *made = *bytes = malloc(nbytes ? nbytes : 1);
+    if (made == NULL) return fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", context->path);
+    gputune_code code = read_piece(&reading, made, nbytes, &nbytes, error);
+    if (code) free(made), *bytes = NULL;
+    return code;
 }
 
 gputune_code find_graph(const gputune_file *file, const char *name, size_t *place, size_t *graph,

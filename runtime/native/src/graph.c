@@ -73,7 +73,8 @@ static gputune_code make_places(gputune_graph *graph, gputune_error *error) {
                                          [COUNTERS] = 1, [STATUS] = 1};
     tensor *tensors = graph->tensors = pool_take(&graph->pool, counts[INPUT] + counts[OUTPUT], sizeof *graph->tensors);
     graph->programs = pool_take(&graph->pool, graph->context->program_count, sizeof *graph->programs);
-    if (!tensors || !graph->programs) return NO_MEMORY;
+    graph->copies = pool_take(&graph->pool, graph->context->section_count, sizeof *graph->copies);
+    if (!tensors || !graph->programs || !graph->copies) return NO_MEMORY;
     for (size_t kind = 0; kind < BUFFER_KINDS; kind++) {
         graph->places[kind] = pool_take(&graph->pool, counts[kind], sizeof **graph->places);
         if (!graph->places[kind]) return NO_MEMORY;
@@ -195,7 +196,6 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     const gputune_code code = load(made, given, error);
     made->load_ns = now_ns() - begun_ns;
     device_leave(device);
-    forget_pages(file);
     if (!code) return code;
     gputune_unload(made);
     *graph = NULL;
@@ -219,6 +219,7 @@ void gputune_unload(gputune_graph *graph) {
     votes_end(graph->votes, "deinit");
     votes_close(graph->votes);
     device_leave(device);
+    drop_copies(graph);
     gputune_close(graph->file);
     pool_free(&graph->pool);
     free(graph);

@@ -68,6 +68,7 @@ struct gputune_graph {
     char choice[REASON_BYTES];
     bool strict, from_binaries, is_ready; /* ready: launches are */
     cl_program *programs;                 /* by their index, those that are loaded */
+    uint8_t **copies;                     /* of sections, by their index: what launches need that are loaded later */
     bound *launches, *kernels;            /* kernels: of the persistent form; a kernel of NULL behind the last */
     place *places[BUFFER_KINDS];
     size_t place_counts[BUFFER_KINDS];
@@ -133,6 +134,8 @@ void release_all(const gputune_device *device, holdings *holdings);
  * an error, else a warning and built from source. */
 gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict,
                            gputune_error *error);
+/* programs.c: gives back the copies of what was to be loaded later. */
+void drop_copies(gputune_graph *graph);
 size_t processors(void);
 
 /* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */

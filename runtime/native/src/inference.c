@@ -26,6 +26,7 @@ gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
     TRY(load_programs(graph, record->launches, record->info.launch_count, graph->strict, error));
     TRY(bind_launches(graph, record->launches, record->info.launch_count, &graph->launches, error));
     graph->is_ready = true;
+    drop_copies(graph);
     return GPUTUNE_OK;
 }
 

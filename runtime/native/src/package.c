@@ -76,19 +76,21 @@ static void check_index(reader *reader, gputune_file *file) {
 }
 
 void read_package(reader *reader, gputune_file *file) {
-    const uint8_t *data = file->bytes.data;
+    const extent whole = {&file->source, 0, (size_t)file->source.nbytes, NULL};
+    const bool short_one = whole.nbytes < PREFIX_BYTES;
+    const uint8_t *data = short_one ? NULL : bytes_of(reader, part_of(whole, 0, PREFIX_BYTES));
     reader->malformed = GPUTUNE_MALFORMED_PACKAGE;
-    if (file->bytes.nbytes < PREFIX_BYTES)
-        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", file->bytes.nbytes);
-    else if (little_endian(data + 8) != VERSION)
+    if (short_one)
+        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", whole.nbytes);
+    else if (data != NULL && little_endian(data + 8) != VERSION)
         refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "package version %u, this runtime reads %d",
                little_endian(data + 8), VERSION);
     if (reader->code) return;
     size_t length = little_endian(data + 12);
-    item index = checked_part(reader, file->bytes, PREFIX_BYTES, length, LARGEST_INDEX_BYTES, data + 16, "index");
+    item index = checked_part(reader, whole, PREFIX_BYTES, length, LARGEST_INDEX_BYTES, data + 16, "index");
     read_row(reader, &INDEX, index, file);
     if (!reader->code) check_index(reader, file);
-    if (!reader->code) place_sections(reader, file->bytes, PREFIX_BYTES + length, file->sections, file->section_count);
+    if (!reader->code) place_sections(reader, whole, PREFIX_BYTES + length, file->sections, file->section_count);
 }
 
 /* Whether a context's sections are those that the index has for it, one behind the other; takes where they lie. */
@@ -99,7 +101,7 @@ static bool take_sections(const gputune_file *file, const struct packed *packed,
         const section *other = &file->sections[packed->sections[i]];
         same = !strcmp(own->kind, other->kind) && own->nbytes == other->nbytes && !strcmp(own->sha256, other->sha256) &&
                own->offset == aligned(*end);
-        own->data = other->data;
+        own->at = other->at;
         *end = own->offset + own->nbytes;
     }
     return same;
@@ -107,11 +109,15 @@ static bool take_sections(const gputune_file *file, const struct packed *packed,
 
 void read_packed(reader *reader, const gputune_file *file, part *part) {
     const struct packed *packed = &part->packed;
-    section *head = &file->sections[packed->head];
+    const section *head = &file->sections[packed->head];
     context *context = &part->context;
     uint64_t end = 0;
-    if (!verified(head)) refuse(reader, GPUTUNE_CHECKSUM_MISMATCH, "a header is damaged; make the package again");
-    size_t front = reader->code ? 0 : read_head(reader, (slice){head->data, head->nbytes}, context);
+    size_t nbytes = head->nbytes;
+    uint8_t *bytes = pool_take(&reader->scratch, nbytes, 1);
+    reading reading = begin_reading(&file->source, reader->path, head, packed->head);
+    if (bytes == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
+    else reader->code = read_piece(&reading, bytes, nbytes, &nbytes, reader->error);
+    size_t front = reader->code ? 0 : read_head(reader, (extent){&file->source, head->at, nbytes, bytes}, context);
     if (!reader->code && front != head->nbytes) MALFORMED(reader, "%zu bytes behind a header", head->nbytes - front);
     if (reader->code) return;
     reader->malformed = GPUTUNE_MALFORMED_PACKAGE;

@@ -18,7 +18,7 @@ struct block {
 
 void *pool_take(pool *pool, size_t count, size_t nbytes) {
     if (count > (SIZE_MAX / 2) / (nbytes ? nbytes : 1)) return NULL;
-    size_t wanted = (count * nbytes + 15) / 16 * 16;
+    size_t wanted = POOL_BLOCK_BYTES ? (count * nbytes + 15) / 16 * 16 : count * nbytes;
     struct block *block = pool->blocks;
     if (block == NULL || wanted > block->nbytes - block->used) {
         size_t size = wanted > POOL_BLOCK_BYTES ? wanted : POOL_BLOCK_BYTES;
@@ -63,7 +63,7 @@ const char *gputune_code_name(gputune_code code) {
     static const char *const NAMES[] = {
         "ok", "invalid_argument", "io_error", "out_of_memory", "not_a_context", "unsupported_format_version",
         "truncated", "checksum_mismatch", "malformed_header", "malformed_ep_context", "malformed_package",
-        "wrong_device", "arena_too_small", "untrusted_file", "device_not_found", "build_failed", "limit_exceeded",
-        "launch_failed", "unusable_memory", "cannot_import"};
+        "wrong_device", "arena_too_small", "untrusted_file", "file_changed", "device_not_found", "build_failed",
+        "limit_exceeded", "launch_failed", "forked_process", "unusable_memory", "cannot_import"};
     return (size_t)code < sizeof NAMES / sizeof *NAMES ? NAMES[code] : "unknown";
 }

@@ -1,5 +1,6 @@
 /* The programs of a graph, from the binaries of its file, or from source where the driver refuses one or the device is
- * another; beside them its weights, whose checksums and copies take as long. As runtime/execution/programs.py. */
+ * another; beside them its weights, whose checksums and copies take as long. As runtime/execution/programs.py. What is
+ * needed only later is copied now: a loaded graph reads its file no more, whatever becomes of that. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "graph.h"
 
@@ -9,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_THREADS = 8, LOG_BYTES = 1 << 14 };
+enum { MOST_THREADS = 8, LOG_BYTES = 1 << 14, PIECE_BYTES = 1 << 21 /* of weights, on their way to the device */ };
 
-typedef enum job_kind { PROGRAM, UPLOAD, CHECK } job_kind; /* of a program, of weights, of a section's bytes */
+typedef enum job_kind { PROGRAM, UPLOAD, COPY } job_kind; /* of a program, of weights, of a section */
 typedef struct job {
     job_kind kind;
     bool known, refused;
@@ -19,6 +20,7 @@ typedef struct job {
     char *key; /* equal programs and equal weights have equal ones */
     cl_mem memory;
     cl_program program;
+    uint8_t *bytes;
     gputune_code code;
     gputune_error error;
 } job;
@@ -26,9 +28,17 @@ typedef struct job {
 typedef struct jobs {
     gputune_graph *graph;
     bool strict;
+    mutex queue; /* of who writes weights */
     job *all;
     size_t count, next; /* next: with atomics */
 } jobs;
+
+void drop_copies(gputune_graph *graph) {
+    for (size_t i = 0; graph->copies && i < graph->context->section_count; i++) {
+        free(graph->copies[i]);
+        graph->copies[i] = NULL;
+    }
+}
 
 size_t processors(void) {
     long count = sysconf(_SC_NPROCESSORS_ONLN);
@@ -55,14 +65,16 @@ static gputune_code build(const gputune_graph *graph, size_t index, bool binary,
                           gputune_error *error) {
     const program_entry *entry = &graph->context->programs[index];
     const gputune_device *device = graph->device;
-    const uint8_t *data;
-    size_t nbytes;
+    const size_t place = binary ? entry->binary : entry->source, nbytes = graph->context->sections[place].nbytes;
+    uint8_t *copied = NULL;
     cl_int status = 0, loaded = 0;
-    TRY(section_bytes(graph->context, binary ? entry->binary : entry->source, &data, &nbytes, error));
+    if (!graph->copies[place]) TRY(copy_section(graph->context, place, &copied, error));
+    const uint8_t *data = copied ? copied : graph->copies[place];
     const char *text = (const char *)data;
     *program = binary ? device->cl.CreateProgramWithBinary(device->context, 1, &device->id, &nbytes, &data, &loaded,
                                                            &status)
                       : device->cl.CreateProgramWithSource(device->context, 1, &text, &nbytes, &status);
+    free(copied);
     if (!*program || status || loaded)
         return fail(error, GPUTUNE_BUILD_FAILED, "OpenCL's error %d", status ? status : loaded);
     status = device->cl.BuildProgram(*program, 1, &device->id, binary ? "" : entry->options, NULL, NULL);
@@ -73,16 +85,30 @@ static gputune_code build(const gputune_graph *graph, size_t index, bool binary,
     return GPUTUNE_BUILD_FAILED;
 }
 
-static gputune_code done(const jobs *jobs, job *job, gputune_error *error) {
+/* Has the device read the very bytes that the checksum is made of, of which nothing else knows before it is right. */
+static gputune_code upload(jobs *jobs, job *job, gputune_error *error) {
     const gputune_graph *graph = jobs->graph;
     const context *context = graph->context;
-    const uint8_t *data;
-    size_t nbytes;
-    if (job->kind == CHECK) return section_bytes(context, job->index, &data, &nbytes, error);
-    if (job->kind == UPLOAD) { /* while another thread checks them, which takes as long */
-        const section *section = &context->sections[context->weights[job->index]];
-        return allocate(graph->device, CL_MEM_COPY_HOST_PTR, section->nbytes, section->data, &job->memory, error);
+    const size_t place = context->weights[job->index], nbytes = context->sections[place].nbytes;
+    const size_t room = nbytes < PIECE_BYTES ? nbytes : PIECE_BYTES;
+    reading reading = begin_reading(context->source, context->path, &context->sections[place], place);
+    uint8_t *piece = malloc(room ? room : 1);
+    if (!piece) return NO_MEMORY;
+    gputune_code code = allocate(graph->device, 0, nbytes, NULL, &job->memory, error);
+    for (size_t at = 0, count = 0; !code && (at < nbytes || !at); at += count) {
+        code = read_piece(&reading, piece, room, &count, error);
+        mutex_lock(&jobs->queue);
+        if (!code) code = write_buffer(graph->device, job->memory, at, piece, count, error);
+        mutex_unlock(&jobs->queue);
     }
+    free(piece);
+    return code;
+}
+
+static gputune_code done(jobs *jobs, job *job, gputune_error *error) {
+    const gputune_graph *graph = jobs->graph;
+    if (job->kind == COPY) return copy_section(graph->context, job->index, &job->bytes, error);
+    if (job->kind == UPLOAD) return upload(jobs, job, error);
     if (graph->from_binaries) {
         const gputune_code code = build(graph, job->index, true, &job->program, error);
         job->refused = code == GPUTUNE_BUILD_FAILED;
@@ -116,7 +142,7 @@ static void add_job(jobs *jobs, job_kind kind, size_t index) {
         if (jobs->all[i].kind == kind && jobs->all[i].index == index) return;
     jobs->count++;
     *job = (struct job){.kind = kind, .index = index};
-    if (kind == CHECK) return;
+    if (kind == COPY) return;
     const char *first = context->sections[entry ? entry->binary : context->weights[index]].sha256,
                *second = entry ? context->sections[entry->source].sha256 : "", *third = entry ? entry->options : "";
     const size_t nbytes = strlen(first) + strlen(second) + strlen(third) + 3;
@@ -139,6 +165,7 @@ static gputune_code failure_of(const jobs *jobs, gputune_error *error) {
     for (const struct job *each = jobs->all; each < end; each++) {
         if (each->program) cl->ReleaseProgram(each->program);
         if (each->memory) cl->ReleaseMemObject(each->memory);
+        free(each->bytes);
     }
     if (!job->refused || !jobs->strict) return fail(error, job->code, "%s", job->error.message);
     return fail(error, GPUTUNE_WRONG_DEVICE, "%s: the driver refuses the binary of program %zu: %s",
@@ -151,6 +178,7 @@ static gputune_code keep(const jobs *jobs, gputune_error *error) {
     TRY(failure_of(jobs, error));
     for (const job *job = jobs->all; job < end; job++) {
         held *held = job->program || job->memory ? hold(graph->shared, job->key) : NULL;
+        if (job->kind == COPY) graph->copies[job->index] = job->bytes;
         if (held) *held = (struct held){held->next, held->key, job->memory, NULL, job->program};
         if (job->refused)
             warn(graph, "the driver refuses the binary of program %zu; building it from source", job->index);
@@ -169,22 +197,24 @@ gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t 
     const graph_record *record = graph->record;
     const context *context = graph->context;
     const size_t most = context->program_count + context->weight_count + context->section_count;
-    jobs jobs = {graph, strict, calloc(most + 1, sizeof *jobs.all), 0, 0};
-    if (!jobs.all) return NO_MEMORY;
+    jobs jobs = {.graph = graph, .strict = strict, .all = calloc(most + 1, sizeof *jobs.all)};
+    if (!jobs.all || !mutex_open(&jobs.queue)) {
+        free(jobs.all);
+        return NO_MEMORY;
+    }
     for (size_t i = 0; i < count; i++) add_job(&jobs, PROGRAM, launches[i].program);
     for (size_t i = 0; i < record->info.launch_count; i++) {
         const launch *launch = &record->launches[i];
         for (size_t j = 0; j < launch->argument_count; j++)
-            if (launch->arguments[j].is_buffer && launch->arguments[j].kind == WEIGHTS) {
-                add_job(&jobs, CHECK, context->weights[launch->arguments[j].index]);
+            if (launch->arguments[j].is_buffer && launch->arguments[j].kind == WEIGHTS)
                 add_job(&jobs, UPLOAD, launch->arguments[j].index);
-            }
         if (launches == record->launches) continue;
-        add_job(&jobs, CHECK, context->programs[launch->program].binary); /* for when they are loaded */
-        add_job(&jobs, CHECK, context->programs[launch->program].source);
+        add_job(&jobs, COPY, context->programs[launch->program].binary); /* for when they are loaded */
+        add_job(&jobs, COPY, context->programs[launch->program].source);
     }
     work_together(&jobs);
     const gputune_code code = keep(&jobs, error);
+    mutex_close(&jobs.queue);
     free(jobs.all);
     return code;
 }

@@ -15,10 +15,35 @@ typedef struct slice {
     size_t nbytes;
 } slice;
 
+/* An open file. Others may write over it or cut it short at any time, which a mapping of it would show as other bytes
+ * or as a signal. So it is read into memory of this process, and what is used are bytes that were checked there. */
+typedef struct source {
+    int descriptor;
+    uint64_t nbytes;               /* when it was opened, as the times are */
+    struct timespec written, made; /* of its content, and of that or its entry */
+} source;
+
+typedef struct extent { /* a part of a file */
+    const source *source;
+    uint64_t at;
+    size_t nbytes;
+    const uint8_t *data; /* its bytes, where they were read before */
+} extent;
+extent part_of(extent whole, size_t place, size_t nbytes);
+
+/* Opens a file, and refuses at once what is none: a named pipe or a device would be waited for. */
+gputune_code open_source(source *source, const char *path, gputune_error *error);
+void close_source(source *source);
+/* Reads bytes that it had when it was opened; path: how errors call it. */
+gputune_code read_source(const source *source, const char *path, uint64_t at, void *into, size_t nbytes,
+                         gputune_error *error);
+/* Says of bytes that are not those that were written whether the file was changed since it was opened, or before. */
+gputune_code damaged(const source *source, const char *path, const char *what, gputune_error *error);
+
 /* What reads a file. The first thing that is wrong is kept as its code and error; after it everything reads as nothing,
  * so a caller asks for the code once, behind what it has read. */
 typedef struct reader {
-    pool *pool;
+    pool *pool, scratch; /* scratch: what is read from the file and not kept */
     gputune_error *error;
     const char *path;       /* how errors call the file */
     gputune_code malformed; /* the code of what contradicts its form */
@@ -110,15 +135,16 @@ int by_name(const void *one, const void *other); /* of rows that begin with a te
 extern const form IDENTITY;
 uint32_t little_endian(const uint8_t *bytes);
 uint64_t aligned(uint64_t offset);
+/* The bytes of a part of a file, which the reader keeps; NULL where they cannot be read. */
+const uint8_t *bytes_of(reader *reader, extent part);
 /* The MsgPack of a part of a file: at most `most` bytes at a place in it, with this digest. */
-item checked_part(reader *reader, slice file, size_t place, size_t nbytes, size_t most, const uint8_t *digest,
+item checked_part(reader *reader, extent file, size_t place, size_t nbytes, size_t most, const uint8_t *digest,
                   const char *what);
 /* Says of sections where they lie behind a head; the last one ends the file. */
-void place_sections(reader *reader, slice file, size_t head_bytes, section *sections, size_t count);
+void place_sections(reader *reader, extent file, size_t head_bytes, section *sections, size_t count);
 /* Reads what stands in front of a context binary's section area; its bytes. */
-size_t read_head(reader *reader, slice file, context *context);
+size_t read_head(reader *reader, extent file, context *context);
 void hex(const uint8_t digest[32], char text[65]);
-bool verified(section *section);
 
 /* --- open files --- */
 
@@ -127,8 +153,9 @@ typedef struct part { /* a context of a file */
     context context;
     pool pool;
     bool ready;
-    slice bytes;      /* of a context binary */
-    const char *path; /* of one that lies beside an ONNX file; it is mapped when it is used first */
+    extent bytes;     /* of a context binary */
+    const char *path; /* of one that lies beside an ONNX file; it is opened when it is used first */
+    source own;       /* that one, once it is ready */
     struct packed {   /* what a package's index says */
         const char *tier, *sha256;
         identity device;
@@ -146,10 +173,11 @@ typedef struct node { /* an EPContext node: a graph, by its name where it has on
 
 struct gputune_file {
     const char *path;
-    slice bytes;
+    source source;
     pool pool;
-    mutex turn; /* of who reads parts, and counts owners */
-    size_t owners, part_count, section_count, node_count;
+    mutex turn;    /* of who reads parts */
+    size_t owners; /* with atomics: a fork may end one while a thread that it has not holds the turn */
+    size_t part_count, section_count, node_count;
     part *parts;
     section *sections; /* of a package */
     node *nodes;       /* of an ONNX file */

@@ -134,18 +134,31 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
 }
 #endif
 
-void sha256(const uint8_t *data, size_t nbytes, uint8_t digest[32]) {
-    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    size_t whole = nbytes / 64 * 64, left = nbytes - whole;
-    if (in_hardware()) add_blocks(state, data, whole / 64);
+void sha256_begin(uint32_t state[8]) {
+    static const uint32_t FIRST[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    memcpy(state, FIRST, sizeof FIRST);
+}
+
+void sha256_add(uint32_t state[8], const uint8_t *blocks, size_t nbytes) {
+    if (in_hardware()) add_blocks(state, blocks, nbytes / 64);
     else
-        for (size_t at = 0; at < whole; at += 64) add_block(state, data + at);
+        for (size_t at = 0; at < nbytes; at += 64) add_block(state, blocks + at);
+}
+
+void sha256_end(uint32_t state[8], const uint8_t *rest, size_t left, uint64_t nbytes, uint8_t digest[32]) {
+    size_t whole = left / 64 * 64, last = left - whole < 56 ? 64 : 128;
     uint8_t end[128] = {0};
-    if (left) memcpy(end, data + whole, left);
-    end[left] = 0x80;
-    size_t last = left < 56 ? 64 : 128;
-    for (size_t at = 0; at < 8; at++) end[last - 1 - at] = (uint8_t)((uint64_t)nbytes * 8 >> 8 * at);
+    sha256_add(state, rest, whole);
+    if (left > whole) memcpy(end, rest + whole, left - whole);
+    end[left - whole] = 0x80;
+    for (size_t at = 0; at < 8; at++) end[last - 1 - at] = (uint8_t)(nbytes * 8 >> 8 * at);
     for (size_t at = 0; at < last; at += 64) add_block(state, end + at);
     for (size_t at = 0; at < 32; at++) digest[at] = (uint8_t)(state[at / 4] >> (24 - 8 * (at % 4)));
+}
+
+void sha256(const uint8_t *data, size_t nbytes, uint8_t digest[32]) {
+    uint32_t state[8];
+    sha256_begin(state);
+    sha256_end(state, data, nbytes, nbytes, digest);
 }

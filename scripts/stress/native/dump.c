@@ -3,6 +3,7 @@
 #include "../../../runtime/native/src/reading.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *between = ""; /* what stands in front of the next value */
@@ -178,9 +179,8 @@ static gputune_code check_all(const gputune_file *file, gputune_error *error) {
         const context *context;
         code = context_at(file, place, &context, error);
         for (size_t at = 0; !code && at < context->section_count; at++) {
-            const uint8_t *data;
-            size_t nbytes;
-            code = section_bytes(context, at, &data, &nbytes, error);
+            uint8_t *bytes;
+            if (!(code = copy_section(context, at, &bytes, error))) free(bytes);
         }
     }
     return code;

@@ -1,11 +1,15 @@
-/* What libFuzzer calls: the C runtime's reader on changed bytes, which lie in memory of exactly their size.
+/* What libFuzzer calls: the C runtime's reader on changed bytes, of which each part is read into memory of its size.
  *
  * Changes leave checksums right most of the time: a memory block, a header, an index or the head of a packed context is
  * changed by itself, and everything is put together again around it. */
+#define _GNU_SOURCE /* memfd_create */
 #include "../../../runtime/native/src/reading.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { PREFIX = 48, MEMORY_PREFIX = 36, FRONT = PREFIX + MEMORY_PREFIX, PATH_BYTES = 32 };
 
@@ -26,10 +30,8 @@ static void read_all(gputune_file *file) {
             continue;
         }
         for (size_t one = 0; one < context->section_count; one++) {
-            const uint8_t *bytes;
-            size_t nbytes;
-            uint8_t digest[32];
-            if (!section_bytes(context, one, &bytes, &nbytes, &error)) sha256(bytes, nbytes, digest);
+            uint8_t *bytes;
+            if (!copy_section(context, one, &bytes, &error)) free(bytes);
         }
         for (size_t one = 0; one <= context->graph_count; one++)
             gputune_graph_info_of(file, at, one, &info, &error);
@@ -41,20 +43,20 @@ static void read_all(gputune_file *file) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     gputune_error error = {GPUTUNE_OK, ""};
-    uint8_t *bytes = malloc(size ? size : 1);
     gputune_file *file = calloc(1, sizeof *file);
-    if (bytes == NULL || file == NULL) abort();
-    memcpy(bytes, data, size);
+    char path[PATH_BYTES];
+    const int memory = memfd_create("input", MFD_CLOEXEC);
+    if (file == NULL || memory < 0 || write(memory, data, size) != (ssize_t)size) abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", memory);
+    if (open_source(&file->source, path, &error)) abort();
+    close(memory);
     mutex_open(&file->turn);
     file->owners = 1;
     file->path = "/missing/file";
-    file->bytes = (slice){bytes, size};
-    gputune_code code = read_form(file, size && *bytes != 'G', &error);
+    gputune_code code = read_form(file, size && *data != 'G', &error);
     if (!code) read_all(file);
     else if (code != error.code || error.message[0] == 0) abort();
-    file->bytes = (slice){NULL, 0}; /* nothing is mapped */
     gputune_close(file);
-    free(bytes);
     return 0;
 }
 

@@ -138,6 +138,23 @@ def test_both_forms_and_groups_compute_the_same_bits(backend: Backend, opened: O
         executor.close()
 
 
+@pytest.mark.parametrize("content", ["short", "zeros"])
+def test_launches_that_are_loaded_later_do_not_need_the_file(
+    backend: Backend, opened: Open, paths: list[Path], tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "model.bin"
+    path.write_bytes(paths[0].read_bytes())
+    file, device = opened(path)
+    executor = loaded(backend, path)
+    inputs = inputs_of(executor, 1)
+    with device.load(file) as graph, device.profile(tmp_path / "a.log", detailed=True) as profile:
+        path.write_bytes(b"" if content == "short" else bytes(path.stat().st_size))
+        graph.record(profile)  # which takes launches one by one
+        assert bits(graph.run(inputs)) == wanted(executor, 1, persistent=False)
+        assert graph.counters()[1]["launches"] == 1
+    executor.close()
+
+
 def damaged(context: Context, part: str) -> Context:  # noqa: F811
     """A context whose binaries this driver refuses, or that says that it is of another one."""
     if part == "binaries":
