@@ -4,7 +4,9 @@
  * a device is opened. Objects belong to the caller, who closes them in the reverse order; there is no global state.
  *
  * Functions that can fail return a code and, where the caller has given an error, write one line of text into it.
- * Several threads may use an object, and inferences of a graph take turns; only closing is for one thread alone. */
+ * Several threads may use an object, and inferences of a graph take turns; only closing is for one thread alone. What
+ * is opened with a device belongs to the process that has opened it: in a fork every use of it fails with
+ * GPUTUNE_FORKED_PROCESS at once, and closing gives back memory and nothing else. */
 #ifndef GPUTUNE_H
 #define GPUTUNE_H
 

@@ -49,6 +49,7 @@ gputune_code gputune_run_async(gputune_graph *graph, const gputune_value *inputs
                                const gputune_value *outputs, size_t output_count, gputune_callback callback, void *user,
                                gputune_error *error) {
     async *async = graph->async;
+    TRY(check_here(graph->device, error));
     job *job = calloc(1, sizeof *job + (input_count + output_count) * sizeof *inputs);
     if (!job) return NO_MEMORY;
     *job = (struct job){NULL, input_count, output_count, callback, user};
@@ -80,9 +81,16 @@ gputune_code async_open(gputune_graph *graph, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
-/* Waits for all that was asked for. */
 void async_close(async *async) {
     if (!async) return;
+    if (!is_here(async->graph->device)) {
+        for (job *job = async->first, *next; job; job = next) {
+            next = job->next;
+            free(job);
+        }
+        free(async);
+        return;
+    }
     mutex_lock(&async->lock);
     async->closing = true;
     condition_tell(&async->changed);

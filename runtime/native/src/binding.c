@@ -130,6 +130,7 @@ gputune_code bind_launches(gputune_graph *graph, const launch *launches, size_t 
 }
 
 void unbind(gputune_graph *graph) {
+    if (!is_here(graph->device)) return;
     bound *const forms[] = {graph->launches, graph->kernels};
     for (size_t form = 0; form < 2; form++)
         for (bound *one = forms[form]; one && one->kernel; one++) graph->device->cl.ReleaseKernel(one->kernel);
@@ -148,7 +149,7 @@ held *held_of(const holdings *holdings, const char *key) {
 }
 
 void release_all(const gputune_device *device, holdings *holdings) {
-    for (const held *held = holdings->first; held; held = held->next) {
+    for (const held *held = is_here(device) ? holdings->first : NULL; held; held = held->next) {
         if (held->memory) device->cl.ReleaseMemObject(held->memory);
         if (held->host) device->cl.SVMFree(device->context, held->host);
         if (held->program) device->cl.ReleaseProgram(held->program);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if UINTPTR_MAX > 0xffffffff
 #define LIB "lib64"
@@ -219,6 +220,7 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
         free(made);
         return NO_MEMORY;
     }
+    made->process = getpid();
     gputune_code code = open_library(&made->cl, given->library, error);
     if (!code) code = choose(made, wanted ? wanted : "", given->file, error);
     if (!code) code = open_chosen(made, error);
@@ -230,17 +232,32 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
 
 void gputune_close_device(gputune_device *device) {
     if (!device) return;
-    if (device->queue) device->cl.ReleaseCommandQueue(device->queue);
-    if (device->context) device->cl.ReleaseContext(device->context);
-    mutex_close(&device->turn);
+    const bool here = is_here(device);
+    if (device->queue && here) device->cl.ReleaseCommandQueue(device->queue);
+    if (device->context && here) device->cl.ReleaseContext(device->context);
+    if (here) mutex_close(&device->turn);
     pool_free(&device->pool);
     free(device);
 }
 
 const char *gputune_device_name(const gputune_device *device) { return device->identity.name; }
 
-void device_take(gputune_device *device) { mutex_lock(&device->turn); }
-void device_leave(gputune_device *device) { mutex_unlock(&device->turn); }
+bool is_here(const gputune_device *device) { return getpid() == device->process; }
+
+gputune_code check_here(const gputune_device *device, gputune_error *error) {
+    if (is_here(device)) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_FORKED_PROCESS, "%s was opened by process %ld and cannot be used in its fork %ld: fork "
+                "before a device is opened, and open and load in each child", device->identity.name,
+                (long)device->process, (long)getpid());
+}
+
+void device_take(gputune_device *device) {
+    if (is_here(device)) mutex_lock(&device->turn);
+}
+
+void device_leave(gputune_device *device) {
+    if (is_here(device)) mutex_unlock(&device->turn);
+}
 
 /* --- memory and commands ------------------------------------------------------------------------------------------ */
 

@@ -6,6 +6,8 @@
 #include "opencl.h"
 #include "threads.h"
 
+#include <sys/types.h>
+
 struct gputune_device {
     opencl cl;
     cl_platform_id platform;
@@ -17,6 +19,7 @@ struct gputune_device {
     bool is_cpu, is_unified; /* unified: without memory of its own */
     bool fine_grain_buffers, fine_grain_system; /* shared virtual memory that needs no commands */
     bool shares_memory; /* a CPU device that reads and writes the host's memory itself */
+    pid_t process;      /* which has opened it */
     mutex turn;         /* what uses the queue or changes what follows holds it */
     gputune_graph *graphs;
 };
@@ -28,6 +31,11 @@ struct gputune_device {
     } while (0)
 #define NO_MEMORY fail(error, GPUTUNE_OUT_OF_MEMORY, "there is not enough memory")
 
+/* Whether this process has opened the device, and is no fork of that one: a fork has neither the driver's threads, for
+ * which it would wait for ever, nor this library's, which may have held the turn. It only gives back its own memory. */
+bool is_here(const gputune_device *device);
+gputune_code check_here(const gputune_device *device, gputune_error *error);
+/* Takes the turn; in a fork, where there is one thread, nothing. */
 void device_take(gputune_device *device);
 void device_leave(gputune_device *device);
 /* A code for a status of OpenCL, with what was done and the status in the message where it is an error. */

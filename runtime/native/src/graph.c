@@ -183,8 +183,9 @@ static gputune_code load(gputune_graph *graph, const gputune_load_options *optio
 gputune_code gputune_load(gputune_device *device, const gputune_file *file, const gputune_load_options *options,
                           gputune_graph **graph, gputune_error *error) {
     const gputune_load_options usual = {.graph = NULL}, *given = options ? options : &usual;
-    gputune_graph *made = *graph = calloc(1, sizeof *made);
-    if (!made) return NO_MEMORY;
+    gputune_graph *made = *graph = NULL;
+    TRY(check_here(device, error));
+    if (!(made = *graph = calloc(1, sizeof *made))) return NO_MEMORY;
     made->device = device;
     made->file = another_owner(file);
     made->strict = given->strict;
@@ -205,10 +206,11 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
 void gputune_unload(gputune_graph *graph) {
     if (!graph) return;
     gputune_device *device = graph->device;
+    const bool here = is_here(device);
     async_close(graph->async);
     device_take(device);
-    votes_begin(graph->votes, "deinit");
-    finish(device, NULL);
+    if (here) votes_begin(graph->votes, "deinit");
+    if (here) finish(device, NULL);
     gputune_graph **at = &device->graphs;
     while (*at != graph) at = &(*at)->next;
     *at = graph->next;
@@ -216,8 +218,8 @@ void gputune_unload(gputune_graph *graph) {
     persistent_close(graph->persistent);
     unbind(graph);
     release_all(device, &graph->own);
-    votes_end(graph->votes, "deinit");
-    votes_close(graph->votes);
+    if (here) votes_end(graph->votes, "deinit");
+    votes_close(graph->votes, here);
     device_leave(device);
     drop_copies(graph);
     gputune_close(graph->file);
@@ -266,6 +268,8 @@ static gputune_code fill_group(gputune_group *group, const gputune_file *const *
 
 gputune_code gputune_open_group(gputune_device *device, const gputune_file *const *files, size_t count,
                                 gputune_group **group, gputune_error *error) {
+    *group = NULL;
+    TRY(check_here(device, error));
     gputune_group *made = *group = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
     made->device = device;
@@ -304,7 +308,7 @@ void warn(gputune_graph *graph, const char *format, ...) {
 const char *gputune_warning(const gputune_graph *graph, size_t number) {
     char text[REASON_BYTES];
     device_take(graph->device);
-    while (votes_warning(graph->votes, text)) warn((gputune_graph *)graph, "%s", text);
+    while (is_here(graph->device) && votes_warning(graph->votes, text)) warn((gputune_graph *)graph, "%s", text);
     const struct warning *warning = graph->warnings;
     for (; warning && number; number--) warning = warning->next;
     device_leave(graph->device);

@@ -172,7 +172,8 @@ gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *
 gputune_code votes_open(const char *preset, const identity *device, votes **votes, gputune_error *error);
 void votes_begin(votes *votes, const char *phase);
 void votes_end(votes *votes, const char *phase);
-void votes_close(votes *votes);
+/* here: in the process that has opened them; a fork only gives back memory. */
+void votes_close(votes *votes, bool here);
 /* The next line that gputune_warning is to give; false where there is none. All but opening take NULL, too. */
 bool votes_warning(votes *votes, char text[REASON_BYTES]);
 

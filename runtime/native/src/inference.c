@@ -248,6 +248,7 @@ static gputune_code run(gputune_graph *graph, gputune_error *error) {
 
 gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
                          const gputune_value *outputs, size_t output_count, gputune_error *error) {
+    TRY(check_here(graph->device, error));
     device_take(graph->device);
     gputune_code code = set_values(graph, inputs, input_count, false, error);
     if (!code) code = set_values(graph, outputs, output_count, true, error);

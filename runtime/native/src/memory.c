@@ -16,6 +16,7 @@ enum { GPU_PAGE_BYTES = 4096 };
 
 static gputune_code new_memory(gputune_device *device, size_t nbytes, gputune_memory **memory, gputune_error *error) {
     *memory = NULL;
+    TRY(check_here(device, error));
     if (nbytes > device->identity.max_allocation_bytes)
         return fail(error, GPUTUNE_LIMIT_EXCEEDED, "a buffer of %zu bytes, the device's largest allocation is %llu",
                     nbytes, (unsigned long long)device->identity.max_allocation_bytes);
@@ -198,9 +199,10 @@ static void forget(gputune_memory *memory) {
 
 void gputune_free(gputune_memory *memory) {
     if (!memory) return;
+    const bool here = is_here(memory->device);
     device_take(memory->device);
-    if (memory->memory) forget(memory);
-    if (memory->is_shared) memory->device->cl.SVMFree(memory->device->context, memory->data);
+    if (memory->memory && here) forget(memory);
+    if (memory->is_shared && here) memory->device->cl.SVMFree(memory->device->context, memory->data);
     device_leave(memory->device);
     if (memory->mapped_bytes) munmap(memory->data, memory->mapped_bytes);
     if (memory->descriptor >= 0) close(memory->descriptor);

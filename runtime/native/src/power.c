@@ -488,18 +488,20 @@ bool votes_warning(votes *votes, char text[REASON_BYTES]) {
     return more;
 }
 
-void votes_close(votes *votes) {
+void votes_close(votes *votes, bool here) {
     if (!votes) return;
-    mutex_lock(&votes->lock);
-    votes->wanted = NOTHING;
-    votes->drop_at_ns = UINT64_MAX;
-    votes->closing = true;
-    condition_tell(&votes->changed);
-    mutex_unlock(&votes->lock);
-    thread_join(votes->thread);
+    if (here) {
+        mutex_lock(&votes->lock);
+        votes->wanted = NOTHING;
+        votes->drop_at_ns = UINT64_MAX;
+        votes->closing = true;
+        condition_tell(&votes->changed);
+        mutex_unlock(&votes->lock);
+        thread_join(votes->thread);
+        condition_close(&votes->changed);
+        mutex_close(&votes->lock);
+    }
     steering_close(&votes->steering);
-    condition_close(&votes->changed);
-    mutex_close(&votes->lock);
     free(votes);
 }
 
@@ -563,12 +565,13 @@ gputune_code votes_open(const char *preset, const identity *device, votes **vote
 
 gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, gputune_error *error) {
     votes *fresh = NULL;
+    TRY(check_here(graph->device, error));
     device_take(graph->device);
     gputune_code code = preset ? votes_open(preset, &graph->device->identity, &fresh, error) : GPUTUNE_OK;
     votes *const old = graph->votes;
     if (!code) graph->votes = fresh;
     if (!code && old) votes_end(fresh, "init"); /* its done vote, at once */
-    if (!code) votes_close(old);
+    if (!code) votes_close(old, true);
     device_leave(graph->device);
     return code;
 }

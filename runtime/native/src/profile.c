@@ -4,6 +4,7 @@
 #include "graph.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,6 +300,7 @@ static gputune_code start(gputune_graph *graph, gputune_profile *profile, gputun
 }
 
 gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
+    TRY(check_here(graph->device, error));
     device_take(graph->device);
     record_no_more(graph);
     const gputune_code code = profile ? start(graph, profile, error) : GPUTUNE_OK;
@@ -309,6 +311,8 @@ gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gput
 
 gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
                                   gputune_profile **profile, gputune_error *error) {
+    *profile = NULL;
+    TRY(check_here(device, error));
     gputune_profile *made = *profile = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
     struct timespec now;
@@ -337,9 +341,21 @@ gputune_code gputune_open_profile(gputune_device *device, const char *path, gput
     return code;
 }
 
+/* Of what the stream may still hold nothing gets into the file, which is another process's. */
+static gputune_code close_in_fork(gputune_profile *profile) {
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    for (gputune_graph *each = profile->device->graphs; each; each = each->next)
+        if (each->recorder && each->recorder->profile == profile) record_no_more(each);
+    if (nowhere >= 0 && dup2(nowhere, fileno(profile->log)) >= 0) fclose(profile->log);
+    if (nowhere >= 0) close(nowhere);
+    free(profile);
+    return GPUTUNE_OK;
+}
+
 gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error) {
     if (!profile) return GPUTUNE_OK;
     gputune_device *device = profile->device;
+    if (!is_here(device)) return close_in_fork(profile);
     device_take(device);
     for (gputune_graph *each = device->graphs; each; each = each->next)
         if (each->recorder && each->recorder->profile == profile) record_no_more(each);

@@ -149,7 +149,9 @@ static int written(const file *file) {
 
 static void hold_latency(steering *steering, int32_t latency_us) {
     if (!steering->latency_path || latency_us == steering->latency_us) return;
-    if (latency_us == NO_LATENCY) {
+    if (latency_us == NO_LATENCY) { /* a fork that has the descriptor, too, would hold the request otherwise */
+        const int32_t any_us = 2000000000;
+        (void)!pwrite(steering->latency_file, &any_us, 4, 0);
         close(steering->latency_file);
         steering->latency_file = -1;
     } else if (steering->latency_file < 0) {

@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
         else if (strcmp(command, "begin") == 0) votes_begin(opened[number], word);
         else if (strcmp(command, "end") == 0) votes_end(opened[number], word);
         else if (strcmp(command, "told") == 0 && votes_warning(opened[number], text)) strcpy(error.message, text);
-        else if (strcmp(command, "close") == 0) votes_close(opened[number]), opened[number] = NULL;
+        else if (strcmp(command, "close") == 0) votes_close(opened[number], true), opened[number] = NULL;
         else if (strcmp(command, "storm") == 0) {
             thread threads[THREADS];
             for (int i = 0; i < THREADS; i++)
