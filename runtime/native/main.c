@@ -4,12 +4,15 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH = 4096 };
 
@@ -39,8 +42,9 @@ typedef struct run {
     gputune_load_options load;
     bool help;
     double seconds;
-    size_t count, lines, done, inputs, outputs;
+    size_t count, lines, done, inputs, outputs, warned;
     char **files; /* of each line those of the inputs, in their order */
+    char **stems; /* of the files of the outputs */
     gputune_value *values, *results;
     const gputune_graph_info *info;
     uint64_t *took_ns;
@@ -127,9 +131,26 @@ static int read_line(run *run, char *line, size_t number) {
     return failed(BAD_OPTION, "%s:%zu: give NAME:=FILE once for each input; see --help", run->input_list, number);
 }
 
+/* Opens a file for reading; what is none, such as a named pipe, would be waited for. */
+static FILE *open_file(const char *path) {
+    struct stat status;
+    int descriptor = open(path, O_RDONLY | O_NONBLOCK);
+    FILE *file = NULL;
+    if (descriptor >= 0 && !fstat(descriptor, &status)) {
+        errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+        if (S_ISREG(status.st_mode)) file = fdopen(descriptor, "rb");
+    }
+    if (descriptor >= 0 && file == NULL) close(descriptor);
+    return file;
+}
+
+static int unreadable(const char *path) {
+    return failed(BAD_OPTION, "%s cannot be read: %s", path, errno == EINVAL ? "it is no file" : strerror(errno));
+}
+
 static int read_list(run *run) {
-    FILE *file = fopen(run->input_list, "r");
-    if (file == NULL) return failed(BAD_OPTION, "%s cannot be read: %s", run->input_list, strerror(errno));
+    FILE *file = open_file(run->input_list);
+    if (file == NULL) return unreadable(run->input_list);
     int code = 0;
     size_t room = 0, number = 0;
     run->files = NULL;
@@ -144,26 +165,42 @@ static int read_list(run *run) {
 }
 
 static int read_input(const char *path, const gputune_tensor *tensor, char *to) {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return failed(BAD_OPTION, "%s cannot be read: %s", path, strerror(errno));
+    FILE *file = open_file(path);
+    if (file == NULL) return unreadable(path);
     bool whole = fread(to, 1, tensor->nbytes, file) == tensor->nbytes && fgetc(file) == EOF;
     fclose(file);
     if (whole) return 0;
     return failed(BAD_OPTION, "%s has not the %zu bytes that input '%s' takes", path, tensor->nbytes, tensor->name);
 }
 
-/* What separates folders, or hides a file, is an underscore in names of files. */
-static int write_output(const run *run, const gputune_tensor *tensor, const char *data) {
+/* Names the files of the outputs as net-run does: what separates folders, or hides a file, is an underscore, and where
+ * two outputs would share a file, the later one gets a number. Some file systems do not tell A from a. */
+static void name_files(run *run) {
+    run->stems = more(NULL, run->outputs, sizeof *run->stems);
+    for (size_t place = 0; place < run->outputs; place++) {
+        const char *name = run->info->outputs[place].name;
+        size_t length = strlen(name), other = 0;
+        char *stem = run->stems[place] = more(NULL, length + 24, 1);
+        for (size_t at = 0; at <= length; at++) {
+            unsigned char letter = (unsigned char)name[at];
+            bool plain = !letter || letter >= 128 || isalnum(letter) || strchr("_-", letter) || (letter == '.' && at);
+            stem[at] = plain ? name[at] : '_';
+        }
+        for (size_t number = 2; other < place; number++) {
+            for (other = 0; other < place && strcasecmp(run->stems[other], stem) != 0;) other++;
+            if (other < place) sprintf(stem + length, ".%zu", number);
+        }
+    }
+}
+
+static int write_output(const run *run, const gputune_tensor *tensor, const char *stem, const char *data) {
     char path[LONGEST_PATH];
     int begin = snprintf(path, sizeof path, "%s/Result_%zu", run->output_dir, run->done);
-    if (begin < 0 || (size_t)begin + strlen(tensor->name) + 6 > sizeof path)
+    if (begin < 0 || (size_t)begin + strlen(stem) + 6 > sizeof path)
         return failed(BAD_OUTPUT, "--output_dir: the path of output '%s' is too long", tensor->name);
     if ((mkdir(run->output_dir, 0777) && errno != EEXIST) || (mkdir(path, 0777) && errno != EEXIST))
         return failed(BAD_OUTPUT, "--output_dir: %s cannot be made: %s", path, strerror(errno));
-    sprintf(path + begin, "/%s.raw", tensor->name);
-    for (unsigned char *letter = (unsigned char *)path + begin + 1; *letter; letter++)
-        if (*letter < 128 && !isalnum(*letter) && (!strchr("._-", *letter) || (*letter == '.' && letter[-1] == '/')))
-            *letter = '_';
+    sprintf(path + begin, "/%s.raw", stem);
     FILE *file = fopen(path, "wb");
     bool whole = file != NULL && fwrite(data, 1, tensor->nbytes, file) == tensor->nbytes;
     if (file != NULL && fclose(file) == 0 && whole) return 0;
@@ -180,7 +217,7 @@ static int infer(run *run, gputune_graph *graph, gputune_error *error) {
     if (gputune_run(graph, run->values, run->inputs, run->results, run->outputs, error)) return refused(error);
     uint64_t took_ns = now_ns() - begun_ns;
     for (size_t place = 0; !code && run->done < run->lines && place < run->outputs; place++)
-        code = write_output(run, &run->info->outputs[place], run->results[place].data);
+        code = write_output(run, &run->info->outputs[place], run->stems[place], run->results[place].data);
     if ((run->done & (run->done - 1)) == 0) run->took_ns = more(run->took_ns, 2 * run->done, sizeof took_ns);
     run->took_ns[run->done++] = took_ns;
     return code;
@@ -192,6 +229,22 @@ static gputune_value *values_of(const gputune_tensor *tensors, size_t count) {
     return values;
 }
 
+/* Says what costs time, of which there may be more after some inferences. */
+static void warn(run *run, gputune_graph *graph) {
+    for (const char *line; (line = gputune_warning(graph, run->warned)) != NULL; run->warned++)
+        fprintf(stderr, "warning: %s\n", line);
+}
+
+/* Where most inferences could not be persistent; the first of a graph that has persistent kernels is begun so. */
+static void warn_of_launches(gputune_graph *graph) {
+    gputune_counters total;
+    gputune_counters_of(graph, &total, NULL);
+    unsigned long long others = total.launches + total.aborted;
+    if (total.persistent + total.aborted && total.persistent < others)
+        fprintf(stderr, "warning: %llu of %llu inferences ran or ended by launches one by one: other programs keep the "
+                "processors busy that persistent kernels need\n", others, total.persistent + others);
+}
+
 static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
     int code = 0;
     size_t named = run->inputs;
@@ -200,8 +253,8 @@ static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
     run->outputs = run->info->output_count;
     run->values = values_of(run->info->inputs, run->inputs);
     run->results = values_of(run->info->outputs, run->outputs);
-    for (size_t number = 0; gputune_warning(graph, number) != NULL; number++)
-        fprintf(stderr, "warning: %s\n", gputune_warning(graph, number));
+    name_files(run);
+    warn(run, graph);
     if (run->input_list == NULL && named != run->inputs)
         code = failed(BAD_OPTION, "the graph takes %zu files, not %zu; see --help", run->inputs, named);
     if (run->input_list != NULL && run->inputs) code = read_list(run);
@@ -211,6 +264,8 @@ static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
     while (!code && (run->seconds > 0 ? run->done == 0 || (double)(now_ns() - begun_ns) < run->seconds * 1e9
                                       : run->done < count))
         code = infer(run, graph, error);
+    warn(run, graph);
+    if (!code) warn_of_launches(graph);
     return code;
 }
 

@@ -5,15 +5,20 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from gputune.client.export.contents import read_contents
 from gputune.client.export.exporting import export
+from gputune.client.outputs import file_stems
+from gputune.client.run.net_run import mostly_by_launches
+from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.persistent import Runs
 from tests.native.binding import Native
-from tests.native.compiling import INCLUDE
-from tests.native.fake import ELEMENTS, STAGES, doubling_context, fake_library
+from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, sanitizers
+from tests.native.fake import ELEMENTS, HERE, STAGES, doubling_context, fake_library, named_context
 
 BUILDS = {
     "make": [["make", "-j2", "CFLAGS=-O0"]],
@@ -105,6 +110,52 @@ def test_what_is_wrong_is_said_in_a_line(app: Path, arguments: list[str], code: 
     (said,) = ran.stderr.splitlines()
     assert said.startswith("error: ")
     assert line in said
+
+
+def test_outputs_have_the_files_that_net_run_gives_them(app: Path, tmp_path: Path) -> None:
+    """However alike their names are, none is written over another one."""
+    names = ["a/b", "a_b", "A_B", "a_b.2", ".x", "_x", "..", "a b", "größe", "plain-1.raw"]
+    context = named_context(tmp_path / "named.bin", names)
+    X.tofile(tmp_path / "x.raw")
+    ran = run(app, "--context_binary", str(context), "--output_dir", str(tmp_path / "out"), str(tmp_path / "x.raw"))
+    assert ran.returncode == 0, ran.stderr
+    stems = file_stems(names)
+    assert {path.stem for path in (tmp_path / "out" / "Result_0").iterdir()} == set(stems.values())
+    for place, name in enumerate(names):
+        found = np.fromfile(tmp_path / "out" / "Result_0" / f"{stems[name]}.raw", np.float32)
+        np.testing.assert_array_equal(found, X * 2 ** (place + 1))
+
+
+@pytest.mark.parametrize("what", ["context", "list", "input", "folder"])
+def test_what_is_no_file_is_refused_at_once(app: Path, tmp_path: Path, what: str) -> None:
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    arguments = {
+        "context": ["--context_binary", pipe, "inputs/x.raw"],
+        "list": [*MODEL, "--input_list", pipe],
+        "input": [*MODEL, pipe],
+        "folder": [*MODEL, str(tmp_path)],
+    }[what]
+    ran = run(app, *arguments)
+    assert ran.returncode == (8 if what == "context" else 2), ran.stderr
+    words = {"context": "a named pipe, and no file", "folder": "Is a directory"}.get(what, "it is no file")
+    assert words in ran.stderr and len(ran.stderr.splitlines()) == 1
+
+
+def test_it_warns_of_launches_as_net_run_does(native: Native, tmp_path: Path) -> None:
+    """Of inferences that are made up."""
+    X.tofile(tmp_path / "x.raw")
+    files = [HERE / "drivers" / "counted.c", INCLUDE.parent / "main.c", *SOURCES]
+    program = compiled("counted", files, ("-O0", f"-I{INCLUDE}", "-Wl,--wrap=gputune_counters_of", *sanitizers()))
+    context = doubling_context(tmp_path / "a.bin")
+    command = [program, "--context_binary", context, "--output_dir", tmp_path, tmp_path / "x.raw"]
+    for persistent, aborted, launches in ((1, 1, 3), (0, 2, 0), (3, 1, 2), (0, 0, 5), (9, 0, 0)):
+        variables = {"COUNTED": f"{persistent} {aborted} {launches}", "GPUTUNE_OPENCL_LIBRARY": str(fake_library())}
+        ran = subprocess.run(command, env=environment() | variables, capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 0, ran.stderr
+        executor = Mock(spec=Executor, runs=Runs(persistent, aborted, launches) if persistent + aborted else None)
+        wanted = mostly_by_launches(executor)
+        assert ran.stderr == (f"warning: {wanted}\n" if wanted else "")
 
 
 def test_the_help_names_every_option(app: Path) -> None:

@@ -1,5 +1,7 @@
 """Contexts in C as in Python: the same bits, the same counters, the same choice and the same refusals."""
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from gputune.runtime.memory.handles import MemHandle
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.native.binding import Array, Device, File, Memory, Native, NativeError
+from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, opencl_library, sanitizers
 from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
 from tests.opencl.runtime.test_context import X, context, expected  # noqa: F401
 
@@ -153,6 +156,33 @@ def test_launches_that_are_loaded_later_do_not_need_the_file(
         assert bits(graph.run(inputs)) == wanted(executor, 1, persistent=False)
         assert graph.counters()[1]["launches"] == 1
     executor.close()
+
+
+def test_gputune_run_warns_as_net_run_does(backend: Backend, paths: list[Path], tmp_path: Path) -> None:
+    """On one processor, where persistent kernels cannot wait for each other."""
+    if not groups_at_once(backend.identity) or not hasattr(os, "sched_setaffinity"):
+        pytest.skip("persistent kernels do not run here, or processors cannot be chosen")
+    program = compiled("gputune-run", [INCLUDE.parent / "main.c", *SOURCES], ("-O1", f"-I{INCLUDE}", *sanitizers()))
+    executor = loaded(backend, paths[0])
+    lines = [f"{name}:={tmp_path / str(place)}.raw" for place, name in enumerate(inputs_of(executor, 1))]
+    for place, array in enumerate(inputs_of(executor, 1).values()):
+        array.tofile(tmp_path / f"{place}.raw")
+    (tmp_path / "list.txt").write_text(" ".join(lines))
+    executor.close()
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(before)})
+        executor = loaded(backend, paths[0])
+        wanted = list(executor.warnings)
+        executor.close()
+        options = ["--context_binary", paths[0], "--input_list", tmp_path / "list.txt", "--output_dir", tmp_path]
+        environ = environment() | opencl_library() | {"GPUTUNE_DEVICE": backend.identity.name}
+        ran = subprocess.run([program, *options], env=environ, capture_output=True, text=True, timeout=300)
+    finally:
+        os.sched_setaffinity(0, before)
+    assert ran.returncode == 0, ran.stderr
+    assert [line.removeprefix("warning: ") for line in ran.stderr.splitlines()] == wanted
+    assert len(wanted) == (len(before) > 1)
 
 
 def damaged(context: Context, part: str) -> Context:  # noqa: F811
