@@ -52,6 +52,7 @@ class Fake:
         self._library.fake_fail_at.argtypes = [ctypes.c_long]
         self._library.fake_alive.restype = self._library.fake_calls.restype = ctypes.c_long
         self._library.fake_failed.restype = ctypes.c_char_p
+        self._library.fake_stamp.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
 
     @property
     def failed(self) -> str:
@@ -68,14 +69,25 @@ class Fake:
         """Since fail_at was called last."""
         return int(self._library.fake_calls())
 
+    def stamp(self, begun_ns: int, ended_ns: int) -> None:
+        """Gives events these times from now on; 0: their own."""
+        self._library.fake_stamp(begun_ns, ended_ns)
+
     def fail_at(self, call: int) -> None:
         """Makes the call of this number from now on fail; 0: none."""
         self._library.fake_fail_at(call)
 
 
-def doubling_context(path: Path, graphs: tuple[str, ...] = ("main",), binary: bytes = SOURCE.encode()) -> Path:
-    """Graphs that take x and give y, which is x times two to the power of STAGES, by an arena between the stages."""
-    arenas = [BufferRef("arena", 0, place * 256, NBYTES) for place in range(2)]
+def doubling_context(
+    path: Path,
+    graphs: tuple[str, ...] = ("main",),
+    binary: bytes = SOURCE.encode(),
+    device: DeviceIdentity = DEVICE,
+    apart: int = NBYTES,
+) -> Path:
+    """Graphs that take x and give y, which is x times two to the power of STAGES, by an arena between the stages, whose
+    parts are so many bytes apart."""
+    arenas = [BufferRef("arena", 0, place * apart, NBYTES) for place in range(2)]
     stages = [BufferRef("input", 0, 0, NBYTES), *(arenas[place % 2] for place in range(STAGES - 1))]
     stages.append(BufferRef("output", 0, 0, NBYTES))
     launches = tuple(
@@ -83,9 +95,9 @@ def doubling_context(path: Path, graphs: tuple[str, ...] = ("main",), binary: by
         for place, pair in enumerate(itertools.pairwise(stages))
     )
     inputs, outputs = ((TensorRecord(name, (ELEMENTS,)),) for name in "xy")
-    records = [GraphRecord(name, inputs, outputs, launches, (512,)) for name in graphs]
+    records = [GraphRecord(name, inputs, outputs, launches, (apart + NBYTES,)) for name in graphs]
     programs = (ProgramRecord(binary, SOURCE, ""),)
-    write_context(path, Context(records, programs, (), DEVICE.to_dict(), "fake", {}, {"gputune": "0.1.0"}, True))
+    write_context(path, Context(records, programs, (), device.to_dict(), "fake", {}, {"gputune": "0.1.0"}, True))
     return path
 
 

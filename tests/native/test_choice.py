@@ -6,17 +6,19 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gputune.core.errors import WrongDevice
 from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.format import ContextFile, open_context, write_context
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import Context, ProgramRecord
-from gputune.runtime.execution.verdict import open_chosen
+from gputune.runtime.execution.verdict import open_chosen, verdict_on
 from tests.native.binding import Native, NativeError
-from tests.native.fake import DEVICE, SOURCE, Fake, doubling_context
+from tests.native.fake import DEVICE, ELEMENTS, NBYTES, SOURCE, STAGES, Fake, doubling_context
 
 PACKAGES, LARGEST = 24, 5
 TOLD_APART = tuple(product(("Fake GPU", "Fake(TM) gpu", "Another"), ("1.0", "2.0"), (4, 6, 1)))
@@ -67,6 +69,30 @@ def test_the_same_context_is_taken_for_the_same_reason(native: Native, tmp_path:
             with pytest.raises(NativeError, match=refused) as raised:
                 device.load(file)
             assert raised.value.name == "wrong_device"
+
+
+def test_a_context_whose_parts_begin_where_the_device_allows_none_is_refused(native: Native, tmp_path: Path) -> None:
+    """With Python's words, alone and in a package; one whose parts fit there is taken."""
+    other = replace(DEVICE, base_address_alignment_bytes=64, driver_version="2.0")
+    paths = [
+        doubling_context(tmp_path / f"{apart}.bin", device=other, apart=apart)
+        for apart in (NBYTES + 64, NBYTES + DEVICE.base_address_alignment_bytes)
+    ]
+    for path, fits in zip(paths, (False, True), strict=True):
+        with open_context(path) as known:
+            verdict, reason = verdict_on(known.header, known.header.graphs, DEVICE, computes=True)
+        assert (verdict is not ContextVerdict.UNSUPPORTED) == fits
+        write_package(path.with_suffix(".gtpkg"), [open_context(path)])
+        for each in (path, path.with_suffix(".gtpkg")):
+            with native.open(each) as file, native.device(file, opencl=str(Fake().path)) as device:
+                if fits:
+                    with device.load(file) as graph:
+                        assert set(graph.run({"x": np.ones(ELEMENTS, np.float32)})["y"]) == {2.0**STAGES}
+                    continue
+                with pytest.raises(NativeError) as refused:
+                    device.load(file)
+                assert refused.value.name == "wrong_device"
+                assert reason in refused.value.message and "at offset 320" in reason
 
 
 def test_a_device_or_library_that_is_not_there_is_refused_with_what_is(native: Native) -> None:

@@ -148,7 +148,7 @@ def test_it_warns_of_launches_as_net_run_does(native: Native, tmp_path: Path) ->
     files = [HERE / "drivers" / "counted.c", INCLUDE.parent / "main.c", *SOURCES]
     program = compiled("counted", files, ("-O0", f"-I{INCLUDE}", "-Wl,--wrap=gputune_counters_of", *sanitizers()))
     context = doubling_context(tmp_path / "a.bin")
-    command = [program, "--context_binary", context, "--output_dir", tmp_path, tmp_path / "x.raw"]
+    command: list[str | Path] = [program, "--context_binary", context, "--output_dir", tmp_path, tmp_path / "x.raw"]
     for persistent, aborted, launches in ((1, 1, 3), (0, 2, 0), (3, 1, 2), (0, 0, 5), (9, 0, 0)):
         variables = {"COUNTED": f"{persistent} {aborted} {launches}", "GPUTUNE_OPENCL_LIBRARY": str(fake_library())}
         ran = subprocess.run(command, env=environment() | variables, capture_output=True, text=True, timeout=120)

@@ -27,7 +27,7 @@ def test_at_every_moment_results_are_right_or_there_is_a_named_error(
 ) -> None:
     """Never a signal, and never bytes that were not checked: of weights, which are read piece by piece, neither."""
     one, other = weighted_context(tmp_path / "a.bin", 1), weighted_context(tmp_path / "b.bin", 3)
-    command = [program, fake_library(sanitizers()), one, other, change]
+    command: list[str | Path] = [program, fake_library(sanitizers()), one, other, change]
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     undisturbed, *moments = (line.split()[1:] for line in ran.stdout.splitlines())

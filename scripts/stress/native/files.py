@@ -38,7 +38,7 @@ ODD: tuple[Any, ...] = (0, -1, 3, 2**63 - 1, 2**64 - 1, float("nan"), "a\0b", "m
     [2**62, 2**62], {"a": 1}, {b"a": 1})  # fmt: skip
 """What takes the place of a field."""
 _MEMORY = struct.Struct("<I32s")
-_FRONT = context.PREFIX_BYTES + _MEMORY.size
+FRONT_BYTES = context.PREFIX_BYTES + _MEMORY.size
 Change = Callable[[random.Random], bytes]
 
 
@@ -131,13 +131,13 @@ def changed(folder: Path, chance: random.Random) -> Path:
 def head_of(whole: bytes) -> tuple[bytes, bytes]:
     """Memory block and header."""
     header_bytes, block_bytes = (int.from_bytes(whole[place : place + 4], "little") for place in (12, 48))
-    end = _FRONT + block_bytes
-    return whole[_FRONT:end], whole[end : end + header_bytes]
+    end = FRONT_BYTES + block_bytes
+    return whole[FRONT_BYTES:end], whole[end : end + header_bytes]
 
 
 def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
     """A context with another memory block and header, bytes or plain values, under right checksums."""
-    sections = whole[aligned(_FRONT + sum(map(len, head_of(whole)))) :]
+    sections = whole[aligned(FRONT_BYTES + sum(map(len, head_of(whole)))) :]
     block, content = (part if isinstance(part, bytes) else msgpack.packb(part) for part in (memory, header))
     prefix = MAGIC + struct.pack("<II", FORMAT_VERSION, len(content)) + hashlib.sha256(content).digest()
     start = prefix + _MEMORY.pack(len(block), hashlib.sha256(block).digest()) + block + content
@@ -161,7 +161,7 @@ def changed_context(whole: bytes, chance: random.Random) -> bytes:
                 fields = mutated_leaves(msgpack.unpackb(header), chance, context.ODD)
             case _:
                 fields = mutated_value(msgpack.unpackb(header), chance, context.ODD)
-        return with_head(whole, _need_of(fields, memory), fields)
+        return with_head(whole, need_of(fields, memory), fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
 
@@ -178,9 +178,9 @@ def exchanged(whole: bytes) -> Iterator[tuple[str, bytes]]:
             place, kept = f"{where}/{key}", holder[key]
             for value in ODD:
                 holder[key] = value
-                yield f"{place} = {value!r:.40}", with_head(whole, _need_of(fields, memory), fields)
+                yield f"{place} = {value!r:.40}", with_head(whole, need_of(fields, memory), fields)
             del holder[key]
-            yield f"no {place}", with_head(whole, _need_of(fields, memory), fields)
+            yield f"no {place}", with_head(whole, need_of(fields, memory), fields)
             if isinstance(holder, list):
                 holder.insert(key, kept)
             else:
@@ -189,7 +189,7 @@ def exchanged(whole: bytes) -> Iterator[tuple[str, bytes]]:
                 waiting.append((place, kept))
 
 
-def _need_of(fields: Any, otherwise: bytes) -> Any:
+def need_of(fields: Any, otherwise: bytes) -> Any:
     """The memory block that agrees with a header."""
     try:
         header = ContextHeader.from_dict(fields)
@@ -213,7 +213,7 @@ def changed_package(chance: random.Random) -> bytes:
     place = entry["head"]
     head = changed_context(sections[place], chance)
     if chance.random() < 0.9:
-        head = head[: _FRONT + sum(map(len, head_of(head)))]  # without what fills it up to a section area
+        head = head[: FRONT_BYTES + sum(map(len, head_of(head)))]  # without what fills it up to a section area
     entry["nbytes"] += aligned(len(head)) - aligned(len(sections[place]))
     sections[place] = head
     fields["sections"][place] = [KINDS.index("head"), len(head), hashlib.sha256(head).digest()]

@@ -84,6 +84,8 @@ def read_by_python(path: Path) -> Reading:
             return _read(path)
         except ContextError as error:
             return Reading(error.name, message=str(error))
+        except OSError as error:  # what is no file, or cannot be read
+            return Reading("io_error", message=str(error))
 
 
 def _read(path: Path) -> Reading:

@@ -175,7 +175,14 @@ def test_gputune_run_warns_as_net_run_does(backend: Backend, paths: list[Path], 
         executor = loaded(backend, paths[0])
         wanted = list(executor.warnings)
         executor.close()
-        options = ["--context_binary", paths[0], "--input_list", tmp_path / "list.txt", "--output_dir", tmp_path]
+        options: list[str | Path] = [
+            "--context_binary",
+            paths[0],
+            "--input_list",
+            tmp_path / "list.txt",
+            "--output_dir",
+            tmp_path,
+        ]
         environ = environment() | opencl_library() | {"GPUTUNE_DEVICE": backend.identity.name}
         ran = subprocess.run([program, *options], env=environ, capture_output=True, text=True, timeout=300)
     finally:

@@ -1,0 +1,239 @@
+"""Files that are wrong in one way each, and the name of the error by which both readers refuse them."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgpack
+from onnx import helper
+
+from gputune.runtime.context.format import aligned
+from gputune.runtime.context.memory_need import LARGEST_ARENA_BYTES
+from stress.fuzz import package
+from stress.native import files
+
+HEADER_BYTES_AT, BLOCK_BYTES_AT = 12, 48
+MAIN = {"main_context": 1, "embed_mode": 0, "ep_cache_context": "context.bin", "source": "gputune"}
+Made = Callable[[Path], None]
+"""Makes the file."""
+
+
+def refusals() -> Iterator[tuple[str, str, Made]]:
+    """Yield what is wrong with a file, in words that end with the suffix it has; the name of the error; and what makes
+    it. A few are right after all."""
+    for table, suffix in ((_contexts(), ".bin"), (_packages(), ".gtpkg"), (_nodes(), ".onnx"), (_no_files(), ".bin")):
+        for what, (name, made) in table.items():
+            yield f"{what}{suffix}", name, made if callable(made) else _written(made)
+
+
+def _written(content: bytes) -> Made:
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    return write
+
+
+def _at(whole: bytes, place: int, content: bytes) -> bytes:
+    return whole[:place] + content + whole[place + len(content) :]
+
+
+def _flipped(whole: bytes, place: int) -> bytes:
+    return _at(whole, place, bytes([whole[place] ^ 1]))
+
+
+def _with(*path: str | int, value: Any) -> bytes:
+    """The rich context with another value in its header."""
+    memory, header = files.head_of(files.rich())
+    fields = msgpack.unpackb(header)
+    into = fields
+    for step in path[:-1]:
+        into = into[step]
+    into[path[-1]] = value
+    return files.with_head(files.rich(), files.need_of(fields, memory), fields)
+
+
+def _nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def _contexts() -> Mapping[str, tuple[str, bytes]]:
+    whole = files.rich()
+    memory, header = files.head_of(whole)
+    fields, need = msgpack.unpackb(header), msgpack.unpackb(memory)
+    twice = msgpack.packb("tier") + msgpack.packb("the last one")
+    again = header[:1] + bytes([header[1]]) if header[0] == 0xDE else bytes([header[0] + 1]) + header[1:] + twice
+    front = files.FRONT_BYTES
+    starts = {
+        one["kind"]: aligned(front + len(memory) + len(header)) + one["offset"]
+        for one in fields["sections"]
+        if one["length"]
+    }
+    launch: tuple[str | int, ...] = ("graphs", 0, "launches", 0)
+    weights: tuple[str | int, ...] = ("graphs", 0, "launches", 1, "arguments", 0)
+    tensor: tuple[str | int, ...] = ("graphs", 0, "inputs", 0)
+    malformed, damaged, cut = "malformed_header", "checksum_mismatch", "truncated"
+    less = {**need, "graphs": [*need["graphs"][:-1]]}
+    return {
+        "as it was": ("ok", whole),
+        "nothing": ("not_a_context", b""),
+        "a program": ("not_a_context", b"\x7fELF" + whole[4:]),
+        "cut within the magic": (cut, whole[:5]),
+        "cut within the prefix": (cut, whole[:47]),
+        "cut within the lengths": (cut, whole[:83]),
+        "cut within the memory block": (cut, whole[: front + 3]),
+        "cut within the header": (cut, whole[: front + len(memory) + 5]),
+        "cut before the last byte": (cut, whole[:-1]),
+        "a byte more": (malformed, whole + b"\0"),
+        "version 4": ("unsupported_format_version", _at(whole, 8, struct.pack("<I", 4))),
+        "version 0": ("unsupported_format_version", _at(whole, 8, struct.pack("<I", 0))),
+        "a longer header": (cut, _at(whole, HEADER_BYTES_AT, struct.pack("<I", 64 << 20))),
+        "too long a header": (malformed, _at(whole, HEADER_BYTES_AT, struct.pack("<I", (64 << 20) + 1))),
+        "a longer memory block": (cut, _at(whole, BLOCK_BYTES_AT, struct.pack("<I", 1 << 20))),
+        "too long a memory block": (malformed, _at(whole, BLOCK_BYTES_AT, struct.pack("<I", (1 << 20) + 1))),
+        "a flipped bit of the memory block": (damaged, _flipped(whole, front)),
+        "a flipped bit of the header": (damaged, _flipped(whole, front + len(memory))),
+        **{f"a flipped bit of a {kind}": (damaged, _flipped(whole, start)) for kind, start in starts.items()},
+        "a memory block of another context": (malformed, files.with_head(whole, less, header)),
+        "an arena without bytes": (malformed, _with("graphs", 0, "arena_bytes", 0, value=0)),
+        "too large an arena": (malformed, _with("graphs", 0, "arena_bytes", 0, value=LARGEST_ARENA_BYTES + 1)),
+        "too large a bound": (malformed, _with("graphs", 2, "arena_bound_bytes", value=1 << 60)),
+        "no MsgPack": (malformed, files.with_head(whole, memory, b"\xc1" + header[1:])),
+        "MsgPack and a byte more": (malformed, files.with_head(whole, memory, header + b"\0")),
+        "a key that is there twice": ("ok", files.with_head(whole, memory, again)),
+        "an unknown field": ("ok", _with("later", value={"a": [1]})),
+        "an unknown field of a launch": ("ok", _with(*launch, "later", value=1)),
+        "an unknown field of the device": (malformed, _with("device", "later", value=1)),
+        "32 levels of configuration": ("ok", _with("configuration", "a", value=_nested(30))),
+        "33 levels of configuration": (malformed, _with("configuration", "a", value=_nested(31))),
+        "no number in the configuration": (malformed, _with("configuration", "a", value=float("nan"))),
+        "a name with a 0": (malformed, _with("graphs", 0, "name", value="a\0b")),
+        "a name that is no UTF-8": (malformed, files.with_head(whole, memory, header.replace(b"empty", b"empt\xff"))),
+        "no graph": (malformed, _with("graphs", value=[])),
+        "two graphs of a name": (malformed, _with("graphs", 1, "name", value="last")),
+        "two inputs of a name": (malformed, _with(*tensor, "name", value="in int64")),
+        "a tensor without elements": (malformed, _with(*tensor, "shape", value=[2, 0])),
+        "too large a tensor": (malformed, _with(*tensor, "shape", value=[1 << 40, 2])),
+        "a tensor of too many dimensions": (malformed, _with(*tensor, "shape", value=[1] * 17)),
+        "an unknown type": (malformed, _with(*tensor, "dtype", value="float16")),
+        "a launch of no program": (malformed, _with(*launch, "program", value=2)),
+        "a launch of no size": (malformed, _with(*launch, "global_size", value=[])),
+        "sizes that do not divide": (malformed, _with(*launch, "global_size", value=[63, 4, 2])),
+        "too large a work-group": (malformed, _with("device", "max_work_group_size", value=299)),
+        "too large a number": (malformed, _with(*launch, "arguments", value=[1 << 31])),
+        "a part outside of its buffer": (malformed, _with(*weights, "offset", value=1 << 20)),
+        "a part that begins where none may": (malformed, _with(*weights, "offset", value=64)),
+        "a part without bytes": (malformed, _with(*weights, "nbytes", value=0)),
+        "counters in a plain launch": (malformed, _with(*weights, "kind", value="counters")),
+        "weights that no plain launch reads": (malformed, _with("graphs", 0, "launches", value=[])),
+        "half a counter": (malformed, _with("graphs", 0, "counter_bytes", value=194)),
+        "a section that is not aligned": (malformed, _with("sections", 1, "offset", value=1)),
+        "sections over each other": (malformed, _with("sections", 1, "offset", value=0)),
+        "a section of another kind": (malformed, _with("weights", 0, value=0)),
+        "a section that is not there": (malformed, _with("weights", 0, value=99)),
+        "another digest of a section": (damaged, _with("sections", 0, "sha256", value="0" * 64)),
+        "an alignment of 96": (malformed, _with("device", "base_address_alignment_bytes", value=96)),
+    }
+
+
+def _packages() -> Mapping[str, tuple[str, bytes]]:
+    whole = files.packed()
+    malformed = "malformed_package"
+
+    def changed(change: Callable[[Any, list[bytes]], object]) -> bytes:
+        fields, sections = package.parts(whole)
+        change(fields, sections)
+        return package.joined(fields, sections)
+
+    def damaged(fields: Any, sections: list[bytes]) -> None:
+        head = fields["contexts"][1]["head"]
+        sections[head] = _flipped(sections[head], 100)
+
+    def disagreeing(fields: Any, _: list[bytes]) -> None:
+        fields["contexts"][0]["tier"] = "another"
+
+    return {
+        "as it was": ("ok", whole),
+        "cut within the prefix": ("truncated", whole[:40]),
+        "cut within the index": ("truncated", whole[:60]),
+        "cut before the last byte": ("truncated", whole[:-1]),
+        "a byte more": (malformed, whole + b"\0"),
+        "version 2": ("unsupported_format_version", _at(whole, 8, struct.pack("<I", 2))),
+        "too long an index": (malformed, _at(whole, HEADER_BYTES_AT, struct.pack("<I", (64 << 20) + 1))),
+        "a flipped bit of the index": ("checksum_mismatch", _flipped(whole, 60)),
+        "a flipped bit of a head": ("checksum_mismatch", changed(damaged)),
+        "an unknown field": ("ok", changed(lambda fields, _: fields.update(later=1))),
+        "no context": (malformed, changed(lambda fields, _: fields["contexts"].clear())),
+        "two contexts of a name": (
+            malformed,
+            changed(lambda fields, _: fields["contexts"].append(fields["contexts"][0])),
+        ),
+        "a name that leads elsewhere": (
+            malformed,
+            changed(lambda fields, _: fields["contexts"][0].update(name="../a")),
+        ),
+        "a section that is not there": (malformed, changed(lambda fields, _: fields["contexts"][0].update(head=99))),
+        "a section of no context": (malformed, changed(lambda fields, _: fields["contexts"].pop())),
+        "another tier than the header's": (malformed, changed(disagreeing)),
+    }
+
+
+def _nodes() -> Mapping[str, tuple[str, bytes]]:
+    malformed = "malformed_ep_context"
+
+    def model(*nodes: Mapping[str, Any], operator: str = "EPContext", domain: str = "com.microsoft") -> bytes:
+        made = [helper.make_node(operator, [], ["y"], domain=domain) for _ in nodes]
+        for node, attributes in zip(made, nodes, strict=True):
+            node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        whole: bytes = helper.make_model(helper.make_graph(made, "graph", [], [])).SerializeToString()
+        return whole
+
+    def named(path: str) -> bytes:
+        return model({**MAIN, "ep_cache_context": path})
+
+    inner = files.rich()
+    return {
+        "beside it": ("ok", named("context.bin")),
+        "in it": ("ok", model({"source": "gputune", "ep_cache_context": inner})),
+        "a damaged one in it": (
+            "checksum_mismatch",
+            model({"source": "gputune", "ep_cache_context": inner[:-1] + b"!"}),
+        ),
+        "a package in it": ("not_a_context", model({"source": "gputune", "ep_cache_context": files.packed()})),
+        "nothing in it": (malformed, model({"source": "gputune", "ep_cache_context": b""})),
+        "nothing": (malformed, b""),
+        "no ONNX": (malformed, b"\xff" * 40),
+        "cut": (malformed, named("context.bin")[:-2]),
+        "no node": (malformed, model()),
+        "no main node": (malformed, model({**MAIN, "main_context": 0})),
+        "another source": (malformed, model({**MAIN, "source": "QNN"})),
+        "another operator": (malformed, model({**MAIN}, operator="Relu")),
+        "another domain": (malformed, model({**MAIN}, domain="")),
+        "a flag of 2": (malformed, model({**MAIN, "embed_mode": 2})),
+        "two nodes of a name": (malformed, model(*[{**MAIN, "partition_name": "a"}] * 2)),
+        "a path that leads out": (malformed, named("../outside.bin")),
+        "a path from the root": (malformed, named("/etc/hosts")),
+        "a link that leads out": (malformed, named("link")),
+        "a link that stays inside": ("ok", named("inside")),
+        "a circle of links": (malformed, named("circle")),
+        "a pipe": (malformed, named("fifo")),
+        "a folder": (malformed, named("sub")),
+        "what is missing": (malformed, named("missing.bin")),
+    }
+
+
+def _no_files() -> Mapping[str, tuple[str, Made]]:
+    return {
+        "a named pipe": ("io_error", os.mkfifo),
+        "a folder": ("io_error", Path.mkdir),
+        "a link to a folder": ("io_error", lambda path: path.symlink_to(".")),
+        "a link to nothing": ("io_error", lambda path: path.symlink_to("nothing")),
+        "a circle of links": ("io_error", lambda path: path.symlink_to(path.name)),
+        "what is missing": ("io_error", lambda path: None),
+    }
