@@ -22,6 +22,20 @@ def test_every_error_is_explained(native: Native) -> None:
     assert named == ["name", *(code.lower() for code in codes[1:])]
 
 
+def test_each_promise_names_its_tests() -> None:
+    """As they are called; those that are named twice are in both folders that the table gives."""
+    table = PAGE.split("\n## What both runtimes promise\n", 1)[1].split("\n## ", 1)[0]
+    tests = Path(__file__).parents[1]
+    defined = {
+        name
+        for path in tests.rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    named = set(re.findall(r"`(test_\w+)`", table))
+    assert len(named) > 40
+    assert named <= defined
+
+
 def test_its_programs_compile(c_compiler: str, tmp_path: Path) -> None:
     (program,) = re.findall(r"```c\n(.*?)```", PAGE, re.DOTALL)
     (classes,) = re.findall(r"```cpp\n(.*?)```", PAGE, re.DOTALL)

@@ -44,13 +44,11 @@ def test_memory_that_was_given_once_is_not_used_again(opened: tuple[File, Device
         x.array("float32", (ELEMENTS,))[...] = 1
         graph.run({"x": x}, {"y": y})
         assert holds(y, TIMES)
-        assert set(graph.run({"x": 2 * ONES})["y"]) == {2 * TIMES}
+        graph.run({"x": 2 * ONES}, {})  # whose output is wanted nowhere
         assert holds(x, 1) and holds(y, TIMES)
-        graph.run({"x": 3 * ONES}, {})  # whose output is wanted nowhere
+        graph.run({"x": x}, {"y": y})
+        assert set(graph.run({"x": 3 * ONES})["y"]) == {3 * TIMES}
         assert holds(x, 1) and holds(y, TIMES)
-        x.array("float32", (ELEMENTS,))[...] = 5
-        graph.run({"x": x}, {})
-        assert holds(y, TIMES)
 
 
 def test_memory_that_was_freed_is_not_used_again(opened: tuple[File, Device]) -> None:

@@ -116,6 +116,21 @@ def profiled(executor: Executor, level: str, inferences: int = 3) -> Log:
     return read_log_of(BytesIO(log.getvalue()), "the log")
 
 
+def test_a_loaded_context_needs_its_file_no_more(backend: Backend, plan: Plan, tmp_path: Path) -> None:
+    path = made_once(backend, plan, tmp_path / "model.bin")
+    executor, other = loaded(backend, path), loaded(backend, path)
+    inputs = inputs_of(executor, 1)
+    other.persistent_kernels = False
+    wanted = executor.run(inputs), other.run(inputs)
+    other.close()
+    path.write_bytes(bytes(path.stat().st_size))
+    for whole, outputs in zip((True, False), wanted, strict=True):
+        executor.persistent_kernels = whole  # launches are loaded when they are needed
+        for name, got in executor.run(inputs).items():
+            np.testing.assert_array_equal(got, outputs[name])
+    executor.close()
+
+
 @pytest.mark.parametrize("kernels", ["one", "several"])
 def test_launches_inside_of_persistent_kernels_are_marked(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.core.errors import MalformedLog
+from gputune.runtime.backends.base import in_order_of_time
 from gputune.runtime.profiling.clocks import MOST_PPB
 from gputune.runtime.profiling.log import END_NS, LONGEST_NS, LogWriter, Record
 from gputune.runtime.profiling.records import Comparison, Span, StateSample, level_named
@@ -116,3 +117,10 @@ def test_levels_have_the_names_of_the_original_tools() -> None:
     assert [level_named(name) for name in ("basic", "detailed", "qhas", "backend", "linting")][3:] == ["qhas", "qhas"]
     with pytest.raises(ValueError, match="no profiling level"):
         level_named("all")
+
+
+def test_a_launch_that_ends_before_it_begins_takes_no_time() -> None:
+    """As in the C runtime; what was stamped in front of the start is not behind it either."""
+    rows = [[10, 20, 30, 25], [10, 40, 30, 35], [10, 20, 30, 45]]
+    found = in_order_of_time(np.array(rows, np.int64))
+    assert found.tolist() == [[10, 20, 30, 30], [10, 30, 30, 35], [10, 20, 30, 45]]
