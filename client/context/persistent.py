@@ -32,7 +32,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, count
 
 from gputune.client.context.live_text import live_text
 from gputune.client.context.resuming import Access, Resuming
@@ -49,7 +49,7 @@ from gputune.runtime.context.records import (
     ProgramRecord,
 )
 
-FORM = "persistent, resumed, by ranges, groups that do not cooperate"
+FORM = "persistent, resumed, by ranges, groups that do not cooperate, a function for each copy"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
 
 CHARACTERS_AT_MOST = 1 << 19
@@ -70,11 +70,11 @@ _ENTRY = re.compile(r"\b(?:__)?kernel\b[^{;]*?\bvoid\s+(\w+)\s*\(")
 SPINS = 16
 """Looks at the count of arrivals in a round of waiting."""
 
-ARRIVE = f"""\
+FUNCTIONS = f"""\
 // Waits until all groups have come here so often that the count of arrivals is this; keeps the longest wait. Returns
 // 0 where the flag was raised instead, by another group, or by this one when it had waited for so many rounds. Atomics
 // and fences, so that what was written before is visible behind it, on the drivers that this is for.
-static int gputune_arrive(
+static __attribute__((noinline)) int gputune_arrive(
     volatile __global int *arrivals, int count, volatile __global int *status, int rounds, int resume, int *longest)
 {{
     int waited = 0;
@@ -108,12 +108,14 @@ static int gputune_take(volatile __global int *taken, int portion, int count)
 MARKS = f"""\
 #ifdef {TICKS}
 #define GPUTUNE_MARKS , volatile __global ulong *marks
-#define GPUTUNE_BEGIN(place) if (!marks[place]) marks[place] = {TICKS}();
-#define GPUTUNE_END(place) marks[(place) + 1] = {TICKS}();
+#define GPUTUNE_PLACE(place) , marks + (place)
+#define GPUTUNE_BEGIN if (!marks[0]) marks[0] = {TICKS}();
+#define GPUTUNE_END marks[1] = {TICKS}();
 #else
 #define GPUTUNE_MARKS
-#define GPUTUNE_BEGIN(place)
-#define GPUTUNE_END(place)
+#define GPUTUNE_PLACE(place)
+#define GPUTUNE_BEGIN
+#define GPUTUNE_END
 #endif
 """
 """What profilers build differently: TICKS says how. Without it the compiler sees none of this."""
@@ -168,7 +170,8 @@ def _runs(launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord]) -
 
 @dataclass(frozen=True)
 class _Part:
-    """A launch that can be a part of a persistent kernel. Those that are equal in all but buffers share a copy."""
+    """A launch that can be a part of a persistent kernel. Those that are equal in all but buffers share a copy, and the
+    function around it."""
 
     launch: LaunchRecord
     text: Text
@@ -178,7 +181,8 @@ class _Part:
 
     @property
     def copy(self) -> tuple[object, ...]:
-        return self.launch.program, self.launch.entry, self.global_size, self.local_size
+        numbers = tuple(None if isinstance(each, BufferRef) else each for each in self.launch.arguments)
+        return self.launch.program, self.launch.entry, self.global_size, self.local_size, numbers
 
     @cached_property
     def length(self) -> int:
@@ -233,13 +237,14 @@ def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> 
     sizes = (str((part.launch, part.global_size, part.text.options)) for part in parts)
     key = key_of([*(part.text.source for part in copies.values()), *sizes, *map(str, resumes)])
     prefixes = {copy: f"{OWN_NAMES}{key}_{number}_" for copy, number in places.items()}
-    refs = [ref for part in parts for ref in part.launch.arguments if isinstance(ref, BufferRef)]
+    refs = [ref for part in parts for ref in _refs(part.launch)]
     buffers = tuple(dict.fromkeys((ref.kind, ref.index) for ref in refs))
     entry = f"{OWN_NAMES}{key}_persistent"
-    lines: list[str] = []
+    lines = [FUNCTIONS, MARKS]
     for copy, part in copies.items():
         lines += part.text.copy(prefixes[copy], _macros(part, prefixes[copy]))
-    lines += [ARRIVE, MARKS, *_kernel(entry, [(part, prefixes[part.copy]) for part in parts], buffers, groups, resumes)]
+        lines += _shared_out(part, prefixes[copy], groups)
+    lines += _kernel(entry, [(part, prefixes[part.copy]) for part in parts], buffers, groups, resumes)
     return Persistent(
         launches=tuple(part.launch for part in parts),
         source="\n".join(lines) + "\n",
@@ -277,6 +282,38 @@ def _macros(part: _Part, prefix: str) -> dict[str, str]:
     return macros | {entry: f"(...) {prefix}{entry}({parameters}, __VA_ARGS__)" for entry in part.entries}
 
 
+def _shared_out(part: _Part, prefix: str, groups: int) -> Iterator[str]:
+    """Return the lines of the function that runs a group's share of any launch of a copy.
+
+    The kernel calls it and never contains it. So launches that share a copy share its machine code, and the kernel
+    stays short: compilers take far more than twice as long for a function of twice the length.
+    """
+    x, y, z = part.groups
+    each, more = divmod(x * y * z, groups)
+    i, j, k = part.local_size
+    portion = max(1, each // SHARES)
+    place = f"g % {x}, g / {x} % {y}, g / {x * y}, i, j, k"
+    buffers = "".join(f", __global char *buffer_{number}" for number in range(len(_refs(part.launch))))
+    yield "static __attribute__((noinline)) void"
+    counters = "volatile __global int *taken, volatile __global int *status"
+    yield f"{_share(prefix)}({counters}, int own{buffers} GPUTUNE_MARKS)"
+    yield "{"
+    yield f"    for (int turn = 0; turn < {groups}; ++turn) {{"
+    yield f"        const int owner = (own + turn) % {groups};"
+    yield f"        const int begin = owner * {each} + min(owner, {more}), count = {each} + (owner < {more});"
+    yield f"        volatile __global int *counter = taken + owner * {COUNTER_INTS};"
+    yield f"        for (int first; !status[{FLAG}] && (first = gputune_take(counter, {portion}, count)) < count;) {{"
+    yield "            GPUTUNE_BEGIN"
+    yield f"            for (int g = begin + first; g < begin + min(first + {portion}, count); ++g)"
+    yield f"                for (int k = 0; k < {k}; ++k)"
+    yield f"                    for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
+    yield f"                        {prefix}{part.launch.entry}({place}, {_given(part.launch)});"
+    yield "            GPUTUNE_END"
+    yield "        }"
+    yield "    }"
+    yield "}"
+
+
 def _kernel(
     entry: str,
     parts: Sequence[tuple[_Part, str]],
@@ -292,26 +329,9 @@ def _kernel(
     yield f"    const int rounds = status[{ROUNDS}], own = get_group_id(0);"
     yield "    int longest = 0;"
     for number, (part, prefix) in enumerate(parts):
-        x, y, z = part.groups
-        each, more = divmod(x * y * z, groups)
-        i, j, k = part.local_size
-        place = f"g % {x}, g / {x} % {y}, g / {x * y}, i, j, k"
-        arguments = ", ".join([place, *map(_argument, part.launch.arguments)])
-        mark = f"2 * (own * {len(parts)} + {number})"
-        taken, portion = _taken(number, groups, "owner"), max(1, each // SHARES)
-        take = f"(first = gputune_take({taken}, {portion}, count)) < count"
-        yield f"    for (int turn = 0; turn < {groups}; ++turn) {{"
-        yield f"        const int owner = (own + turn) % {groups};"
-        yield f"        const int begin = owner * {each} + min(owner, {more}), count = {each} + (owner < {more});"
-        yield f"        for (int first; !status[{FLAG}] && {take};) {{"
-        yield f"            GPUTUNE_BEGIN({mark})"
-        yield f"            for (int g = begin + first; g < begin + min(first + {portion}, count); ++g)"
-        yield f"                for (int k = 0; k < {k}; ++k)"
-        yield f"                    for (int j = 0; j < {j}; ++j) for (int i = 0; i < {i}; ++i)"
-        yield f"                        {prefix}{part.launch.entry}({arguments});"
-        yield f"            GPUTUNE_END({mark})"
-        yield "        }"
-        yield "    }"
+        places = "".join(f", {ref.kind}_{ref.index} + {ref.offset}L" for ref in _refs(part.launch))
+        mark = f"GPUTUNE_PLACE(2 * (own * {len(parts)} + {number}))"
+        yield f"    {_share(prefix)}({_taken(number, groups, '0')}, status, own{places} {mark});"
         if number + 1 < len(parts):
             flag = resumes[number] + 1
             yield f"    if (!gputune_arrive(counters, {(number + 1) * groups}, status, rounds, {flag}, &longest))"
@@ -332,7 +352,20 @@ def _taken(number: int, groups: int, owner: str) -> str:
     return f"counters + ({1 + number * groups} + {owner}) * {COUNTER_INTS}"
 
 
-def _argument(argument: BufferRef | int) -> str:
-    if isinstance(argument, int):
-        return f"({argument})"
-    return f"(__global void *)({argument.kind}_{argument.index} + {argument.offset}L)"
+def _share(prefix: str) -> str:
+    """Return the name of the function around a copy. No name in a source begins with a digit, so none is the same."""
+    return f"{prefix}0share"
+
+
+def _refs(launch: LaunchRecord) -> list[BufferRef]:
+    """Return a launch's buffers in the order of its arguments."""
+    return [argument for argument in launch.arguments if isinstance(argument, BufferRef)]
+
+
+def _given(launch: LaunchRecord) -> str:
+    """Return a launch's arguments where its buffers have numbers for names."""
+    numbers = count()
+    return ", ".join(
+        f"(__global void *)buffer_{next(numbers)}" if isinstance(argument, BufferRef) else f"({argument})"
+        for argument in launch.arguments
+    )

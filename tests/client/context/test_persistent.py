@@ -1,5 +1,7 @@
 """Which launches become a persistent kernel, and how many."""
 
+from dataclasses import replace
+
 import pytest
 
 from gputune.client.context import persistent
@@ -43,6 +45,27 @@ def test_all_that_go_together_are_one() -> None:
     assert kernel.buffers == (("arena", 0), ("arena", 2))
     assert kernel.source.count("] += BY") == 1, "two launches of a program that are alike share its copy"
     assert in_fewer_launches(launches, programs(PLAIN, PLAIN.replace("+=", "*=")), 4) == [kernel]
+
+
+def test_launches_that_are_alike_share_the_function_that_the_kernel_calls() -> None:
+    """The kernel itself has three lines for each launch, however long a copy is: what makes a compiler slow is the
+    length of one function."""
+
+    def kernel_of(launches: list[LaunchRecord]) -> tuple[int, list[str]]:
+        (kernel,) = in_fewer_launches(launches, programs(PLAIN), 4)
+        assert isinstance(kernel, Persistent)
+        functions, body = (
+            kernel.source.count("__attribute__((noinline)) void\n"),
+            kernel.source.rpartition("__kernel ")[2],
+        )
+        return functions, [line for line in body.splitlines() if "0share(" in line]
+
+    alike = [launch(str(number), arena=number, local=2) for number in range(50)]
+    functions, calls = kernel_of(alike)
+    assert (functions, len(calls)) == (1, 50)
+    assert [f"arena_{number} + 0L" in call for number, call in enumerate(calls)] == [True] * 50
+    other = replace(alike[0], arguments=(*alike[0].arguments, 7))
+    assert kernel_of([*alike, launch("larger", size=16), other])[0] == 3, "sizes and numbers are part of the function"
 
 
 def test_names_differ_where_anything_does() -> None:
@@ -90,6 +113,6 @@ def test_a_program_does_not_become_too_long_for_the_compiler(monkeypatch: pytest
     launches = [launch(name, size=8 * number) for number, name in enumerate("abcde", 1)]
     (kernel,) = in_fewer_launches(launches[:2], programs(PLAIN), 2)
     assert isinstance(kernel, Persistent)
-    copies = kernel.source[: kernel.source.index(persistent.ARRIVE)]
+    copies = kernel.source[len(persistent.FUNCTIONS + persistent.MARKS) : kernel.source.rindex("__kernel ")]
     monkeypatch.setattr(persistent, "CHARACTERS_AT_MOST", len(copies))
     assert shape(in_fewer_launches(launches, programs(PLAIN), 2)) == ["ab", "cd", "e"]
