@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -271,57 +272,63 @@ def _persistently(
 
 
 class _Programs:
-    """The programs of a context: one for each configuration of each task, and those of persistent kernels. Those that
-    have no binary get theirs from `compile`."""
+    """The programs of a context: one for all tasks that run the same launch, and those of persistent kernels. Those
+    that have no binary get theirs from `compile`."""
 
     def __init__(self, target: Maker, compiled: Callable[[Task, Outcome], None]) -> None:
         self.records: list[ProgramRecord] = []
         self._target = target
         self._compiled = compiled
-        self._places: dict[tuple[str, str], int] = {}
-        self._missing: dict[int, tuple[CompileKernel, Callable[[bytes], None]]] = {}
+        self._places: dict[Launch, int] = {}
+        self._missing: dict[int, CompileKernel] = {}
+        self._told: dict[int, dict[tuple[str, str], tuple[Task, Outcome]]] = defaultdict(dict)
 
     def index(self, task: Task, outcome: Outcome) -> int:
         """The place of a task's program among the records."""
-        identity = task_key(task).digest, configuration_key(outcome.configuration)
-        if identity not in self._places:
-            family = family_of(task.op)
-            instance = family.render(task.problem, outcome.configuration)
-            self._places[identity] = len(self.records)
-            if not outcome.binary:
-                sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
-                sizes["output"] = family.output(task.problem).nbytes
-                self._missing[len(self.records)] = (
-                    CompileKernel(instance.variant(outcome.configuration), sizes),
-                    lambda binary: self._compiled(task, replace(outcome, binary=binary)),
-                )
-            self.records.append(ProgramRecord(outcome.binary, instance.main.source, instance.main.options))
-        return self._places[identity]
+        family = family_of(task.op)
+        instance = family.render(task.problem, outcome.configuration)
+        main = instance.main
+        if main not in self._places:
+            self._places[main] = len(self.records)
+            sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
+            sizes["output"] = family.output(task.problem).nbytes
+            self._missing[len(self.records)] = CompileKernel(instance.variant(outcome.configuration), sizes)
+            self.records.append(ProgramRecord(b"", main.source, main.options))
+        place = self._places[main]
+        if not outcome.binary:
+            self._told[place][task_key(task).digest, configuration_key(outcome.configuration)] = task, outcome
+        elif self._missing.pop(place, None) is not None:
+            self.records[place] = replace(self.records[place], binary=outcome.binary)
+        return place
 
     def add(self, kernel: Persistent, groups: int, arguments: Sequence[BufferRef]) -> int:
         """The place of a persistent kernel's program, which is run once on zeros when it is compiled."""
         sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
         launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
-        request = CompileKernel(Variant({}, (), launch, {}), sizes)
-        self._missing[len(self.records)] = request, lambda binary: None
+        self._missing[len(self.records)] = CompileKernel(Variant({}, (), launch, {}), sizes)
         self.records.append(ProgramRecord(b"", kernel.source, kernel.options))
         return len(self.records) - 1
 
     def compile(self, progress: Progress) -> None:
         """Compiles what has no binary. The longest text comes first, so that none is left when all others are done."""
+        for place in set(self._told) - set(self._missing):
+            self._tell(place)
         places = sorted(self._missing, key=lambda place: len(self.records[place].source), reverse=True)
-        if not places:
-            return
 
         def done(number: int, reply: Compiled) -> None:
             place = places[number]
-            binary = bytes(reply.binary)
-            self.records[place] = replace(self.records[place], binary=binary)
-            self._missing.pop(place)[1](binary)
+            self.records[place] = replace(self.records[place], binary=bytes(reply.binary))
+            self._tell(place)
             progress.advance(1, "")
 
-        with progress.running("compiling", len(places)):
-            self._target.compile_kernels([self._missing[place][0] for place in places], done)
+        if places:
+            with progress.running("compiling", len(places)):
+                self._target.compile_kernels([self._missing[place] for place in places], done)
+
+    def _tell(self, place: int) -> None:
+        """Says which tasks the binary of a record is for, besides those that it came from."""
+        for task, outcome in self._told.pop(place, {}).values():
+            self._compiled(task, replace(outcome, binary=self.records[place].binary))
 
 
 def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:

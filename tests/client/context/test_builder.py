@@ -1,6 +1,6 @@
 """Where a context's tensors and weights lie."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +12,12 @@ from gputune.client.context.builder import Built, build
 from gputune.client.errors import MemoryPlanError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
+from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.records import BufferRef
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.server.protocol.messages import ExecuteKernel
+from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
 from tests.client import models
 
 
@@ -26,6 +27,7 @@ class FakeTarget:
     def __init__(self, **changes: int) -> None:
         assert NULL_REPORT.identity is not None
         self.device = replace(NULL_REPORT.identity, **changes).to_dict()  # type: ignore[arg-type]
+        self.compiled: list[bytes] = []
 
     def upload(self, value: Any) -> int:
         return 1
@@ -35,6 +37,11 @@ class FakeTarget:
 
     def free(self, *handles: int) -> None:
         pass
+
+    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        for place, request in enumerate(requests):
+            self.compiled.append(f"binary of {request.variant.main.entry}".encode())
+            compiled(place, Compiled(self.compiled[-1], 1, 1))
 
 
 def built(folder: Path, **changes: int) -> Built:
@@ -68,3 +75,32 @@ def test_offsets_suit_devices_with_a_larger_alignment(tmp_path: Path, alignment:
 def test_a_constant_that_no_allocation_holds_names_its_operation(tmp_path: Path) -> None:
     with pytest.raises(MemoryPlanError, match=r"a constant of operation 'Gemm_3' needs \d+ bytes; .* at most 1500 by"):
         built(tmp_path, max_allocation_bytes=1500)
+
+
+@pytest.mark.parametrize("known", [set(), {0}, {1}, {0, 1}], ids=str)
+def test_tasks_that_run_the_same_launch_share_a_program(tmp_path: Path, known: set[int]) -> None:
+    """The parts at the beginning of two tensors of different sizes are taken alike. known: tasks with a binary."""
+    assert NULL_REPORT.identity is not None
+    limits = device_limits(NULL_REPORT.identity)
+    bounds = {"begin": models.integers(0), "end": models.integers(8), "axis": models.integers(0)}
+    parts = "p = Slice(a, begin, end, axis)\n q = Slice(b, begin, end, axis)\n r = Exp(a)"
+    signature = "(float[16,8] a, float[32,8] b) => (float[8,8] p, float[8,8] q, float[16,8] r)"
+    model = models.build(signature, parts, bounds)
+    plan = lower(read_model(models.save(model, tmp_path)))
+    moves = plan.tasks[:2]
+    assert moves[0].op == moves[1].op != plan.tasks[2].op
+    outcomes = {each.key: each for each in (untuned(task, limits) for task in plan.tasks)}
+    for number in known:
+        key = task_key(moves[number]).digest
+        outcomes[key] = replace(outcomes[key], binary=b"compiled before")
+    target: Any = FakeTarget()
+    heard: dict[str, bytes] = {}
+    made = build(plan, outcomes, target, lambda task, outcome: heard.update({outcome.key: outcome.binary}))
+    first, second, other = made.graph.launches
+    assert first.program == second.program != other.program
+    assert len(made.programs) == 2
+    binary = b"compiled before" if known else target.compiled[0]
+    assert made.programs[first.program].binary == binary
+    assert len(target.compiled) == 2 - bool(known), "what one of them has is not compiled for the other"
+    told = {task_key(task).digest for number, task in enumerate(moves) if number not in known}
+    assert {key for key, each in heard.items() if each == binary} == told
