@@ -58,7 +58,7 @@ def files_named(path: Path) -> list[Path]:
     which `read_input_list` refuses."""
     found: list[Path] = []
     with contextlib.suppress(OSError, ValueError):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in read_file(path).decode().splitlines():
             if not line.lstrip().startswith("#"):
                 found += [Path(word.partition(":=")[2] or word) for word in _words(line)]
     return found

@@ -208,10 +208,11 @@ def command(
 
 
 def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
-    """Tell the files of all results, some of which may lie where inputs do. Raises Overwrites."""
+    """Tell the files of all results, which could lie where inputs do. Raises Overwrites."""
+    files = files_of_command()
     for job in jobs.values():
         for path in net_run.result_files(job, npy):
-            files_of_command().write(path, "--output_dir")
+            files.write(path, "--output_dir")
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
     results = {}
     parts = _by_file(contents)
     for name in parts:
-        files_of_command().change(folder / name, "--performance_cache_dir")
+        files_of_command().write(folder / name, "--performance_cache_dir")
     for name, part in parts.items():
         with PerformanceCache.open(folder / name, warn=warned) as cache:
             results[folder / name] = cache.take_in(part, str(file))

@@ -31,17 +31,16 @@ Naming = Callable[[Path], Iterable[Path]]
 
 def files_of_command(context: click.Context | None = None) -> Files:
     """Return the files of the command that runs."""
-    found: Files = (context or click.get_current_context()).meta.setdefault(__name__, Files())
+    meta = (context or click.get_current_context()).meta
+    if __name__ not in meta:
+        meta[__name__] = Files()
+    found: Files = meta[__name__]
     return found
 
 
-def _telling(context: click.Context | None) -> Files | None:
-    """Return the files of a command, None for a shell that completes its options."""
-    return None if context is None or context.resilient_parsing else files_of_command(context)
-
-
 def context_files(path: Path) -> list[Path]:
-    """Return the context binaries that an ONNX file with EPContext nodes names."""
+    """Return the context binaries that an ONNX file with EPContext nodes names; none for what cannot be read, which is
+    refused when it is loaded."""
     try:
         nodes = ep_contexts(path) if is_ep_context(path) else []
     except (ContextError, OSError):
@@ -49,23 +48,32 @@ def context_files(path: Path) -> list[Path]:
     return [node.content for node in nodes if isinstance(node.content, Path)]
 
 
-class InputFile(click.Path):
-    """A file that the command reads, together with the files that it names."""
+class _ToldFile(click.Path):
+    """A file or folder that is told to the files of the command; not where a shell completes options."""
 
-    def __init__(self, naming: Naming = lambda path: (), **limits: Any) -> None:
+    def __init__(self, **limits: Any) -> None:
         super().__init__(path_type=Path, **limits)
-        self._naming = naming
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path: Any = super().convert(value, param, ctx)
-        self.tell(path, param, ctx)
+        if ctx is not None and not ctx.resilient_parsing:
+            self.tell(files_of_command(ctx), path, option_name(param))
         return path
 
-    def tell(self, path: Path, param: click.Parameter | None, ctx: click.Context | None) -> None:
-        """Tell a file and those that it names."""
-        if (files := _telling(ctx)) is None:
-            return
-        files.read(path, name := option_name(param))
+    def tell(self, files: Files, path: Path, name: str) -> None:
+        """Tell what the command does with the file of an option."""
+        raise NotImplementedError
+
+
+class InputFile(_ToldFile):
+    """A file that the command reads, together with the files that it names."""
+
+    def __init__(self, naming: Naming = lambda path: (), **limits: Any) -> None:
+        super().__init__(**limits)
+        self._naming = naming
+
+    def tell(self, files: Files, path: Path, name: str) -> None:
+        files.read(path, name)
         for inner in self._naming(path):
             files.read(inner, f"a file of {name},")
 
@@ -90,37 +98,25 @@ class InputFiles(InputFile):
         return [super(InputFiles, self).convert(part, param, ctx) if part else None for part in parts]
 
 
-class OutputFile(click.Path):
+class OutputFile(_ToldFile):
     """A file that the command writes."""
 
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path: Any = super().convert(value, param, ctx)
-        if (files := _telling(ctx)) is not None:
-            files.write(path, option_name(param))
-        return path
+    def tell(self, files: Files, path: Path, name: str) -> None:
+        files.write(path, name)
 
 
-class OutputFolder(click.Path):
+class OutputFolder(_ToldFile):
     """A folder in which the command writes files, which it tells when it knows their names."""
 
-    def __init__(self, **limits: Any) -> None:
-        super().__init__(path_type=Path, **limits)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        path: Any = super().convert(value, param, ctx)
-        if (files := _telling(ctx)) is not None:
-            files.write_below(path, option_name(param))
-        return path
+    def tell(self, files: Files, path: Path, name: str) -> None:
+        files.write_below(path, name)
 
 
-class SearchedFolder(click.Path):
+class SearchedFolder(_ToldFile):
     """A folder in which the command finds files; it tells those that it reads or changes."""
 
-    def __init__(self, **limits: Any) -> None:
-        super().__init__(path_type=Path, **limits)
+    def tell(self, files: Files, path: Path, name: str) -> None:
+        pass
 
 
 class FileText(StringParamType):
@@ -131,9 +127,9 @@ class DeviceName(StringParamType):
     """A device, which may be a recording."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if (files := _telling(ctx)) is not None:
+        if ctx is not None and not ctx.resilient_parsing:
             for path in replayed_files(value):
-                files.read(path, option_name(param))
+                files_of_command(ctx).read(path, option_name(param))
         return value
 
 

@@ -13,8 +13,10 @@ from gputune.client.model.graph import Array
 
 
 def data_files(path: Path) -> list[Path]:
-    """Return the files in which a model keeps weights, those of subgraphs and functions included; none for a file that
-    is no model, which `read_model` refuses."""
+    """Return the files in which a model keeps weights, those of subgraphs and functions included; none for what is no
+    file and no model, which `read_model` refuses."""
+    if not path.is_file():
+        return []
     try:
         model = onnx.load(path, format="protobuf", load_external_data=False)
     except Exception:  # whatever onnx and protobuf raise

@@ -205,6 +205,7 @@ SCENES = {
         ("a", "--performance_cache_dir", "cache", "--format", "t4", "--output", "t4"),
         measurements,
     ),
+    "cache import": Scene("performance-cache import", ("b.json", "--performance_cache_dir", "new"), measurements),
     "cache merge": Scene(
         "performance-cache merge",
         ("a", "b.sqlite", "--performance_cache_dir", "cache", "--into", "into.sqlite"),

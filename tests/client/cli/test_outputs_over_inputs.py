@@ -166,7 +166,7 @@ def test_no_output_replaces_what_the_command_reads(
     made = sorted(path for path in outputs if (stage.folder / path).exists())
     assert made
     cases = 0
-    every = len(made) if stage.scene.late else 1  # of the inputs one after the other
+    every = len(made) if stage.scene.late else 1  # of the other files one after the other
     for number, output in enumerate(made):
         for file in sorted(inputs)[number % every :: every]:
             for place in LINKS:
@@ -176,7 +176,8 @@ def test_no_output_replaces_what_the_command_reads(
                 place(stage.folder / output, stage.folder / file)
                 stage.refuses("would overwrite")
                 cases += 1
-        for other in (other for other in made if other != output and output not in other.parents):
+        others = [other for other in made if other != output and output not in other.parents]
+        for other in others[number % every :: every]:
             stage.reset()
             for path in (output, other):
                 (stage.folder / path).parent.mkdir(parents=True, exist_ok=True)

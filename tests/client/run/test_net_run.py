@@ -1,6 +1,7 @@
 """Input lists and result files."""
 
 import io
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -55,7 +56,8 @@ def test_the_files_of_a_list_are_known_before_its_inputs_are(tmp_path: Path) -> 
     path = listed(tmp_path, '# x:=no.raw\n\nx:=a.raw "y:=b c.npy"\n  # no\nd.raw\n')
     assert files_named(path) == [Path("a.raw"), Path("b c.npy"), Path("d.raw")]
     assert files_named(listed(tmp_path, 'a.raw\n"b.raw\n')) == [Path("a.raw")]  # which is refused when it is read
-    assert files_named(tmp_path / "missing") == []
+    os.mkfifo(tmp_path / "pipe")
+    assert files_named(tmp_path / "missing") == files_named(tmp_path / "pipe") == []
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n"])
