@@ -41,7 +41,7 @@ class ConvTransposeProblem:
 
     Input pixel (i, j) adds its products to output pixels (i * sh + ky * dh - top, j * sw + kx * dw - left). `output` is
     (Ho, Wo), which says what is cut or added below and on the right; `pads` is (top, left). The epilogue's operands are
-    output-shaped.
+    output-shaped. `finite` says that no weight is infinite or NaN.
     """
 
     batch: int
@@ -59,6 +59,7 @@ class ConvTransposeProblem:
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
     dtype: str = "float32"
+    finite: bool = True
 
     def __post_init__(self) -> None:
         sizes = (self.batch, self.height, self.width, self.in_channels, self.out_channels, *self.output)
@@ -167,6 +168,7 @@ class ConvTransposeFamily(TiledFamily):
             "INPUTS": problem.group_inputs,
             "OUTPUTS": problem.group_outputs,
             "OPERANDS": problem.epilogue.operands,
+            "FINITE": int(problem.finite),
             **dict(zip(("OUT_HEIGHT", "OUT_WIDTH"), problem.output, strict=True)),
             **dict(zip(("DOWN", "ACROSS"), problem.positions, strict=True)),
             **dict(zip(("TH", "TW"), problem.taps, strict=True)),
@@ -184,11 +186,14 @@ class ConvTransposeFamily(TiledFamily):
         return Instance(main, (_pack(problem, packing),), {"packed": packing.nbytes})
 
     def sample_inputs(self, problem: ConvTransposeProblem, generator: np.random.Generator) -> dict[str, Array]:
-        """As everywhere, but the terms of a sum are the first axis of the weights times the taps."""
+        """As everywhere, but the terms of a sum are the first axis of the weights times the taps; and a weight that is
+        not finite where there may be some."""
         inputs = super().sample_inputs(problem, generator)
         taken = problem.group_outputs * math.prod(problem.kernel)
         ratio = taken / (problem.group_inputs * math.prod(problem.taps))
         inputs["weight"] = inputs["weight"] * np.float32(ratio if problem.epilogue.has_domain else math.sqrt(ratio))
+        if not problem.finite:
+            inputs["weight"].flat[generator.integers(inputs["weight"].size)] = np.inf
         return inputs
 
     def reference(self, problem: ConvTransposeProblem, inputs: Mapping[str, Array]) -> Array:

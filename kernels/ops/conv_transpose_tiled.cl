@@ -34,6 +34,7 @@
 #define INPUTS 4             // input channels of a group
 #define OUTPUTS 4            // output channels of a group
 #define OPERANDS 0           // tensors that the epilogue reads
+#define FINITE 1             // 0: some weights are infinite or NaN
 #define OUT_HEIGHT 8
 #define OUT_WIDTH 8
 #define DOWN 4               // positions
@@ -70,6 +71,14 @@
 #define TAPS (TH * TW)
 #define POSITIONS (MAPS * DOWN * ACROSS)
 
+// What a position adds to its sums. Outside of the map it sees a pixel of zeros, whose products with weights that are
+// not finite would be NaN.
+#if FINITE
+#define SUM(r, left, right, sum) fma(left, right, sum)
+#else
+#define SUM(r, left, right, sum) (pixels[r] == zeros ? (sum) : fma(left, right, sum))
+#endif
+
 // One input channel: each position's element times the tile's row of packed.
 #define ACCUMULATE(c)                                                      \
     {                                                                      \
@@ -79,7 +88,7 @@
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const vec left = pixels[r][c];                                 \
             UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[r][v] = fma(left, right[v], total[r][v]);            \
+                total[r][v] = SUM(r, left, right[v], total[r][v]);         \
         }                                                                  \
     }
 

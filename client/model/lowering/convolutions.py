@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from gputune.client.model.graph import Node
 from gputune.client.model.lowering.emitting import Lowering
 from gputune.client.model.lowering.windows import pair, window_of
@@ -96,6 +98,7 @@ def conv_transpose(lowering: Lowering, node: Node) -> None:
         batch, *size, in_channels=channels, out_channels=groups * group_filters, kernel=window, strides=strides,
         output=output, pads=_cut_before(node, size, window, strides, dilations, output), dilations=dilations,
         groups=groups, bias=bool(bias), epilogue=node.chain,
+        finite=bool(np.isfinite(lowering.layouts.constants[weight]).all()),
     )  # fmt: skip
     biases = {"bias": bias} if bias else {}
     inputs = {"input": lowering.layouts.get(node.inputs[0], on_device=True), "weight": weight}

@@ -40,6 +40,8 @@ DECONVS = [
     ConvTransposeProblem(2, 5, 6, 7, 5, (5, 5), (2, 2), (10, 11), (3, 2), bias=True, epilogue=CHAIN),
     ConvTransposeProblem(1, 4, 3, 6, 6, (3, 2), (2, 3), (11, 13), (0, 0), (2, 3), bias=True),
     ConvTransposeProblem(1, 3, 3, 4, 9, (2, 2), (3, 3), (9, 9), bias=True, epilogue=CHAIN),
+    ConvTransposeProblem(1, 5, 7, 6, 19, (3, 3), (1, 1), (5, 7), (1, 1), finite=False),
+    ConvTransposeProblem(1, 4, 3, 6, 6, (3, 2), (2, 3), (11, 13), (0, 0), (2, 3), bias=True, finite=False),
     ConvTransposeProblem(2, 4, 5, 6, 24, (3, 4), (2, 2), (7, 10), (1, 1), groups=3, bias=True, epilogue=CHAIN),
     ConvTransposeProblem(1, 3, 7, 7, 7, (4, 4), (2, 2), (6, 13), (1, 2), groups=7, bias=True),
 ]

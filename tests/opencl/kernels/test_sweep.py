@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -64,6 +65,20 @@ def test_parts_of_joined_maps(bench: Any, lowered: Lowered) -> None:
     products = [each.task.problem for each in plan.operations if each.task.op == "MatMul"]
     assert [each.parts for each in products] == [(), (7, 10), (5, 3, 5)]
     assert_agrees(bench, model, plan)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    ["pads=[1,1,1,1]", "pads=[1,1,1,1], strides=[2,2]", "dilations=[2,2]", "strides=[2,2], dilations=[2,3]"],
+)
+@pytest.mark.parametrize("place", [0, 1, 44])
+def test_transposed_convolutions_leave_the_padding_out_of_infinite_weights(
+    bench: Any, lowered: Lowered, attributes: str, place: int
+) -> None:
+    weight = np.random.default_rng(place).standard_normal((3, 5, 3, 3), dtype=np.float32)
+    weight.flat[place], weight.flat[place + 45] = np.inf, -np.inf
+    model = build("(float[1,3,5,4] x) => (float[i,j,k,l] y)", f"y = ConvTranspose<{attributes}>(x, w)", {"w": weight})
+    assert_agrees(bench, model, lowered(model))
 
 
 def test_channels_of_one_value_in_training_are_the_bias(bench: Any, lowered: Lowered) -> None:
