@@ -4,6 +4,8 @@ The formulas are those of ONNX's Resize. They are evaluated once, here; kernels 
 """
 
 from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm
 
 import numpy as np
 
@@ -15,6 +17,12 @@ REACHES = {"linear": 1, "cubic": 2}
 MOST_WEIGHTS = 1 << 24
 """Of one axis: a table is computed on the host."""
 
+CROPPING = "tf_crop_and_resize"
+FOR_NEAREST = "tf_half_pixel_for_nn"
+COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", FOR_NEAREST, CROPPING
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class ResizedAxis:
@@ -25,7 +33,7 @@ class ResizedAxis:
 
     size: int
     output: int
-    scale: float
+    scale: Fraction
     start: float = 0.0
     end: float = 1.0
 
@@ -59,33 +67,48 @@ def sampled(axis: ResizedAxis, sampling: Sampling) -> tuple[Array, Array]:
     if sampling.exclude_outside:
         weights = np.where((places >= 0) & (places < axis.size), weights, 0)
         weights /= weights.sum(axis=1, keepdims=True)
-    if sampling.coordinates == "tf_crop_and_resize":
+    if sampling.coordinates == CROPPING:
         weights = np.where(((where >= 0) & (where <= axis.size - 1))[:, None], weights, 0)
     return np.clip(places, 0, axis.size - 1).astype(np.int32), weights.astype(np.float32)
 
 
-def _positions(axis: ResizedAxis, mode: str) -> Array:
-    """Where each output element lies among the elements of the input."""
-    index, slope, whole = np.arange(axis.output), 1 / axis.scale, axis.scale * axis.size
+def line_of(axis: ResizedAxis, mode: str) -> tuple[int, int, int]:
+    """Return (step, offset, divisor): output element i lies at (i * step + offset) / divisor among those of the input.
+
+    Every transformation of coordinates but tf_crop_and_resize is such a line. Raises ValueError for unknown ones.
+    """
+    slope, start, whole = 1 / axis.scale, Fraction(0), axis.scale * axis.size
     match mode:
         case "asymmetric":
-            return index * slope
+            pass
         case "half_pixel":
-            return (index + 0.5) * slope - 0.5
+            start = (slope - 1) / 2
         case "pytorch_half_pixel":
-            return (index + 0.5) * slope - 0.5 if axis.output > 1 else np.zeros(1)
+            slope, start = (slope, (slope - 1) / 2) if axis.output > 1 else (Fraction(0), Fraction(0))
         case "half_pixel_symmetric":
-            return (index + 0.5) * slope - 0.5 + axis.size / 2 * (1 - axis.output / whole)
+            start = (slope - 1) / 2 + Fraction(axis.size, 2) * (1 - axis.output / whole)
         case "align_corners":
             # With a scale that gives no whole size, ONNX's own implementation and its test cases take the size before
             # rounding. onnxruntime takes the rounded one: --verify reports such a node, unless it has sizes for scales.
-            return index * ((axis.size - 1) / (whole - 1) if whole > 1 else 0.0)
-        case "tf_crop_and_resize":
-            last = axis.size - 1
-            if axis.output == 1:
-                return np.full(1, (axis.start + axis.end) / 2 * last)
-            return axis.start * last + index * (axis.end - axis.start) * last / (axis.output - 1)
-    raise ValueError(f"its coordinate transformation {mode!r} is unknown")
+            slope = (axis.size - 1) / (whole - 1) if whole > 1 else Fraction(0)
+        case "tf_half_pixel_for_nn":
+            start = slope / 2
+        case _:
+            raise ValueError(f"its coordinate transformation {mode!r} is unknown; known are {', '.join(COORDINATES)}")
+    divisor = lcm(slope.denominator, start.denominator)
+    return int(slope * divisor), int(start * divisor), divisor
+
+
+def _positions(axis: ResizedAxis, mode: str) -> Array:
+    """Where each output element lies among the elements of the input."""
+    index = np.arange(axis.output, dtype=np.float64)
+    if mode == CROPPING:
+        last = axis.size - 1
+        if axis.output == 1:
+            return np.full(1, (axis.start + axis.end) / 2 * last)
+        return axis.start * last + index * (axis.end - axis.start) * last / (axis.output - 1)
+    step, offset, divisor = map(float, line_of(axis, mode))
+    return (index * step + offset) / divisor  # what is whole stays so, since it is rounded
 
 
 def _rounded(where: Array, rounding: str) -> Array:
@@ -122,7 +145,7 @@ def _taps(axis: ResizedAxis, sampling: Sampling) -> int:
 
 
 def _shrunk(axis: ResizedAxis, sampling: Sampling) -> float:
-    return min(axis.scale, 1.0) if sampling.antialias else 1.0
+    return min(float(axis.scale), 1.0) if sampling.antialias else 1.0
 
 
 def _first(reach: int, shrunk: float) -> int:

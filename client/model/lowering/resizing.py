@@ -6,23 +6,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import lcm, prod
+from math import prod
 
 from gputune.client.model.graph import Node
 from gputune.client.model.lowering.emitting import Lowering
-from gputune.client.model.lowering.interpolation import ResizedAxis, Sampling, sampled
+from gputune.client.model.lowering.interpolation import CROPPING, FOR_NEAREST, ResizedAxis, Sampling, line_of, sampled
 from gputune.kernels.chain import EMPTY
 from gputune.kernels.ops.grid_sample import GridSampleProblem
 from gputune.kernels.ops.resample import TABLES, ResampleProblem
 from gputune.kernels.ops.resize import ResizeProblem
+from gputune.kernels.tiling.streaming import MOST_ELEMENTS
 
 FINEST_SCALE = 10_000
 """Scales are float32 in models: 1.2 stands for 6/5 and not for the float next to it."""
 
 
-CROPPING = "tf_crop_and_resize"
 OLD_ROUNDING = "old"
 """Before operator set 11 places are rounded down where an axis grows, else up."""
+
+STAYS = (1, 0, 1)
+"""The line of an axis that is not resized."""
 
 
 def resize(lowering: Lowering, node: Node) -> None:
@@ -30,23 +33,31 @@ def resize(lowering: Lowering, node: Node) -> None:
     shape, output = lowering.graph.shape(node.inputs[0]), lowering.graph.shape(node.output)
     scales = _scales(lowering, node)
     changed = [axis for axis, scale in scales.items() if scale != 1 or shape[axis] != output[axis]]
-    lined = sampling.mode == "nearest" and sampling.coordinates != CROPPING
-    if lined and len(shape) == 4 and set(changed) <= {2, 3}:
-        _nearest(lowering, node, sampling, scales)
-        return
     if sampling.coordinates == CROPPING:
         regions = _regions(lowering, node)
         changed = [axis for axis in scales if axis in changed or regions[axis] != [0.0, 1.0]]
-    _by_tables(lowering, node, sampling, {axis: scales[axis] for axis in changed or [len(shape) - 1]})
+    elif sampling.mode == "nearest" and len(shape) == 4 and set(changed) <= {2, 3}:
+        axes = {axis: ResizedAxis(shape[axis], output[axis], scales[axis]) for axis in changed}
+        lines = [_nearest_line(axes[axis], sampling) if axis in axes else STAYS for axis in (2, 3)]
+        if all(_fits(output[axis], *line) for axis, line in zip((2, 3), lines, strict=True)):
+            _nearest(lowering, node, lines)
+            return
+    if not changed:  # a copy, whatever the transformation makes of an axis that is resized
+        changed, sampling = [len(shape) - 1], replace(sampling, coordinates="asymmetric")
+    _by_tables(lowering, node, sampling, {axis: scales[axis] for axis in changed})
 
 
 def _sampling(lowering: Lowering, node: Node) -> Sampling:
     """How a node samples; before operator set 11 there was no choice."""
-    old = lowering.graph.opset <= 10
+    opset = lowering.graph.opset
+    old = opset <= 10
     mode = node.attributes.get("mode", "nearest")
+    coordinates = node.attributes.get("coordinate_transformation_mode", "half_pixel")
+    if coordinates == FOR_NEAREST and opset > 12:
+        raise node.unsupported(f"its coordinate transformation {coordinates!r} is one of operator sets 11 and 12")
     return Sampling(
         "linear" if mode == "bilinear" else mode,
-        "asymmetric" if old else node.attributes.get("coordinate_transformation_mode", "half_pixel"),
+        "asymmetric" if old else coordinates,
         OLD_ROUNDING if old else node.attributes.get("nearest_mode", "round_prefer_floor"),
         float(node.attributes.get("cubic_coeff_a", -0.75)),
         bool(node.attributes.get("exclude_outside", 0)),
@@ -54,11 +65,9 @@ def _sampling(lowering: Lowering, node: Node) -> Sampling:
     )
 
 
-def _nearest(lowering: Lowering, node: Node, sampling: Sampling, scales: Mapping[int, Fraction]) -> None:
-    """A Resize of maps to their nearest elements."""
+def _nearest(lowering: Lowering, node: Node, lines: Sequence[tuple[int, int, int]]) -> None:
+    """A Resize of maps to their nearest elements, by a line for rows and one for columns."""
     (batch, channels, height, width), output = (lowering.graph.shape(name) for name in (node.inputs[0], node.output))
-    sizes = {2: (height, output[2]), 3: (width, output[3])}
-    lines = [_line(node, sampling, *sizes[axis], scales.get(axis, Fraction(1))) for axis in (2, 3)]
     steps, offsets, divisors = ((down, across) for down, across in zip(*lines, strict=True))
     problem = ResizeProblem(
         batch, height, width, channels, (output[2], output[3]), steps, divisors, offsets, epilogue=node.chain
@@ -66,25 +75,10 @@ def _nearest(lowering: Lowering, node: Node, sampling: Sampling, scales: Mapping
     lowering.run(node, "Resize", problem, {"input": lowering.layouts.get(node.inputs[0], on_device=True)})
 
 
-def _line(node: Node, sampling: Sampling, size: int, output: int, scale: Fraction) -> tuple[int, int, int]:
+def _nearest_line(axis: ResizedAxis, sampling: Sampling) -> tuple[int, int, int]:
     """(step, offset, divisor): output element i is input element (i * step + offset) // divisor, cut to the map."""
-    slope = 1 / scale
-    match sampling.coordinates:
-        case "asymmetric":
-            start = Fraction(0)
-        case "half_pixel":
-            start = (slope - 1) / 2
-        case "pytorch_half_pixel":
-            slope, start = (slope, (slope - 1) / 2) if output > 1 else (Fraction(0), Fraction(0))
-        case "half_pixel_symmetric":
-            start = (slope - 1) / 2 + Fraction(size, 2) * (1 - output / (scale * size))
-        case "align_corners":
-            slope, start = Fraction(size - 1, output - 1) if output > 1 else Fraction(0), Fraction(0)
-        case mode:
-            raise node.unsupported(f"its coordinate transformation {mode!r} is unknown")
-    divisor = lcm(slope.denominator, start.denominator)
-    step, offset = int(slope * divisor), int(start * divisor)
-    match rounding := _rounding(sampling, scale):
+    step, offset, divisor = line_of(axis, sampling.coordinates)
+    match rounding := _rounding(sampling, axis.scale):
         case "floor":
             return step, offset, divisor
         case "ceil":
@@ -93,7 +87,12 @@ def _line(node: Node, sampling: Sampling, size: int, output: int, scale: Fractio
             return 2 * step, 2 * offset + divisor - 1, 2 * divisor
         case "round_prefer_ceil":
             return 2 * step, 2 * offset + divisor, 2 * divisor
-    raise node.unsupported(f"its nearest mode {rounding!r} is unknown")
+    raise ValueError(f"its nearest mode {rounding!r} is unknown")
+
+
+def _fits(output: int, step: int, offset: int, divisor: int) -> bool:
+    """Whether the kernel, which has 32 bits for it, can compute all places of a line."""
+    return max(output * step + abs(offset), divisor) <= MOST_ELEMENTS
 
 
 def _by_tables(lowering: Lowering, node: Node, sampling: Sampling, scales: Mapping[int, Fraction]) -> None:
@@ -107,12 +106,13 @@ def _by_tables(lowering: Lowering, node: Node, sampling: Sampling, scales: Mappi
     passes = _passes([place for place, axis in enumerate(order) if axis in scales], pairs=not sampling.antialias)
     outside = float(node.attributes.get("extrapolation_value", 0)) if regions else 0.0
     for number, places in enumerate(passes, start=1):
-        before, tables = [1, 1], [sampled(ResizedAxis(1, 1, 1.0), Sampling())] * 2  # a line is a map of height 1
+        before = [1, 1]  # a line is a map of height 1
+        tables = [sampled(ResizedAxis(1, 1, Fraction(1)), Sampling())] * 2
         for which, place in zip((-2, -1) if len(places) == 2 else (-1,), places, strict=True):
             axis = order[place]
             before[which], scale = sizes[place], scales[axis]
             sizes[place] = lowering.graph.shape(node.output)[axis]
-            resized = ResizedAxis(before[which], sizes[place], float(scale), *regions.get(axis, [0.0, 1.0]))
+            resized = ResizedAxis(before[which], sizes[place], scale, *regions.get(axis, [0.0, 1.0]))
             tables[which] = sampled(resized, replace(sampling, rounding=_rounding(sampling, scale)))
         final = number == len(passes)
         (rows, _), (columns, _) = tables

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from gputune.client.errors import ModelError
+from gputune.client.model.reference import evaluate
 from tests.client.models import build, integers, numbers
 
 from .test_lowering import Lowered, assert_agrees, lowered, ops
@@ -55,6 +57,24 @@ class TestResize:
         model = resized("", scales, opset=10)
         assert_agrees(model, lowered(model))
 
+    @pytest.mark.parametrize("mode", ["nearest", "linear"])
+    @pytest.mark.parametrize("scales", [(1.5, 0.6), (1, 1.6), (2.2, 1), (1, 1)])
+    @pytest.mark.parametrize("rounding", ROUNDINGS)
+    def test_half_pixels_for_the_nearest_move_resized_axes_only(
+        self, lowered: Lowered, mode: str, scales: tuple[float, float], rounding: str
+    ) -> None:
+        """Operator sets 11 and 12 have them. On an axis that keeps its size they would be half a pixel off."""
+        attributes = (
+            f'<mode="{mode}", coordinate_transformation_mode="tf_half_pixel_for_nn", nearest_mode="{rounding}">'
+        )
+        weights = {"region": np.zeros(0, np.float32), "s": numbers(1, 1, *scales)}
+        for signature, body in (
+            ("(float[2,3,6,5] x) => (float[a,b,c,d] y)", f"y = Resize{attributes}(x, region, s)"),
+            ("(float[6,5] x) => (float[c,d] y)", f"y = Resize{attributes}(x, region, t)"),
+        ):
+            model = build(signature, body, weights | {"t": numbers(*scales)}, opset=11)
+            assert_agrees(model, lowered(model))
+
     def test_axes_say_what_the_scales_are_of(self, lowered: Lowered) -> None:
         weights = {"scales": numbers(3, 2)}
         body = "y = Resize<axes=[3,-2]>(x, , scales)"
@@ -68,6 +88,38 @@ class TestResize:
         plan = lowered(model)
         assert_agrees(model, plan)
         assert ops(plan) == ["Transpose", "MatMul", "Conv", "Resize", "Transpose"]
+
+
+class TestAlignedCorners:
+    """Scales that give no whole size: ONNX divides by the size before it is rounded, onnxruntime by the rounded one."""
+
+    @pytest.mark.parametrize("rounding", ROUNDINGS)
+    @pytest.mark.parametrize("shape", [(3,), (2, 1, 3), (1, 2, 4, 3), (1, 2, 1, 3), (1, 1, 1, 3, 1)])
+    def test_places_are_those_of_onnx_in_every_rank(
+        self, lowered: Lowered, shape: tuple[int, ...], rounding: str
+    ) -> None:
+        self._agrees(lowered, shape, "nearest", rounding)
+
+    @pytest.mark.parametrize("shape", [(3,), (1, 2, 4, 3), (1, 1, 1, 3, 1)])
+    def test_sums_are_those_of_onnx_in_every_rank(self, lowered: Lowered, shape: tuple[int, ...]) -> None:
+        self._agrees(lowered, shape, "linear", "floor")
+
+    @staticmethod
+    def _agrees(lowered: Lowered, shape: tuple[int, ...], mode: str, rounding: str) -> None:
+        scales = tuple(2.5 if axis >= 2 or len(shape) < 3 else 1.0 for axis in range(len(shape)))
+        attributes = f'mode="{mode}", nearest_mode="{rounding}", coordinate_transformation_mode="align_corners"'
+        names = ",".join("ijklm"[: len(shape)])
+        signature = f"(float[{','.join(map(str, shape))}] x) => (float[{names}] y)"
+        model = build(signature, f"y = Resize<{attributes}>(x, , s)", {"s": np.array(scales, np.float32)}, opset=18)
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+        (want,) = ReferenceEvaluator(model).run(None, {"x": x})
+        np.testing.assert_allclose(evaluate(lowered(model), {"x": x})["y"], want, rtol=1e-6)
+
+    def test_a_map_of_many_places_takes_tables(self, lowered: Lowered) -> None:
+        """Where the kernel for maps, which counts in 32 bits, cannot find all places."""
+        attributes = 'nearest_mode="floor", coordinate_transformation_mode="align_corners"'
+        body, weights = f"y = Resize<{attributes}>(x, , s)", {"s": numbers(1, 1, 1, 1.3333)}
+        assert ops(lowered(build("(float[1,1,1,1000] x) => (float[a,b,c,d] y)", body, weights, 18))) == ["Resample"]
 
 
 class TestInterpolation:
@@ -151,6 +203,7 @@ class TestInterpolation:
             "its coordinate transformation 'middle' is unknown",
         ),
         ('<nearest_mode="up">', "its nearest mode 'up' is unknown"),
+        ('<coordinate_transformation_mode="tf_half_pixel_for_nn">', "is one of operator sets 11 and 12"),
         ('<coordinate_transformation_mode="tf_crop_and_resize">', "it has no region (roi) to cut out"),
     ],
 )
