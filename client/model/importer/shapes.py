@@ -11,6 +11,7 @@ import onnx.shape_inference
 from onnx import TypeProto, helper, numpy_helper
 
 from gputune.client.model.graph import Array, Node, TensorInfo
+from gputune.client.model.importer.bounds import check_bounds
 from gputune.client.model.importer.folding import STRING_BYTES
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.operators import is_supported
@@ -36,8 +37,8 @@ comparisons were functions of others, without shapes of their own, and constants
 always written integers."""
 
 ALONG_AXES = {"Squeeze": ("axes",), "Slice": ("axes", "starts", "ends")}
-"""Operators, and those of their attributes that belong together. Of axes that are not in order onnx infers a wrong
-shape (Squeeze) or none (Slice)."""
+"""Operators, and those of their attributes that belong together. Of axes that are not in order, or count
+from the end, onnx infers a wrong shape (Squeeze) or none (Slice)."""
 
 REFUSED_BY_ONNX = (
     onnx.defs.SchemaError,
@@ -70,6 +71,7 @@ def inferred(
     if (shape := shape_of(node.op)) is not None:
         return _asked(shape, node, tensors, constants)
     if node.op in SHAPED_AS_INPUT:
+        check_bounds(node.op, node.inputs, node.attributes, tensors, constants)
         return {node.output: tensors[node.inputs[0]]}
     try:
         found = _types_by_onnx(
@@ -82,6 +84,7 @@ def inferred(
         if is_supported(node.op):
             raise ValueError(f"is not valid: {first_lines(error)}") from error
         return {}
+    check_bounds(node.op, node.inputs, node.attributes, tensors, constants)
     _check_window(node, tensors)
     infos = {name: _info(found[name].tensor_type) for name in node.outputs if name and name in found}
     return {name: info for name, info in infos.items() if info is not None}
@@ -91,8 +94,10 @@ def expected_bytes(proto: onnx.NodeProto, opset: int, feeds: Mapping[str, Array]
     """How many bytes the outputs of a node take for these values of its inputs: as onnx infers it, or as many as what
     the node reads where it does not know. Raises ValueError for a node that is not valid: numpy would compute it and
     may end the process where sizes overflow."""
-    types = {name: type_of(TensorInfo(value.shape, str(value.dtype))) for name, value in feeds.items()}
-    _check_counts({item.name: helper.get_attribute_value(item) for item in proto.attribute})
+    infos = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in feeds.items()}
+    types = {name: type_of(info) for name, info in infos.items()}
+    attributes = {item.name: helper.get_attribute_value(item) for item in proto.attribute}
+    _check_counts(attributes)
     kinds = []
     try:
         kinds = [found.tensor_type for found in _types_by_onnx(proto, opset, types, feeds).values()]
@@ -101,6 +106,7 @@ def expected_bytes(proto: onnx.NodeProto, opset: int, feeds: Mapping[str, Array]
     except REFUSED_BY_ONNX as error:
         if proto.op_type not in SHAPED_AS_INPUT:
             raise ValueError(f"is not valid: {first_lines(error)}") from error
+    check_bounds(proto.op_type, proto.input, attributes, infos, feeds)
     sizes = [
         math.prod(max(dim.dim_value, 0) for dim in kind.shape.dim) * _item_bytes(kind.elem_type)
         for kind in kinds
@@ -112,17 +118,20 @@ def expected_bytes(proto: onnx.NodeProto, opset: int, feeds: Mapping[str, Array]
 
 
 def _in_order(proto: onnx.NodeProto, node: Node, tensors: Mapping[str, TensorInfo]) -> onnx.NodeProto:
-    """The node with the axes that are attributes in order, and what belongs to each with it."""
+    """The node with the axes that are attributes counted from the start and in order, and what belongs to each with
+    it."""
     lists = {each.name: each.ints for each in proto.attribute if each.name in ALONG_AXES.get(proto.op_type, ())}
     if "axes" not in lists or len({len(values) for values in lists.values()}) > 1:
         return proto
     rank = max(len(tensors[node.inputs[0]].shape), 1)
-    order = sorted(range(len(lists["axes"])), key=lambda place: lists["axes"][place] % rank)
+    axes = [axis % rank if -rank <= axis < rank else axis for axis in lists["axes"]]
+    order = sorted(range(len(axes)), key=axes.__getitem__)
     ordered = onnx.NodeProto()
     ordered.CopyFrom(proto)
     for each in ordered.attribute:
         if each.name in lists:
-            each.ints[:] = [lists[each.name][place] for place in order]
+            values = axes if each.name == "axes" else lists[each.name]
+            each.ints[:] = [values[place] for place in order]
     return ordered
 
 

@@ -201,3 +201,15 @@ def test_an_output_that_is_a_constant_is_copied(lowered: Lowered) -> None:
     plan = lowered(model)
     assert_agrees(model, plan)
     assert sorted(ops(plan)) == ["Elementwise", "MatMul", "Typed"]
+
+
+def test_a_division_by_zero_stays_behind_its_convolution(lowered: Lowered) -> None:
+    """Weights divided by it would be infinite or, where they are zero, no numbers."""
+    weights = np.array([[0, 1], [2, 0], [1, 3]], np.float32).reshape(3, 2, 1, 1)
+    by = np.array([2, 0, -4], np.float32).reshape(3, 1, 1)
+    model = build("(float[1,2,4,5] x) => (float[1,3,4,5] y)", "c = Conv(x, w) y = Div(c, by)", {"w": weights, "by": by})
+    x = np.random.default_rng(3).standard_normal((1, 2, 4, 5), dtype=np.float32)
+    x[0, 0, 0, 0] = 0
+    (want,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert np.isinf(want).any() and np.isnan(want).any()
+    np.testing.assert_allclose(evaluate(lowered(model), {"x": x})["y"], want, rtol=1e-6)

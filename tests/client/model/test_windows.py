@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +83,46 @@ def test_groups_of_few_channels_are_in_vectors(lowered: Lowered, seen: int, filt
     plan = lowered(model := build(f"(float[2,{6 * seen},6,7] x) => (float[a,b,c,d] y)", body, weights))
     assert_agrees(model, plan)
     assert ops(plan) == ["Transpose", operation, "Transpose"]
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    ("op", "size", "kernel", "dilations", "strides"),
+    [
+        *((op, (12, 15), (3, 4), (2, 3), (2, 5)) for op in ("Conv", "MaxPool", "AveragePool")),
+        ("Conv", (11, 13), (3, 2), (2, 3), (1, 1)),
+        ("Conv", (11, 13), (2, 3), (3, 1), (1, 2)),
+    ],
+)
+def test_windows_that_keep_the_size_count_with_their_dilations(
+    lowered: Lowered,
+    op: str,
+    mode: str,
+    size: tuple[int, int],
+    kernel: tuple[int, int],
+    dilations: tuple[int, int],
+    strides: tuple[int, int],
+) -> None:
+    """Against pads that are worked out here, since onnxruntime finds them without dilations only."""
+    missing = [
+        max((-(-length // stride) - 1) * stride + (taps - 1) * step + 1 - length, 0)
+        for length, taps, step, stride in zip(size, kernel, dilations, strides, strict=True)
+    ]
+    less, more = [total // 2 for total in missing], [total - total // 2 for total in missing]
+    assert less != more
+    pads = [*less, *more] if mode == "SAME_UPPER" else [*more, *less]
+    models = []
+    for found in (f'auto_pad="{mode}"', f"pads={pads}"):
+        attributes = f"kernel_shape={[*kernel]}, strides={[*strides]}, dilations={[*dilations]}, {found}"
+        body = f"y = {op}<{attributes}>(x{', w' if op == 'Conv' else ''})"
+        weights = (
+            {"w": np.arange(4 * kernel[0] * kernel[1], dtype=np.float32).reshape(2, 2, *kernel)} if op == "Conv" else {}
+        )
+        models.append(build(signature(1, 2, size), body, weights, opset=19))
+    automatic, explicit = models
+    x = np.random.default_rng(4).standard_normal((1, 2, *size), dtype=np.float32)
+    (want,) = onnxruntime.InferenceSession(explicit.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(evaluate(lowered(automatic), {"x": x})["y"], want, rtol=1e-5, atol=1e-5)
 
 
 @st.composite
