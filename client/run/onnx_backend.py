@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.backend.base
-import onnx.checker
 import onnx.inliner
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
@@ -31,8 +30,9 @@ from gputune.client.errors import ModelError
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import check_operators, import_model
-from gputune.client.model.importer.inlining import STANDARD
-from gputune.client.model.importer.old_models import modern
+from gputune.client.model.importer.opening.checking import check_node, checked
+from gputune.client.model.importer.opening.old_models import modern
+from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.importer.shape_inputs import compile_time_inputs
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.backends import open_backend
@@ -171,7 +171,7 @@ class GputuneBackend(onnx.backend.base.Backend):
         the option, DeviceNotFound."""
         memory_types = MemoryTypes.parse(kwargs.pop(OPTION, "raw"))
         _refuse(kwargs)
-        super().prepare(model, device)
+        model = checked(model)
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         try:
@@ -196,7 +196,7 @@ class GputuneBackend(onnx.backend.base.Backend):
         PreparedModel.run do."""
         version = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         _refuse(kwargs)
-        super().run_node(node, inputs, device, opset_version=version)
+        check_node(node, version)
         values = [np.asarray(value) for value in inputs]
         names = [name for name in node.input if name]
         if len(names) != len(values):

@@ -1,13 +1,14 @@
 """ONNX file -> Graph: everything static, constants folded, and whatever is not supported refused by name.
 
-models.py opens a model, inputs.py and weights.py read what it is given and what it holds, and graph_builder.py visits
-its nodes: folding.py computes what is known, shapes.py says what the others compute, and inlining.py takes apart what
-stands for other nodes. operators.py says what is supported; shape_inputs.py, of which inputs values must be known.
+models.py brings a model together: opening/ checks what the file holds, and graph_builder.py visits its nodes.
+folding.py computes what is known, shapes.py says what the others compute, bounds.py whether their indices are inside,
+and inlining.py takes apart what stands for other nodes. operators.py says what is supported; shape_inputs.py, of which
+inputs values must be known.
 """
 
 from gputune.client.model.importer.models import check_operators, import_model, input_names, read_model
+from gputune.client.model.importer.opening.weights import data_files
 from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS
-from gputune.client.model.importer.weights import data_files
 
 __all__ = [
     "QUANTISED_OPS",

@@ -12,10 +12,10 @@ from gputune.client.model.importer.messages import first_lines
 
 # fmt: off
 NEVER_FOLDED = frozenset((
-    # Random results are not constants; the reference evaluator runs BatchNormalization in training mode, and does not
-    # look at the activations, lengths and clip of recurrent cells.
-    "BatchNormalization", "Bernoulli", "GRU", "LSTM", "Multinomial", "RNN", "RandomNormal", "RandomNormalLike",
-    "RandomUniform", "RandomUniformLike",
+    # Random results are not constants; the reference evaluator runs BatchNormalization in training mode, knows no
+    # GroupNormalization, and does not look at the activations, lengths and clip of recurrent cells.
+    "BatchNormalization", "Bernoulli", "GRU", "GroupNormalization", "LSTM", "Multinomial", "RNN", "RandomNormal",
+    "RandomNormalLike", "RandomUniform", "RandomUniformLike",
     # How much memory these take nothing knows beforehand, and no kernel has a use for texts and pictures in files.
     "ImageDecoder", "MaxUnpool", "RegexFullMatch", "STFT", "StringConcat", "StringNormalizer", "StringSplit",
     "TfIdfVectorizer",

@@ -17,9 +17,10 @@ from onnx import TypeProto, helper
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph, Names, Node, TensorInfo
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, folded
-from gputune.client.model.importer.inlining import MOST_NODES, STANDARD, body_of, branch, expanded, opset_of
-from gputune.client.model.importer.inputs import KNOWN_DTYPES
+from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded
 from gputune.client.model.importer.messages import listing
+from gputune.client.model.importer.opening.inputs import KNOWN_DTYPES
+from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
 from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of
 from gputune.client.model.importer.shape_inputs import OF_SHAPES
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of

@@ -14,8 +14,7 @@ import onnx.defs
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from gputune.client.model.graph import Names
-
-STANDARD = ("", "ai.onnx")
+from gputune.client.model.importer.opening.operator_sets import opset_of
 
 MOST_NODES = 100_000
 """Nodes of a model once what stands for other nodes is replaced by them. Small files may stand for very many."""
@@ -70,11 +69,6 @@ def check_size(model: ModelProto) -> None:
 
     if (nodes := total(model.graph.node)) > MOST_NODES:
         raise ValueError(f"has {nodes} nodes once its functions are expanded; {MOST_NODES} are supported")
-
-
-def opset_of(body: FunctionProto) -> int:
-    """The operator set that the nodes of a body are written in."""
-    return max(int(item.version) for item in body.opset_import if item.domain in STANDARD)
 
 
 def expanded(node: NodeProto, body: FunctionProto, taken: Names) -> list[NodeProto]:

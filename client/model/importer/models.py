@@ -7,18 +7,19 @@ from pathlib import Path
 import onnx
 import onnx.checker
 import onnx.inliner
-from onnx import TensorProto
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer.graph_builder import GraphBuilder
-from gputune.client.model.importer.inlining import STANDARD, check_size
-from gputune.client.model.importer.inputs import static_inputs
+from gputune.client.model.importer.inlining import check_size
 from gputune.client.model.importer.messages import first_lines
-from gputune.client.model.importer.old_models import OLDEST_OPSET, modern
+from gputune.client.model.importer.opening.checking import checked
+from gputune.client.model.importer.opening.inputs import static_inputs
+from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
+from gputune.client.model.importer.opening.operator_sets import opset_of
+from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import may_run, operator_of
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
-from gputune.client.model.importer.weights import constant
 from gputune.client.suggestions import near
 from gputune.runtime.context.records import LARGEST_RANK
 
@@ -110,7 +111,7 @@ def _load(path: Path) -> onnx.ModelProto:
     except Exception as error:  # protobuf's DecodeError, which onnx does not export
         raise ModelError(f"model {path} is not an ONNX file: {error}") from error
     try:
-        _check(path, model)
+        model = checked(model, _in_utf8(path))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(f"model {path} is not valid: {first_lines(error)}") from error
     try:
@@ -118,30 +119,6 @@ def _load(path: Path) -> onnx.ModelProto:
     except ValueError as error:
         raise ModelError(f"model {path} {error}") from error
     return onnx.inliner.inline_local_functions(model) if model.functions else model
-
-
-def _check(path: Path, model: onnx.ModelProto) -> None:
-    """Has onnx check a model. It asks for types and shapes that onnxruntime does without: a copy has some."""
-    if all(map(_is_typed, (*model.graph.input, *model.graph.output))):
-        onnx.checker.check_model(_in_utf8(path))
-        return
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    for item in (*copy.graph.input, *copy.graph.output):
-        if not item.HasField("type"):
-            item.type.tensor_type.elem_type = TensorProto.FLOAT
-        if item.type.HasField("tensor_type"):
-            item.type.tensor_type.shape.SetInParent()
-    for weight in copy.graph.initializer:
-        if weight.data_location == TensorProto.EXTERNAL:  # which is looked for beside a file only; weights.py checks it
-            weight.data_location, weight.dims[:] = TensorProto.DEFAULT, [0]
-            del weight.external_data[:]
-    onnx.checker.check_model(copy)
-
-
-def _is_typed(item: onnx.ValueInfoProto) -> bool:
-    kind = item.type
-    return item.HasField("type") and (not kind.HasField("tensor_type") or kind.tensor_type.HasField("shape"))
 
 
 def _in_utf8(path: Path) -> str:
@@ -154,7 +131,7 @@ def _in_utf8(path: Path) -> str:
 
 def _opset(path: Path, model: onnx.ModelProto) -> int:
     newest = onnx.defs.onnx_opset_version()
-    opset = max((item.version for item in model.opset_import if item.domain in STANDARD), default=newest)
+    opset = opset_of(model, newest)
     if opset < OLDEST_OPSET:
         raise ModelError(f"model {path} uses operator set {opset}; {OLDEST_OPSET} is the oldest supported")
     if opset > newest:

@@ -2,7 +2,8 @@
 
 import onnx
 
-from gputune.client.model.importer.inlining import STANDARD, has_body
+from gputune.client.model.importer.inlining import has_body
+from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.lowering.added import lowering_of
 from gputune.client.model.lowering.operators import LOWERINGS
 from gputune.client.model.passes.fuse_elementwise import ELEMENTWISE

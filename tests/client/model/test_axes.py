@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 from gputune.client.errors import ModelError
 from gputune.client.model.importer import SUPPORTED_OPS
-from gputune.client.model.importer.old_models import OLDEST_OPSET
+from gputune.client.model.importer.opening.old_models import OLDEST_OPSET
 from gputune.client.model.reference import evaluate
 from gputune.kernels.family import Array
 

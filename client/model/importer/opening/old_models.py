@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, helper
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Names
-from gputune.client.model.importer.inlining import STANDARD
+from gputune.client.model.importer.opening.operator_sets import opset_of
 
 OLDEST_OPSET = 7
 """The oldest operator set that is understood as it is."""
@@ -19,7 +19,7 @@ OLDEST_OPSET = 7
 def modern(model: ModelProto, path: Path) -> ModelProto:
     """The model in the oldest operator set that is understood, where its own is older; `path` is what messages call it.
     Raises ModelError when onnx cannot convert it."""
-    opset = max((item.version for item in model.opset_import if item.domain in STANDARD), default=0)
+    opset = opset_of(model)
     if not 0 < opset < OLDEST_OPSET:
         return model
     try:

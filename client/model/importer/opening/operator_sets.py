@@ -1,0 +1,11 @@
+"""Which operator set of ONNX's own domain a model or a function is written in."""
+
+from onnx import FunctionProto, ModelProto
+
+STANDARD = ("", "ai.onnx")
+"""How that domain is called."""
+
+
+def opset_of(holder: ModelProto | FunctionProto, default: int = 0) -> int:
+    """Return the operator set, `default` if none is named."""
+    return max((int(item.version) for item in holder.opset_import if item.domain in STANDARD), default=default)
