@@ -43,7 +43,8 @@ def as_arguments(line: str) -> str:
     """A message with arguments in the place of options, and shapes as a program writes them."""
 
     def shape(found: re.Match[str]) -> str:
-        return f"shapes={{{found[1]!r}: {tuple(map(int, found[2].split(',')))}}}"
+        sizes = tuple(map(int, found[2].split(",")))
+        return f"shapes={{{found[1]!r}: {sizes if len(sizes) > 1 else sizes[0]}}}"
 
     line = _SHAPE.sub(shape, line).replace("} shapes={", ", ")
     return _OPTION.sub(lambda found: ARGUMENTS.get(found[0], found[0]), line)

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from gputune.client.errors import ConfigError
 from gputune.client.model.model_files import Shape
 
-Shapes = Mapping[str, Sequence[int] | Sequence[Sequence[int]]]
-"""By input name a shape, or several: then there is a graph for each."""
+Shapes = Mapping[str, int | Sequence[int] | Sequence[Sequence[int]]]
+"""By the name of an input its shape, or of a dimension its size; several of them, as sequences, for a graph each."""
 
 
 def pairs_of(shapes: Shapes | None) -> list[tuple[str, Shape]]:
@@ -14,7 +14,9 @@ def pairs_of(shapes: Shapes | None) -> list[tuple[str, Shape]]:
     return [] if shapes is None else [(name, each) for name, value in shapes.items() for each in _each(name, value)]
 
 
-def _each(name: str, value: Sequence[int] | Sequence[Sequence[int]]) -> Iterator[Shape]:
+def _each(name: str, value: int | Sequence[int] | Sequence[Sequence[int]]) -> Iterator[Shape]:
+    if isinstance(value, int):
+        value = (value,)
     several = [each for each in value if not isinstance(each, int)] if _is_list(value) else []
     if several and len(several) == len(value):
         for shape in several:
@@ -24,10 +26,10 @@ def _each(name: str, value: Sequence[int] | Sequence[Sequence[int]]) -> Iterator
 
 
 def _shape(name: str, value: Sequence[object]) -> Shape:
-    sizes = tuple(size for size in value if isinstance(size, int) and size >= 1) if _is_list(value) else ()
+    sizes = tuple(size for size in value if isinstance(size, int) and size >= 0) if _is_list(value) else ()
     if not sizes or len(sizes) != len(value):
         raise ConfigError(
-            f"shapes: that of input {name!r} is {value!r}, expected dimensions of at least 1, such as (1, 3, 224, 224)"
+            f"shapes: that of {name!r} is {value!r}, expected dimensions of at least 0, such as (1, 3, 224, 224)"
         )
     return sizes
 

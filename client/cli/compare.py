@@ -52,7 +52,8 @@ log = logging.getLogger(__name__)
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
-    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; as the generator takes it.",
+    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224, or of a dimension by its name, such as "
+    "batch=1; as the generator takes it.",
 )
 @device_option("A name part or number of `gputune devices`, or null.")
 @click.option(

@@ -30,7 +30,8 @@ MOST_ROWS = 20
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
-    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; as the generator takes it.",
+    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224, or of a dimension by its name, such as "
+    "batch=1; as the generator takes it.",
 )
 @json_option
 @click.option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +20,16 @@ class Oracle:
     def __init__(self, path: Path) -> None:
         """Raises ConfigError where onnxruntime is missing or cannot run the model."""
         self._path = path
+        self._given: Mapping[str, Array] = {}
         self._onnxruntime = _onnxruntime()
         self._session = self._open(str(path))
+
+    def given(self, inputs: Mapping[str, Array]) -> Oracle:
+        """Return this oracle with inputs that are the same every time, such as those without elements, which a context
+        does not have."""
+        other = copy.copy(self)
+        other._given = inputs
+        return other
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The model's outputs by name. Raises ConfigError."""
@@ -52,7 +61,7 @@ class Oracle:
 
     def _ask(self, session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
         names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, self._call(lambda: session.run(names, dict(inputs))), strict=True))
+        return dict(zip(names, self._call(lambda: session.run(names, {**self._given, **inputs})), strict=True))
 
     def _call(self, work: Any) -> Any:
         try:

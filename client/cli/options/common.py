@@ -150,6 +150,6 @@ def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
         shape = tuple(int(part) for part in sizes.split(","))
     except ValueError:
         shape = ()
-    if not separator or not name or not shape or min(shape) < 1:
-        raise click.BadParameter(f"{text!r} is not of the form NAME=1,3,224,224 with dimensions of at least 1")
+    if not separator or not name or not shape or min(shape) < 0:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=1,3,224,224 with dimensions of at least 0")
     return name, shape

@@ -91,9 +91,9 @@ input_dimensions = click.option(
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
-    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224; once per input. Several, as in "
-    "'x=1,3,48,320;x=1,3,48,640', make a graph for each. Of several models MODEL:NAME is the input of one of them, "
-    "NAME alone that of each which has it.",
+    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224, or of a dimension by its name, such as "
+    "batch=1; once per name. Several, as in 'x=1,3,48,320;x=1,3,48,640', make a graph for each. Of several models "
+    "MODEL:NAME belongs to one of them, NAME alone to each which has it.",
 )
 enable_intermediate_outputs = click.option(
     "--enable_intermediate_outputs",

@@ -39,7 +39,7 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
 
     Raises ConfigError."""
     by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
-    oracles = {plan.name: by_path[path] for plan, path in zip(plans, models, strict=True)}
+    oracles = {plan.name: by_path[path].given(plan.empty_inputs) for plan, path in zip(plans, models, strict=True)}
     if input_list is None:
         return GroundTruth(oracles, {plan.name: [random_inputs(plan.inputs)] for plan in plans})
     if len(plans) > 1:

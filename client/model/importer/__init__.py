@@ -6,16 +6,18 @@ and inlining.py takes apart what stands for other nodes. operators.py says what 
 inputs values must be known.
 """
 
-from gputune.client.model.importer.models import check_operators, import_model, input_names, read_model
+from gputune.client.model.importer.models import check_operators, import_model, read_model, sized_names
+from gputune.client.model.importer.opening.inputs import OPTION
 from gputune.client.model.importer.opening.weights import data_files
 from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS
 
 __all__ = [
+    "OPTION",
     "QUANTISED_OPS",
     "SUPPORTED_OPS",
     "check_operators",
     "data_files",
     "import_model",
-    "input_names",
     "read_model",
+    "sized_names",
 ]

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.checker
 import onnx.inliner
@@ -14,7 +16,7 @@ from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.inlining import check_size
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
-from gputune.client.model.importer.opening.inputs import static_inputs
+from gputune.client.model.importer.opening.inputs import names_of, static_inputs
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.weights import constant
@@ -27,7 +29,8 @@ from gputune.runtime.context.records import LARGEST_RANK
 def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
     """The model in the file `path` as a Graph with static shapes.
 
-    `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}. Raises ModelError, one
+    `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}, or {"N": (1,)} for each dimension that
+    is called so. An input without elements is a constant: there is nothing to give. Raises ModelError, one
     line, for everything that cannot be tuned: unreadable files, invalid models, dynamic shapes, quantised
     models, element types that no kernel knows, unsupported operators (all of them at once).
     """
@@ -35,11 +38,9 @@ def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]]
     return import_model(_load(path), path, input_dimensions or {})
 
 
-def input_names(path: Path) -> tuple[str, ...]:
-    """The inputs of a model that are no initializers. Raises ModelError for a file that is no valid model."""
-    graph = _load(path).graph
-    constants = {item.name for item in graph.initializer}
-    return tuple(item.name for item in graph.input if item.name not in constants)
+def sized_names(path: Path) -> tuple[str, ...]:
+    """Return what of a model sizes can be given for. Raises ModelError for a file that is no valid model."""
+    return names_of(_load(path).graph)
 
 
 def import_model(
@@ -56,13 +57,17 @@ def import_model(
     opset = _opset(path, model)
     constants = {item.name: constant(path, item) for item in model.graph.initializer}
     constants.update(input_values or {})
-    inputs = static_inputs(path, model, constants, input_dimensions)
+    given = static_inputs(path, model, constants, input_dimensions)
+    inputs = {name: info for name, info in given.items() if info.size}
+    empty = {name: np.empty(info.shape, info.dtype) for name, info in given.items() if not info.size}
+    constants.update(empty)
     taken = [output for node in model.graph.node for output in node.output]
     builder = GraphBuilder(path, opset, constants, inputs, taken)
     for index, node in enumerate(model.graph.node):
         builder.visit(index, node)
     builder.refuse_unsupported()
     graph = builder.graph(model.graph.name or path.stem, tuple(inputs), _outputs(path, model))
+    graph = replace(graph, empty_inputs=empty)
     for name in (*graph.inputs, *graph.outputs):
         if (rank := len(graph.shape(name))) > LARGEST_RANK:
             raise ModelError(f"tensor {name!r} of model {path} has {rank} dimensions; {LARGEST_RANK} are supported")

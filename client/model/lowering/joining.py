@@ -16,14 +16,13 @@ def concat(lowering: Lowering, node: Node) -> None:
     if node.output in lowering.joined:
         return
     shape = lowering.graph.shape(node.output)
-    sources = [name for name in node.inputs if lowering.graph.tensors[name].size]
-    on_device = any(lowering.layouts.lies_on_device(name) for name in sources)
+    on_device = any(lowering.layouts.lies_on_device(name) for name in node.inputs)
     axis = int(node.attributes["axis"]) % len(shape)
     place = TO_DEVICE.index(axis) if on_device else axis
     order = device_shape(shape) if on_device else shape
     behind = prod(order[place + 1 :])
-    parts = tuple(lowering.graph.shape(name)[axis] * behind for name in sources)
-    inputs = {f"input{k}": lowering.layouts.get(name, on_device) for k, name in enumerate(sources)}
+    parts = tuple(lowering.graph.shape(name)[axis] * behind for name in node.inputs)
+    inputs = {f"input{k}": lowering.layouts.get(name, on_device) for k, name in enumerate(node.inputs)}
     problem = ConcatProblem(prod(order[:place]), parts, lowering.layouts.dtype(node.output))
     lowering.run(node, "Concat", problem, inputs, on_device)
 

@@ -50,7 +50,8 @@ def _plan(lowering: Lowering) -> Plan:
         {name: spec for name, spec in layouts.tensors.items() if name not in unread},
         constants,
         layouts.aliases,
-        layouts.holds,
+        holds=layouts.holds,
+        empty_inputs=graph.empty_inputs,
     )
 
 

@@ -46,8 +46,7 @@ def parts_of(graph: Graph, node: Node) -> tuple[str, ...]:
     info = graph.tensors[node.output] if node.op == "Concat" else TensorInfo(())
     if len(info.shape) != 4 or info.dtype != "float32" or int(node.attributes["axis"]) % 4 != 1:
         return ()
-    parts = tuple(name for name in node.inputs if graph.tensors[name].size)
-    return parts if 2 <= len(parts) <= MOST_PARTS else ()
+    return node.inputs if len(node.inputs) <= MOST_PARTS else ()
 
 
 def _for_points(graph: Graph, tensor: str, readers: dict[str, list[Node]]) -> bool:

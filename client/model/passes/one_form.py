@@ -7,6 +7,8 @@ Clip           bounds as attributes "min" and "max", whatever the operator set; 
 Pow            an exponent of float32 where the base is
 Max, Min, Sum  of two inputs (a Sum is an Add), one behind the other; an Identity for one input
 Mean           the same as a Sum, and a Div by their number
+Concat         of two parts or more that have elements; an Identity for one
+Scatter...     an Identity where there is nothing to put anywhere
 Reshape        also for Flatten, Squeeze and Unsqueeze; the shape is the output's, the one input is the data
 Softmax        attribute "axes": the first and last of the neighbouring axes that it runs over together; so have
                LogSoftmax and Hardmax
@@ -42,8 +44,8 @@ def _with_copies(work: Work, nodes: list[Node]) -> Graph:
         if output in graph.constants:
             value = graph.constants[output]
             if not value.size:
-                what = f"a constant of the shape {value.shape}, which has no elements"
-                raise ModelError(f"output {output!r} of model {graph.name!r} is {what}")
+                nothing = f"has the shape {value.shape}, without elements: there is nothing to compute"
+                raise ModelError(f"output {output!r} of model {graph.name!r} {nothing}")
             copies[output] = work.exact(f"{output}/value", value)
     others = {name: value for name, value in graph.constants.items() if name not in copies}
     copied = (Node("Identity", value, (value,), (output,)) for output, value in copies.items())
@@ -59,6 +61,16 @@ def _conv(work: Work, node: Node) -> Iterator[Node]:
     if rank != seen:
         raise node.unsupported(f"its weight has {seen} dimensions, its input has {rank}")
     yield node
+
+
+def _concat(work: Work, node: Node) -> Iterator[Node]:
+    parts = tuple(name for name in node.inputs if work.graph.tensors[name].size)
+    yield replace(node, inputs=parts) if len(parts) > 1 else replace(node, op="Identity", inputs=parts, attributes={})
+
+
+def _scatter(work: Work, node: Node) -> Iterator[Node]:
+    nothing = not work.graph.tensors[node.inputs[1]].size
+    yield replace(node, op="Identity", inputs=node.inputs[:1], attributes={}) if nothing else node
 
 
 def _reshape(work: Work, node: Node) -> Iterator[Node]:
@@ -80,6 +92,7 @@ FORMS: dict[str, Callable[[Work, Node], Iterator[Node]]] = {
     "Cast": elementwise_forms.cast,
     "CastLike": elementwise_forms.cast,
     "Clip": elementwise_forms.clip,
+    "Concat": _concat,
     "Conv": _conv,
     "ConvTranspose": _conv,
     "Dropout": elementwise_forms.dropout,
@@ -94,6 +107,9 @@ FORMS: dict[str, Callable[[Work, Node], Iterator[Node]]] = {
     "Min": elementwise_forms.variadic("Min"),
     "Pow": elementwise_forms.power,
     "Reshape": _reshape,
+    "Scatter": _scatter,
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
     "Softmax": _softmax,
     "Squeeze": _reshape,
     "Sum": elementwise_forms.variadic("Add"),

@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 import pytest
 
+import gputune as api
 from gputune import client
 from gputune.client.errors import Refusal
 from gputune.client.generation.model_check import COUNTED, check_model, describe
@@ -51,6 +52,16 @@ def test_a_model_that_runs(gputune: Gputune, tmp_path: Path) -> None:
     assert content["roofline_ns"] == pytest.approx(sum(max(work.flops / 2, work.bytes / 4) for work in works))
     assert content["constant_bytes"] == sum(value.nbytes for value in plan.constants.values())
     assert content["peaks"]["origin"] == "given"
+
+
+def test_dimensions_are_given_by_their_names(gputune: Gputune, tmp_path: Path) -> None:
+    model = models.build("(float[N,4] a, float[N,2] b) => (float[N,6] y)", "y = Concat<axis=1>(a, b)")
+    path = models.save(model, tmp_path)
+    code, content = checked(path, "--input_dimensions", "N=20", gputune=gputune)
+    assert (code, content["input_dimensions"], content["bytes"]) == (0, {"N": [20]}, 2 * 20 * 6 * 4)
+    assert api.check(path, {"N": 20}).bytes == content["bytes"]
+    ran = gputune("model-check", path, "--input_dimensions", "a=20,4;b=21,2")
+    assert ran.code == 3 and "'N'" in ran.last_line
 
 
 def test_trials_are_those_of_the_tuner(tmp_path: Path) -> None:

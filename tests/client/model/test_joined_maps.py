@@ -81,11 +81,10 @@ def test_of_a_concat_of_a_concat_the_inner_one_runs(lowered: Lowered) -> None:
         ("c = Concat<axis=1>(a, b) y = Conv<pads=[0,1,0,0]>(c, w12)", "float[i,j,k,l] y"),
         ("c = Concat<axis=1>(a, b) y = Conv(c, wide)", "float[i,j,k,l] y"),
         ("c = Concat<axis=1>(a, b) y = Conv<group=2>(c, grouped)", "float[i,j,k,l] y"),
-        ("c = Concat<axis=1>(a, empty) y = Conv(c, w5)", "float[i,j,k,l] y"),
         ("c = Concat<axis=1>(a, b) d = Conv(c, square) y = Add(d, c)", "float[i,j,k,l] y"),
     ],
     ids=[
-        "other reader", "output", "six parts", "other axis", "strides", "pads", "3x3", "groups", "one part", "residual",
+        "other reader", "output", "six parts", "other axis", "strides", "pads", "3x3", "groups", "residual",
     ],
 )  # fmt: skip
 def test_other_concats_run(lowered: Lowered, monkeypatch: pytest.MonkeyPatch, body: str, outputs: str) -> None:
@@ -95,6 +94,14 @@ def test_other_concats_run(lowered: Lowered, monkeypatch: pytest.MonkeyPatch, bo
     plan = plan_of(lowered, body, f"(float[2,3,6,5] x) => ({outputs})")
     assert ops(plan).count("Concat") == 1
     assert not any(parts(plan))
+
+
+def test_a_concat_of_one_part_with_elements_is_none(lowered: Lowered) -> None:
+    body = f"{PARTS['a']} c = Concat<axis=1>(a, empty) y = Conv(c, w5)"
+    model = build(MAPS, body, {"u": WEIGHTS["u"], "empty": WEIGHTS["empty"], "w5": (4, 5, 1, 1)})
+    plan = lowered(model)
+    assert_agrees(model, plan)
+    assert "Concat" not in ops(plan)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,11 @@
-"""The inputs of a model, with every dimension decided."""
+"""The inputs of a model, with every dimension decided.
 
-from collections.abc import Mapping
+A dimension is a number, a symbol that inputs may share, or open. Sizes are given for inputs or for symbols; what an
+input says of a symbol holds for all others.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,73 +20,181 @@ from gputune.kernels.tiling.streaming import MOST_ELEMENTS
 
 KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
 
+OPTION = "--input_dimensions"
+
+NO_SYMBOLS = frozenset(("", "?", "-1", "None"))
+"""How exporters write that a dimension has no name."""
+
+LINES_OF_A_PICTURE = 224
+"""What an example proposes for height and width; the maps of many a network vanish in smaller pictures."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """size: None where it is open; symbol: empty where it has none."""
+
+    size: int | None
+    symbol: str = ""
+
+    def __str__(self) -> str:
+        return self.symbol or ("?" if self.size is None else str(self.size))
+
+
+@dataclass(frozen=True)
+class Input:
+    """dims: None where the model does not even say how many dimensions there are."""
+
+    name: str
+    dtype: str
+    dims: tuple[Dimension, ...] | None
+
+    def __str__(self) -> str:
+        return "of unknown rank" if self.dims is None else "x".join(map(str, self.dims)) or "a single number"
+
+    @property
+    def symbols(self) -> list[str]:
+        return [dim.symbol for dim in self.dims or () if dim.symbol]
+
+    def shape(self, known: Mapping[str, int]) -> tuple[int | None, ...]:
+        """Return its sizes, None for each that is open, where these symbols are known."""
+        return tuple(known.get(dim.symbol, dim.size) for dim in self.dims or ())
+
+    def decided(self, known: Mapping[str, int]) -> tuple[int, ...]:
+        """Return its sizes, where none is open."""
+        return tuple(size for size in self.shape(known) if size is not None)
+
+    def is_open(self, known: Mapping[str, int]) -> bool:
+        return self.dims is None or None in self.shape(known)
+
+    def example(self, known: Mapping[str, int]) -> tuple[int, ...]:
+        """Return sizes that it may have, with plausible ones where they are open."""
+        shape = self.shape(known)
+        picture = len(shape) == 4 and 3 in (shape[1], shape[3])
+        sides = () if not picture else (2, 3) if shape[1] == 3 else (1, 2)
+        return tuple(
+            size if size is not None else LINES_OF_A_PICTURE if axis in sides else 1 for axis, size in enumerate(shape)
+        )
+
+
+class Sizes:
+    """The sizes of symbols, with where each was said."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.known: dict[str, int] = {}
+        self._said: dict[str, str] = {}
+
+    def say(self, symbol: str, size: int, where: str) -> None:
+        """Take in a size. Raises ModelError where another one was said."""
+        before = self.known.setdefault(symbol, size)
+        self._said.setdefault(symbol, where)
+        if before != size:
+            raise ModelError(
+                f"{OPTION}: dimension {symbol!r} of model {self._path} is {before} {self._said[symbol]}, but {size} "
+                f"{where}; give both the same size"
+            )
+
 
 def static_inputs(
     path: Path, model: onnx.ModelProto, constants: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]
 ) -> dict[str, TensorInfo]:
-    """The inputs with every dimension decided; initializers listed as inputs (IR 3) are not inputs.
+    """Return the inputs with every dimension decided; initializers listed as inputs (IR 3) are not inputs.
 
-    `wanted` are dimensions by name, as --input_dimensions gives them. Raises ModelError for those that do not fit, that
-    are missing, and for types that no kernel knows.
+    `wanted` are shapes by the name of an input, or single sizes by a symbol, as --input_dimensions gives them; where an
+    input and a symbol share a name, the input is meant. Raises ModelError for those that do not fit, that are missing,
+    and for types that no kernel knows.
     """
-    real = {item.name: item for item in model.graph.input if item.name not in constants}
-    for name in wanted:
-        if name not in real:
-            raise ModelError(f"model {path} has no input {name!r}; {instead(name, real, 'its inputs are')}")
-    undecided = [item for name, item in real.items() if name not in wanted and _is_dynamic(item)]
+    real = {item.name: _read(path, item) for item in model.graph.input if item.name not in constants}
+    sizes = _said(path, real, wanted)
+    undecided = [one for name, one in real.items() if name not in wanted and one.is_open(sizes.known)]
     if undecided:
         first, *more = undecided
-        others = f", and so has {' and '.join(repr(item.name) for item in more)}" if more else ""
-        shown = _shown(first) or "of unknown rank"
+        others = f", and so has {' and '.join(repr(one.name) for one in more)}" if more else ""
         raise ModelError(
-            f"input {first.name!r} of model {path} has dynamic dimensions ({shown}){others}; "
-            f"give them, e.g. {' '.join(map(_as_option, undecided))}"
+            f"input {first.name!r} of model {path} has dynamic dimensions ({first}){others}; "
+            f"give them, e.g. {_example(undecided, sizes.known, real)}"
         )
-    return {name: _static_input(path, item, wanted.get(name)) for name, item in real.items()}
+    return {name: _countable(path, one, wanted.get(name) or one.decided(sizes.known)) for name, one in real.items()}
 
 
-def _is_dynamic(item: onnx.ValueInfoProto) -> bool:
-    """Whether its sizes have to be given; an input of a type that no kernel knows is refused for that."""
-    kind = item.type.tensor_type
-    return _dtype(kind.elem_type) in OPENCL_TYPES and (not kind.HasField("shape") or 0 in _sizes(item))
+def names_of(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Return what sizes can be given for: the inputs that are no initializers, and then their symbols."""
+    constants = {item.name for item in graph.initializer}
+    real = [item for item in graph.input if item.name not in constants]
+    symbols = (symbol for item in real for symbol in Input(item.name, "", _dims(item)).symbols)
+    return tuple(dict.fromkeys((*(item.name for item in real), *symbols)))
 
 
-def _sizes(item: onnx.ValueInfoProto) -> list[int]:
-    """Those that are known; 0 stands for the others."""
-    return [max(dim.dim_value, 0) for dim in item.type.tensor_type.shape.dim]
+def _said(path: Path, real: Mapping[str, Input], wanted: Mapping[str, tuple[int, ...]]) -> Sizes:
+    """What is said of symbols, by themselves and by inputs that have them."""
+    sizes, symbols = Sizes(path), dict.fromkeys(symbol for one in real.values() for symbol in one.symbols)
+    for name, shape in wanted.items():
+        if name in real:
+            _check_fits(path, real[name], shape)
+            for axis, (dim, size) in enumerate(zip(real[name].dims or (), shape, strict=False)):
+                if dim.symbol:
+                    sizes.say(dim.symbol, size, f"in input {name!r} ({real[name]}), dimension {axis}")
+        elif name in symbols:
+            if len(shape) != 1:
+                raise ModelError(f"{_option(name, shape)}: {name!r} is a dimension of model {path}; give one number")
+            sizes.say(name, shape[0], f"by {_option(name, shape)}")
+        else:
+            others = instead(name, [*real, *symbols], "its inputs and their dimensions are")
+            raise ModelError(f"model {path} has no input or dimension {name!r}; {others}")
+    return sizes
 
 
-def _shown(item: onnx.ValueInfoProto) -> str:
-    dims = item.type.tensor_type.shape.dim
-    return "x".join(str(dim.dim_value) if dim.dim_value > 0 else dim.dim_param or "?" for dim in dims)
+def _example(undecided: list[Input], known: Mapping[str, int], inputs: Iterable[str]) -> str:
+    """What decides these inputs: symbols where these are fewer, and none is called like an input, else shapes."""
+    sizes, shapes = dict[str, int](), list[str]()
+    for one in undecided:
+        example = one.example({**known, **sizes})
+        shapes.append(_option(one.name, example or (1,)))
+        sizes |= {dim.symbol: size for dim, size in zip(one.dims or (), example, strict=False) if dim.symbol}
+    missing = {symbol: size for symbol, size in sizes.items() if symbol not in known}
+    named = all(not one.is_open({**known, **missing}) for one in undecided)
+    if named and len(missing) < len(undecided) and missing.keys().isdisjoint(inputs):
+        return " ".join(_option(symbol, (size,)) for symbol, size in missing.items())
+    return " ".join(shapes)
 
 
-def _as_option(item: onnx.ValueInfoProto) -> str:
-    """An example of what decides an input."""
-    return f"--input_dimensions {item.name}={','.join(str(size or 1) for size in _sizes(item)) or '1'}"
+def _option(name: str, shape: Iterable[int]) -> str:
+    return f"{OPTION} {name}={','.join(map(str, shape))}"
 
 
-def _static_input(path: Path, item: onnx.ValueInfoProto, wanted: tuple[int, ...] | None) -> TensorInfo:
+def _read(path: Path, item: onnx.ValueInfoProto) -> Input:
+    """An input as the model describes it. Raises ModelError for a type that no kernel knows."""
     where = f"input {item.name!r} of model {path}"
-    kind = item.type.tensor_type
     if not item.type.HasField("tensor_type"):
         raise ModelError(f"{where} is not a tensor; {KNOWN_DTYPES}")
-    dtype = _dtype(kind.elem_type)
+    dtype = _dtype(item.type.tensor_type.elem_type)
     if dtype not in OPENCL_TYPES:
         raise ModelError(f"{where} is {dtype}; {KNOWN_DTYPES}")
-    ranked = kind.HasField("shape")
-    sizes, shown = _sizes(item), _shown(item)
-    if wanted is None:
-        return _countable(where, tuple(sizes), dtype)
-    option = f"--input_dimensions {item.name}={','.join(map(str, wanted))}"
-    if any(size < 1 for size in wanted):
-        raise ModelError(f"{option}: every dimension must be at least 1")
-    if ranked and len(sizes) != len(wanted):
-        raise ModelError(f"{option} has {len(wanted)} dimensions, {where} has {len(sizes)} ({shown})")
-    for axis, size in enumerate(sizes):
-        if size and size != wanted[axis]:
-            raise ModelError(f"{option}: dimension {axis} of {where} is fixed at {size} ({shown})")
-    return _countable(option, tuple(wanted), dtype)
+    return Input(item.name, dtype, _dims(item))
+
+
+def _dims(item: onnx.ValueInfoProto) -> tuple[Dimension, ...] | None:
+    kind = item.type.tensor_type
+    return tuple(map(_dimension, kind.shape.dim)) if kind.HasField("shape") else None
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> Dimension:
+    """A dimension; negative numbers, which some exporters write, say nothing."""
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return Dimension(dim.dim_value)
+    return Dimension(None, "" if dim.dim_param in NO_SYMBOLS else dim.dim_param)
+
+
+def _check_fits(path: Path, one: Input, wanted: tuple[int, ...]) -> None:
+    """Raises ModelError for sizes that an input cannot have."""
+    option, where = _option(one.name, wanted), f"input {one.name!r} of model {path}"
+    if any(size < 0 for size in wanted):
+        raise ModelError(f"{option}: no dimension of {where} can be negative")
+    if one.dims is not None and len(one.dims) != len(wanted):
+        raise ModelError(f"{option} has {len(wanted)} dimensions, {where} has {len(one.dims)} ({one})")
+    for axis, (dim, size) in enumerate(zip(one.dims or (), wanted, strict=False)):
+        if dim.size not in (None, size):
+            raise ModelError(f"{option}: dimension {axis} of {where} is fixed at {dim.size} ({one})")
 
 
 def _dtype(elem_type: int) -> str:
@@ -91,8 +204,8 @@ def _dtype(elem_type: int) -> str:
     return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).name
 
 
-def _countable(where: str, shape: tuple[int, ...], dtype: str) -> TensorInfo:
-    info = TensorInfo(shape, dtype)
+def _countable(path: Path, one: Input, shape: tuple[int, ...]) -> TensorInfo:
+    info = TensorInfo(shape, one.dtype)
     if info.size > MOST_ELEMENTS:
-        raise ModelError(f"{where} has {info.size} elements; {MOST_ELEMENTS} are supported")
+        raise ModelError(f"input {one.name!r} of model {path} has {info.size} elements; {MOST_ELEMENTS} are supported")
     return info

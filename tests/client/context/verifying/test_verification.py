@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gputune.client.context.verifying.distance import ALLOWED, distance
+from gputune.client.context.verifying.verification import ground_truth_for
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
@@ -47,6 +48,17 @@ def test_random_inputs_are_the_same_each_time_and_valid_indices(tmp_path: Path) 
     assert one["x"].dtype == np.float32 and one["i"].dtype == np.int64
     assert set(one["i"]) <= {0, 1}
     np.testing.assert_array_equal(one["x"], two["x"])
+
+
+def test_the_oracle_is_given_what_has_no_elements(tmp_path: Path) -> None:
+    """A context has no such input, the model has."""
+    body = "y = Concat<axis=0>(past, x)"
+    path = models.save(models.build("(float[P,3] past, float[2,3] x) => (float[n,3] y)", body), tmp_path)
+    plan = lower(read_model(path, {"P": (0,)}))
+    truth = ground_truth_for([path], None, [plan])
+    (inputs,) = truth.inputs[plan.name]
+    assert list(inputs) == ["x"]
+    np.testing.assert_array_equal(truth.oracles[plan.name].run(inputs)["y"], inputs["x"])
 
 
 def test_the_oracle_shows_inner_tensors_in_the_models_order(tmp_path: Path) -> None:
