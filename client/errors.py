@@ -37,13 +37,26 @@ class ModelError(GputuneError):
     exit_code = 3
 
 
+MODEL_INPUT = "Input"
+"""What stands for the operator where an input of a model is refused."""
+
+
 @dataclass(frozen=True)
 class Refusal:
-    """A node of a model that cannot run, and why not."""
+    """A node of a model that cannot run, or an input that cannot be taken, and why not.
+
+    instead: what to use in its place, if the refusal knows better than the table of operators.
+    """
 
     op: str
     node: str
     why: str
+    instead: str = ""
+
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        return f"input {self.node!r}" if self.op == MODEL_INPUT else f"{self.op} node {self.node!r}"
 
 
 class UnsupportedNodes(ModelError):
@@ -52,10 +65,34 @@ class UnsupportedNodes(ModelError):
     `refusals` are what the message says of each; `looked_at` is how many nodes were looked at, these included.
     """
 
-    def __init__(self, message: str, refusals: Sequence[Refusal], looked_at: int = 1) -> None:
-        super().__init__(message)
+    MOST_REASONS = 8
+    MOST_NODES = 3
+    """So many reasons are told, and of each so many nodes."""
+
+    def __init__(self, refusals: Sequence[Refusal], model: str = "", looked_at: int = 1) -> None:
+        """model: how messages call it."""
+        super().__init__((f"model {model}: " if model else "") + self._told(refusals))
         self.refusals = tuple(refusals)
         self.looked_at = looked_at
+
+    def _told(self, refusals: Sequence[Refusal]) -> str:
+        """Each reason with the nodes that it holds for."""
+        labels: dict[str, list[str]] = {}
+        for refusal in refusals:
+            labels.setdefault(refusal.why, []).append(refusal.label)
+        told = [
+            f"{_listed(nodes, self.MOST_NODES)} {'is' if len(nodes) == 1 else 'are'} not supported: {why}"
+            for why, nodes in labels.items()
+        ]
+        return "; ".join([*told[: self.MOST_REASONS], *_more(len(told) - self.MOST_REASONS, "reasons")])
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    return ", ".join(names[:most]) + "".join(f" {more}" for more in _more(len(names) - most, ""))
+
+
+def _more(count: int, what: str) -> list[str]:
+    return [f"and {count} more {what}".strip()] if count > 0 else []
 
 
 class TargetError(GputuneError):

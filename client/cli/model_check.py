@@ -11,7 +11,7 @@ from gputune.client.cli.options.common import json_option, op_packages, parse_in
 from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.say import print_json, say
-from gputune.client.errors import ConfigError
+from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
@@ -97,10 +97,11 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     """The report for people."""
     unsupported = content["unsupported"]
     if unsupported:
-        looked_at = f"of {content['nodes']} nodes that were looked at"
-        yield f"{content['model']}: cannot run; {looked_at}, {len(unsupported)} cannot:"
+        inputs = sum(one["op"] == MODEL_INPUT for one in unsupported)
+        nodes = f"of {content['nodes']} nodes that were looked at, {len(unsupported) - inputs} cannot"
+        yield f"{content['model']}: cannot run; {nodes}{f', and {inputs} inputs cannot be taken' if inputs else ''}:"
         for one in unsupported:
-            yield f"  {one['op']} node {one['node']!r}: {one['why']}"
+            yield f"  {Refusal(one['op'], one['node'], one['why']).label}: {one['why']}"
             yield f"    instead: {one['nearest']}"
         return
     yield f"{content['model']}: all of it runs; {content['nodes']} nodes in {content['operations']} operations"

@@ -15,7 +15,7 @@ from gputune.client.model.plan import Plan, Task
 from gputune.client.report.problems import words
 from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.peaks import Peaks, measured
-from gputune.client.tuning.search.effort import EFFORTS, Effort, trials_for
+from gputune.client.tuning.search.effort import EFFORTS, Effort, finalists_for, trials_for
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import family_of
@@ -62,8 +62,8 @@ def check_model(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> 
     node_ops: dict[str, str] = {}
     try:
         graph = read_model(path, input_dimensions)
-        node_ops = {node.name: node.op for node in graph.nodes}
-        return Checked(path, input_dimensions, len(graph.nodes), node_ops, (), Alternatives(graph))
+        node_ops = dict(graph.node_ops)
+        return Checked(path, input_dimensions, len(node_ops), node_ops, (), Alternatives(graph))
     except UnsupportedNodes as error:
         looked_at = max(error.looked_at, len(node_ops))
         return Checked(path, input_dimensions, looked_at, node_ops, error.refusals, None)
@@ -139,13 +139,13 @@ def _tuning(model: Alternatives, limits: DeviceLimits) -> dict[str, Any]:
 
 
 def _effort(effort: Effort, sizes: Mapping[Task, int]) -> dict[str, Any]:
-    each = (trials_for(effort, family_of(task.op).heavy, size) for task, size in sizes.items())
-    trials = sum(each) if effort.rank else 0
-    finalists = sum(min(effort.finalists + 1, size) for size in sizes.values()) if effort.rank else 0
+    trials = sum(
+        trials_for(effort, family_of(task.op).heavy, size) + finalists_for(effort, size) for task, size in sizes.items()
+    )
     chain = CHAIN_SECONDS * (effort.contexts > 1)
     return {
         "trials": trials,
-        "seconds": (trials + finalists) * TRIAL_SECONDS + chain,
+        "seconds": trials * TRIAL_SECONDS + chain,
         "at_least": effort.trials is None and max(sizes.values(), default=0) >= COUNTED,
     }
 

@@ -70,8 +70,9 @@ class Node:
         return f"{self.op} node {self.name!r}"
 
     def unsupported(self, why: str) -> UnsupportedNodes:
-        """The error to raise for a node of a supported operator that is used in a way which is not."""
-        return UnsupportedNodes(f"{self.label} is not supported: {why}", (Refusal(self.op, self.name, why),))
+        """The error to raise for a node of a supported operator that is used in a way which is not. It names the node
+        of the model that this one stands for."""
+        return UnsupportedNodes((Refusal(self.op, self.origins[0] if self.origins else self.name, why),))
 
 
 def renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> Iterator[Node]:
@@ -165,6 +166,15 @@ class Graph:
             constants={name: value for name, value in values.items() if name in needed},
             tensors={name: info for name, info in infos.items() if name in needed},
         )
+
+    def in_its_words(self, refusals: Iterable[Refusal]) -> list[Refusal]:
+        """Refusals of nodes with the operators that the model has in their place."""
+        found = []
+        for one in refusals:
+            op = self.node_ops.get(one.node, one.op)
+            why = one.why if op == one.op else f"{one.why}, in the {one.op} that it becomes"
+            found.append(replace(one, op=op, why=why))
+        return found
 
     def names(self) -> "Names":
         """The names of all tensors, unread outputs of nodes included, to find free ones beside them."""

@@ -1,15 +1,15 @@
 """For an operator that cannot run: the nearest form that can, as advice for people."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from gputune.client.errors import Refusal, UnsupportedNodes
+from gputune.client.errors import MODEL_INPUT, Refusal, UnsupportedNodes
 from gputune.client.model.importer import QUANTISED_OPS, SUPPORTED_OPS
+from gputune.client.model.importer.opening.types import NO_TENSOR, instead_of
 from gputune.client.suggestions import near
 
 _UNROLL = "export the model with its control flow decided: for one branch, or with the loop unrolled"
 _ON_HOST = "end the model in front of it, and do this on the host with what the model returns then"
 _FLOAT = "the float32 model that this one was made from"
-_SEQUENCE = "export the model with tensors in place of sequences, maps and optional values"
 
 NEAREST: Mapping[str, str] = {
     **dict.fromkeys(("If", "Loop", "Scan"), _UNROLL),
@@ -26,17 +26,25 @@ MOST_ADVICE = 3
 
 
 def line_with_advice(error: UnsupportedNodes) -> str:
-    """The error, and for its operators what to use in their place, in one line. Where a model is quantised, the error
-    itself says that."""
-    forms = {one.op: nearest_form(one) for one in error.refusals if one.op not in QUANTISED_OPS}
+    """The error, and what to use in place of what it refuses, in one line."""
+    forms: dict[str, dict[str, None]] = {}
+    for one in error.refusals:
+        forms.setdefault(nearest_form(one), {})[f"the {one.label}" if one.op == MODEL_INPUT else one.op] = None
     told = list(forms.items())[:MOST_ADVICE]
-    one = len(forms) == 1
-    parts = [str(error), *(f"instead{'' if one else f' of {op}'}: {form}" for op, form in told)]
+    alone = len(forms) == 1
+    parts = [str(error), *(f"instead{'' if alone else f' of {_names(ops)}'}: {form}" for form, ops in told)]
     return "; ".join([*parts, *(["`gputune model-check` lists them all"] if len(told) < len(forms) else [])])
+
+
+def _names(ops: Iterable[str]) -> str:
+    first, *more = ops
+    return f"{first} and {'others' if len(more) > 1 else more[0]}" if more else first
 
 
 def nearest_form(refusal: Refusal) -> str:
     """What to use in place of a node that cannot run."""
+    if refusal.instead:
+        return refusal.instead
     domain, _, name = refusal.op.rpartition(".")
     if domain:
         return f"an op package that lowers {refusal.op}, given as --op_packages"
@@ -45,7 +53,7 @@ def nearest_form(refusal: Refusal) -> str:
     if name in NEAREST:
         return NEAREST[name]
     if name.startswith(("Sequence", "Optional", "String", "SplitToSequence", "Tfidf", "Map")):
-        return _SEQUENCE
+        return instead_of(NO_TENSOR)
     similar = near(name, SUPPORTED_OPS)
     written = f"{similar}, or operators that are supported; " if similar else "operators that are supported; "
     return f"{written}or an op package that lowers {name}, given as --op_packages"

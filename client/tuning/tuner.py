@@ -27,7 +27,7 @@ from gputune.client.tuning.measuring.finalists import runners_up
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, explained, judge
-from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.effort import Effort, finalists_for
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
 from gputune.client.tuning.search.task_search import TaskSearch, check_legal, device_limits, task_key
@@ -347,7 +347,7 @@ class Tuner:
         return trial_budget
 
     def _finalists(self, entry: Entry) -> int:
-        return min(self._effort.finalists + 1, entry.search.space.size)
+        return finalists_for(self._effort, entry.search.space.size)
 
     def _pinned(self, search: TaskSearch, pin: Configuration) -> Outcome:
         """The outcome for a configuration that the user has chosen, measured now, beside the default if that is not

@@ -28,9 +28,9 @@ LADDER = frozenset((
 RULES = (
     ("element type {}", r"is (float16|float64|bfloat16|float8\w*|float4\w*|float6\w*|u?int[24]|complex\w+|string)\b"),
     ("no tensor: sequence, optional or map", r"is not a tensor"),
-    ("quantised", r"is quantised"),
-    ("operator {}", r"needs what is not supported: (.*)"),
-    ("shape that depends on the data", r"whose shape depends on the data"),
+    ("quantised", r"computes with quantised numbers"),
+    ("operator {}", r"(.*there are no kernels for .*)"),
+    ("shape that depends on the data", r"shape of its output '.*' depends on"),
     ("training", r"in training mode"),
     ("three spatial dimensions", r"it has \d spatial dimensions; .*are supported"),
 )
@@ -42,7 +42,7 @@ def rule_of(message: str) -> str | None:
         if found := re.search(pattern, message):
             what = found.group(1) if found.groups() else ""
             if name.startswith("operator"):
-                foreign = set(re.findall(r"([\w.]+) node '", what)) - LADDER
+                foreign = set(re.findall(r"no kernels for ([\w.]+)", what)) - LADDER
                 if not foreign:
                     return None
                 what = ", ".join(sorted(foreign))

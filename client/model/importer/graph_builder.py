@@ -5,7 +5,7 @@ output shapes with the known inputs at hand. An operator that no kernel knows is
 one, an If whose condition is known by its branch. A tensor without elements is a constant: there is nothing to compute.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -17,12 +17,11 @@ from onnx import TypeProto, helper
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph, Names, Node, TensorInfo
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, folded
-from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded
-from gputune.client.model.importer.messages import listing
-from gputune.client.model.importer.opening.inputs import KNOWN_DTYPES
+from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded, has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
-from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of
-from gputune.client.model.importer.shape_inputs import OF_SHAPES
+from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
+from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of, why_not
+from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
 from gputune.core.dtypes import OPENCL_TYPES
 
@@ -57,8 +56,7 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self.node_ops: dict[str, str] = {}
         self.labels = Names()
-        self.unsupported: list[Node] = []
-        self.quantised: list[Node] = []
+        self.refusals: dict[str, Refusal] = {}  # by the name of the model's node
 
     def visit(self, index: int, node: onnx.NodeProto) -> None:
         self.visited += 1
@@ -89,40 +87,59 @@ class GraphBuilder:
         elif not self._expand(index, node):
             self._keep(index, node)
 
-    def refuse_unsupported(self) -> None:
-        """Raises ModelError for what was met; what is quantised has an answer of its own."""
-        if self.quantised:
-            labels = listing((node.label for node in self.quantised), 3)
-            raise UnsupportedNodes(
-                f"model {self.path} is quantised ({labels}); only float32 models are supported, use the one it was "
-                "made from",
-                [Refusal(node.op, node.name, "it computes with quantised numbers") for node in self.quantised],
-                len(self.nodes),
-            )
-        if self.unsupported:
-            names = ", ".join(node.label for node in self.unsupported)
-            raise UnsupportedNodes(
-                f"model {self.path} needs what is not supported: {names}",
-                [Refusal(node.op, node.name, "no kernels for this operator") for node in self.unsupported],
-                len(self.nodes),
-            )
-
-    def graph(self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Graph:
-        """The finished graph, once all was supported; whatever it reads and computes has a type that kernels know."""
+    def graph(
+        self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], refusals: Sequence[Refusal] = ()
+    ) -> Graph:
+        """Return the finished graph. Raises UnsupportedNodes with all that cannot run: what `refusals` holds already,
+        operators without kernels, types that no kernel knows, and shapes that depend on the data."""
         graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors, self.named)
         graph = graph.rewritten(self.nodes)
-        makers, uses = graph.producers(), graph.uses()
-        for node in graph.nodes:
-            for tensor in node.outputs:
-                if uses[tensor] and tensor not in graph.tensors:
-                    self._refuse(node.label, f"has an output {tensor!r} whose shape depends on the data")
-        for tensor in uses:
-            dtype = graph.tensors[tensor].dtype
-            if dtype not in OPENCL_TYPES:
-                maker = makers[tensor].label if tensor in makers else "a constant"
-                self._refuse(f"tensor {tensor!r} ({maker})", f"is {dtype}; {KNOWN_DTYPES}")
+        self._refuse_results(graph, {refusal.node for refusal in refusals})
+        places = {node: place for place, node in enumerate(self.node_ops)}
+        found = [self.refusals[origin] for origin in sorted(self.refusals, key=places.__getitem__)]
+        if refusals or found:
+            raise UnsupportedNodes([*refusals, *found], str(self.path), len(self.node_ops))
         origins = [origin for node in graph.nodes for origin in node.origins]
         return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins})
+
+    def _refuse_results(self, graph: Graph, refused: Collection[str]) -> None:
+        """Refuses nodes that compute, or read as a constant, what no kernel knows, and those whose shapes depend on the
+        data. refused: inputs that are so already."""
+        uses, makers = graph.uses(), graph.producers()
+        for node in graph.nodes:
+            known = all(name in graph.tensors for name in node.reads)
+            for tensor in filter(None, node.outputs):
+                if uses[tensor] and tensor in graph.tensors:
+                    self._check_type(node, "computes", graph.tensors[tensor].dtype)
+                elif uses[tensor] and known and is_supported(node.op):
+                    self._refuse_shape(node, tensor)
+            for tensor in node.reads:
+                if tensor not in makers and tensor not in refused and tensor in graph.tensors:
+                    self._check_type(node, "reads a constant of", graph.tensors[tensor].dtype)
+
+    def _check_type(self, node: Node, what: str, dtype: str) -> None:
+        if dtype not in OPENCL_TYPES:
+            self._unsupported(node, f"it {what} {dtype}; {KNOWN_DTYPES}", instead_of(dtype))
+
+    def _refuse_shape(self, node: Node, tensor: str) -> None:
+        deciding = [name for name in self._at_run_time(node.op, node.inputs) if name not in self.undecided]
+        whose = " and ".join(map(repr, deciding)) or "the data"
+        self._unsupported(node, f"the shape of its output {tensor!r} depends on {whose}", _as_constants(deciding))
+
+    def _at_run_time(self, op: str, inputs: Sequence[str]) -> list[str]:
+        """The inputs of a node whose values must be known before it runs, and are not."""
+        places = COMPILE_TIME.get(op, ())
+        return [name for place, name in enumerate(inputs) if name and place in places and name not in self.constants]
+
+    def _unsupported(self, node: Node, why: str, instead: str = "") -> None:
+        """Refuses a node of the model, once: for itself, for what ONNX defines it by, or for what is in its branch."""
+        origin = node.origins[0]
+        op, name = self.node_ops[origin], origin
+        if op == "If" and node.op != op:
+            op, name = node.op, node.name
+        elif origin != node.name:
+            why += ", by which ONNX defines it" if why == why_not(node.op) else f", in the {node.op} that it becomes"
+        self.refusals.setdefault(origin, Refusal(op, name, why, instead))
 
     def _expand(self, index: int, node: onnx.NodeProto) -> bool:
         """Visits the body of an operator that no kernel knows, where ONNX defines one."""
@@ -131,6 +148,10 @@ class GraphBuilder:
             return False
         if any(name not in self.tensors for name in node.input if name):
             return False
+        if has_body(node, self.opset) and (deciding := self._at_run_time(operator, node.input)):
+            names = " and ".join(map(repr, deciding))
+            self._keep(index, node, f"{names} must be known before it runs", _as_constants(deciding))
+            return True
         types = [type_of(self.tensors[name]) if name else TypeProto() for name in node.input]
         body = body_of(node, self.opset, types)
         if body is None:
@@ -147,7 +168,8 @@ class GraphBuilder:
             self.visit(index, part)
         self.origin, self.opset = around
 
-    def _keep(self, index: int, node: onnx.NodeProto) -> None:
+    def _keep(self, index: int, node: onnx.NodeProto, why: str = "", instead: str = "") -> None:
+        """Keeps a node that has to run; why: it cannot, and what to use instead."""
         name = self.labels.free(node.name or f"{node.op_type}_{index}")
         operator = operator_of(node)
         self.node_ops.setdefault(self.origin or name, operator)
@@ -162,10 +184,8 @@ class GraphBuilder:
         self._infer(kept, node)
         if all(output in self.constants for output in kept.outputs if output):
             return
-        if is_quantised(operator):
-            self.quantised.append(kept)
-        elif not is_supported(operator):
-            self.unsupported.append(kept)
+        if not is_supported(operator):
+            self._unsupported(kept, why or why_not(operator), instead)
         self.nodes.append(kept)
 
     def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
@@ -208,6 +228,12 @@ def _cast(node: onnx.NodeProto, dtype: str) -> onnx.NodeProto:
     """A CastLike of which only the type of its second input matters, as a Cast."""
     to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
+
+
+def _as_constants(names: Sequence[str]) -> str:
+    """The advice to make inputs constants; none for none."""
+    several = "constants" if len(names) > 1 else "a constant"
+    return f"make {' and '.join(map(repr, names))} {several} of the model" if names else ""
 
 
 def _plain(value: object) -> object:

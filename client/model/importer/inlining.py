@@ -15,6 +15,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from gputune.client.model.graph import Names
 from gputune.client.model.importer.opening.operator_sets import opset_of
+from gputune.client.model.importer.opening.ordering import graphs_of
 
 MOST_NODES = 100_000
 """Nodes of a model once what stands for other nodes is replaced by them. Small files may stand for very many."""
@@ -39,7 +40,19 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> Function
         return None
     body = FunctionProto()
     body.ParseFromString(content)
+    if node.op_type == "AffineGrid":
+        _squeeze_rows_only(body.node)
     return body
+
+
+def _squeeze_rows_only(nodes: Iterable[NodeProto]) -> None:
+    """Has the body of AffineGrid squeeze the axis of rows by its number: as ONNX has it, every axis of size 1 goes,
+    that of a batch of one included."""
+    for node in nodes:
+        if node.op_type == "Squeeze" and len(node.input) == 1:
+            node.input.append("one_1d")
+        for graph in graphs_of([node]):
+            _squeeze_rows_only(graph.node)
 
 
 def has_body(node: NodeProto, opset: int) -> bool:

@@ -10,17 +10,17 @@ import onnx
 import onnx.checker
 import onnx.inliner
 
-from gputune.client.errors import ModelError
+from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.inlining import check_size
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
-from gputune.client.model.importer.opening.inputs import names_of, static_inputs
+from gputune.client.model.importer.opening.inputs import names_of, refused_inputs, static_inputs
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.weights import constant
-from gputune.client.model.importer.operators import may_run, operator_of
+from gputune.client.model.importer.operators import may_run, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
 from gputune.client.suggestions import near
 from gputune.runtime.context.records import LARGEST_RANK
@@ -65,8 +65,9 @@ def import_model(
     builder = GraphBuilder(path, opset, constants, inputs, taken)
     for index, node in enumerate(model.graph.node):
         builder.visit(index, node)
-    builder.refuse_unsupported()
-    graph = builder.graph(model.graph.name or path.stem, tuple(inputs), _outputs(path, model))
+    graph = builder.graph(
+        model.graph.name or path.stem, tuple(inputs), _outputs(path, model), refused_inputs(model, constants)
+    )
     graph = replace(graph, empty_inputs=empty)
     for name in (*graph.inputs, *graph.outputs):
         if (rank := len(graph.shape(name))) > LARGEST_RANK:
@@ -82,14 +83,14 @@ def check_operators(model: onnx.ModelProto) -> None:
     opset = _opset(Path(model.graph.name), model)
     known = computed_from(nodes, {*compile_time_inputs(nodes), *(item.name for item in model.graph.initializer)})
     unknown = [
-        f"{operator_of(node)} node {node.name or node.output[0]!r}"
+        Refusal(operator_of(node), node.name or node.output[0], why_not(operator_of(node)))
         for node in nodes
         if not known.issuperset(node.output)
         and not may_run(node, opset)
         and not (node.op_type == "If" and node.input[0] in known)
     ]
     if unknown:
-        raise ModelError(f"model {model.graph.name} needs what is not supported: {', '.join(unknown)}")
+        raise UnsupportedNodes(unknown, model.graph.name)
 
 
 def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:

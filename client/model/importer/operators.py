@@ -35,6 +35,11 @@ def is_quantised(operator: str) -> bool:
     return operator in QUANTISED_OPS or operator.startswith("QLinear")
 
 
+def why_not(operator: str) -> str:
+    """Return why an operator that is not supported is refused."""
+    return "it computes with quantised numbers" if is_quantised(operator) else f"there are no kernels for {operator}"
+
+
 def may_run(node: onnx.NodeProto, opset: int) -> bool:
     """Whether there are kernels for a node's operator, or a body that may be made of operators with kernels."""
     return is_supported(operator_of(node)) or has_body(node, opset)

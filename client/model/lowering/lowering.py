@@ -20,7 +20,10 @@ from gputune.kernels.family import TensorSpec
 
 def lower(graph: Graph) -> Plan:
     """The plan of an imported graph. Raises ModelError that names every node which cannot be lowered."""
-    return lower_simplified(simplify(graph))
+    try:
+        return lower_simplified(simplify(graph))
+    except UnsupportedNodes as error:
+        raise UnsupportedNodes(graph.in_its_words(error.refusals), repr(graph.name)) from error
 
 
 def lower_simplified(graph: Graph) -> Plan:
@@ -57,21 +60,17 @@ def _plan(lowering: Lowering) -> Plan:
 
 def _lower_nodes(lowering: Lowering) -> None:
     graph = lowering.graph
-    problems: list[str] = []
     refusals: list[Refusal] = []
     for node in graph.nodes:
         try:
             (lowering_of(node.op) or LOWERINGS[node.op])(lowering, node)
         except (ModelError, ValueError) as error:  # a ValueError says why no kernel family has such a problem
-            refusal = error if isinstance(error, ModelError) else node.unsupported(str(error))
-            problems.append(refusal.message)
-            known = refusal.refusals if isinstance(refusal, UnsupportedNodes) else ()
-            refusals += known or (Refusal(node.op, node.name, refusal.message),)
+            known = error if isinstance(error, UnsupportedNodes) else node.unsupported(str(error))
+            refusals += known.refusals
             for output in filter(None, node.outputs):  # so that the nodes behind it can be looked at
                 lowering.layouts.define(output, on_device=True)
-    if problems:
-        message = f"model {graph.name!r}: {'; '.join(problems)}"
-        raise UnsupportedNodes(message, refusals, len(graph.nodes))
+    if refusals:
+        raise UnsupportedNodes(refusals)
 
 
 def _run_before_readers(operations: list[Operation], since: int) -> None:

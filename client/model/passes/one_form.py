@@ -20,7 +20,7 @@ Gemm, MatMul, Einsum   as product_forms.py says
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from gputune.client.errors import ModelError
+from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Graph, Node, renamed
 from gputune.client.model.passes import elementwise_forms, normalisation_forms, product_forms
 from gputune.client.model.passes.additions import Work
@@ -31,9 +31,15 @@ def one_form(graph: Graph) -> Graph:
     """The same graph in canonical operators. Raises ModelError for uses of them that are not supported."""
     work = Work(graph)
     nodes: list[Node] = []
+    refusals: list[Refusal] = []
     for node in graph.nodes:
-        with refusing(node):
-            nodes += FORMS.get(node.op, _as_is)(work, node)
+        try:
+            with refusing(node):
+                nodes += FORMS.get(node.op, _as_is)(work, node)
+        except UnsupportedNodes as error:
+            refusals += error.refusals
+    if refusals:
+        raise UnsupportedNodes(refusals)
     return _with_copies(work, nodes)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import gputune as api
 from gputune import client
+from gputune.cache import PerformanceCache
 from gputune.client.errors import Refusal
 from gputune.client.generation.model_check import COUNTED, check_model, describe
 from gputune.client.model.importer import SUPPORTED_OPS, read_model
@@ -19,7 +20,7 @@ from gputune.client.model.nearest import NEAREST, nearest_form
 from gputune.client.model.plan import Task
 from gputune.client.tuning.measuring import peaks
 from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
-from gputune.client.tuning.search.effort import EFFORTS, trials_for
+from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import EMPTY
@@ -28,6 +29,7 @@ from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.client import models
+from tests.client.answering_target import AnsweringTarget, by_width, tuner
 from tests.client.commands import Gputune
 
 assert NULL_REPORT.identity is not None
@@ -64,17 +66,19 @@ def test_dimensions_are_given_by_their_names(gputune: Gputune, tmp_path: Path) -
     assert ran.code == 3 and "'N'" in ran.last_line
 
 
-def test_trials_are_those_of_the_tuner(tmp_path: Path) -> None:
+def test_trials_are_those_of_the_tuner(tmp_path: Path, cache: PerformanceCache) -> None:
     found = check_model(models.save(models.conv_relu_gemm(), tmp_path), {})
     assert found.model is not None
-    content = describe(found, ASSUMED, LIMITS)
-    families = [(family_of(task.op), task) for task in found.model.tasks]
-    sizes = [(family.heavy, family.space(task.problem, LIMITS).size) for family, task in families]
+    content = describe(found, ASSUMED, LIMITS)["tuning"]
     for name in ("quick", "normal"):
-        assert content["tuning"][name]["trials"] == sum(trials_for(EFFORTS[name], heavy, size) for heavy, size in sizes)
-    assert content["tuning"]["full"]["at_least"] == any(size >= COUNTED for _, size in sizes)
-    assert content["tuning"]["none"] == {"trials": 0, "seconds": 0.0, "at_least": False}
-    seconds = [content["tuning"][name]["seconds"] for name in ("none", "quick", "normal", "full")]
+        tuning = tuner(AnsweringTarget(by_width), cache, EFFORTS[name])
+        assert describe(found, ASSUMED, tuning._limits)["tuning"][name]["trials"] == tuning.expected_trials(
+            found.model.tasks
+        )
+    sizes = [family_of(task.op).space(task.problem, LIMITS).size for task in found.model.tasks]
+    assert content["full"]["at_least"] == any(size >= COUNTED for size in sizes)
+    assert content["none"] == {"trials": 0, "seconds": 0.0, "at_least": False}
+    seconds = [content[name]["seconds"] for name in ("none", "quick", "normal", "full")]
     assert seconds == sorted(seconds)
 
 

@@ -201,7 +201,8 @@ class TestUnsupported:
         for index, node in enumerate(model.graph.node):
             node.name = f"node{index}"
         message = refusal(save(model, tmp_path))
-        assert all(part in message for part in ("Det node 'node1'", "RandomUniformLike node"))
+        assert "Det node 'node1' is not supported: there are no kernels for Det; " in message
+        assert "Bernoulli node 'node2' is not supported: there are no kernels for RandomUniformLike, by" in message
         assert "Relu" not in message
 
     def test_shape_arithmetic_behind_an_unknown_operator_is_not_blamed(self, tmp_path: Path) -> None:
@@ -258,8 +259,7 @@ class TestUnsupported:
     def test_a_shape_that_depends_on_the_data_is_blamed_on_who_has_it(self, tmp_path: Path) -> None:
         body = "s = Cast<to=7>(v) y = Reshape(x, s)"
         message = refusal(save(build("(float[4,3] x, float[2] v) => (float[a,b] y)", body), tmp_path))
-        assert "Reshape node" in message
-        assert "depends on the data" in message
+        assert "Reshape node 'Reshape_1' is not supported: the shape of its output 'y' depends on 's'" in message
 
 
 def with_raw(dims: list[int], content: bytes, data_type: int = TensorProto.FLOAT) -> onnx.ModelProto:
@@ -303,7 +303,7 @@ FILTERS = {"w": (4, 4, 3, 3)}
         (ROW, "y = Mul(x, w)", {"w": numbers(float("nan"))}, "Mul node 'Mul_0' is not supported: mul with NaN"),
         (ROW, "y = Gemm(x, w)", {"w": (4, 3)}, "its right side is 4x3, rows of its left side 3"),
         (ROW, "y = MatMul(x, w)", {"w": (3, 0)}, "output 'y' of model 'small' has the shape (2, 0)"),
-        (ROW, "y = Gemm(x, w, c)", {"w": (3, 4), "c": (5,)}, "'Gemm_0/add' is not supported: an input of shape (5,)"),
+        (ROW, "y = Gemm(x, w, c)", {"w": (3, 4), "c": (5,)}, "'Gemm_0' is not supported: an input of shape (5,)"),
         (MAP, "y = Conv<strides=[0,0]>(x, w)", FILTERS, "its strides (0, 0) must be positive"),
         (MAP, "y = Conv<dilations=[-1,1]>(x, w)", FILTERS, "its dilations (-1, 1) must be positive"),
         (MAP, "y = Conv<group=0>(x, w)", FILTERS, "its group 0 must be positive"),

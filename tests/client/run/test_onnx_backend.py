@@ -159,7 +159,7 @@ class TestRefusals:
         assert not GputuneBackend.is_compatible(model, "null")
 
     def test_a_type_is_refused(self) -> None:
-        with pytest.raises(Unsupported, match="'x' of model small is float16"):
+        with pytest.raises(Unsupported, match="input 'x' is not supported: it is float16"):
             prepared("(float16[2] x) => (float16[2] y)", "y = Relu(x)")
 
     def test_a_type_that_numpy_does_not_know_can_be_bound(self) -> None:
@@ -179,10 +179,15 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("message", "rule"),
         [
-            ("input 'x' of model m is float16; supported are float32", "element type float16"),
-            ("input 'x' of model m is not a tensor; supported are", "no tensor: sequence, optional or map"),
-            ("model m needs what is not supported: Loop node 'a', Add node 'b'", "operator Loop"),
-            ("model m needs what is not supported: Add node 'b'", None),
+            ("model m: input 'x' is not supported: it is float16; supported are float32", "element type float16"),
+            ("model m: input 'x' is not supported: it is not a tensor", "no tensor: sequence, optional or map"),
+            ("model m: Add node 'b' is not supported: there are no kernels for Loop, by which", "operator Loop"),
+            ("model m: Add node 'b' is not supported: there are no kernels for Add", None),
+            ("model m: Q node 'q' is not supported: it computes with quantised numbers", "quantised"),
+            (
+                "T node 't': the shape of its output 'y' depends on 'k'",
+                "shape that depends on the data",
+            ),
             ("model 'm': Conv node 'c' is not supported: its weight 'w' is computed at run time", None),
         ],
     )

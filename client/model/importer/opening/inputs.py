@@ -8,17 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper
 
-from gputune.client.errors import ModelError
+from gputune.client.errors import MODEL_INPUT, ModelError, Refusal
 from gputune.client.model.graph import Array, TensorInfo
+from gputune.client.model.importer.opening.types import KNOWN_DTYPES, NO_TENSOR, dtype_of, instead_of, is_number
 from gputune.client.suggestions import instead
 from gputune.core.dtypes import OPENCL_TYPES
 from gputune.kernels.tiling.streaming import MOST_ELEMENTS
-
-KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
 
 OPTION = "--input_dimensions"
 
@@ -42,11 +39,16 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Input:
-    """dims: None where the model does not even say how many dimensions there are."""
+    """dims: None where the model does not even say how many dimensions there are; refused: where no kernel knows its
+    type."""
 
     name: str
     dtype: str
     dims: tuple[Dimension, ...] | None
+
+    @property
+    def refused(self) -> bool:
+        return self.dtype not in OPENCL_TYPES
 
     def __str__(self) -> str:
         return "of unknown rank" if self.dims is None else "x".join(map(str, self.dims)) or "a single number"
@@ -98,15 +100,16 @@ class Sizes:
 def static_inputs(
     path: Path, model: onnx.ModelProto, constants: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]
 ) -> dict[str, TensorInfo]:
-    """Return the inputs with every dimension decided; initializers listed as inputs (IR 3) are not inputs.
+    """Return the inputs with every dimension decided; initializers listed as inputs (IR 3) are not inputs. Of what
+    `refused_inputs` has, texts and inputs without a shape are left out.
 
     `wanted` are shapes by the name of an input, or single sizes by a symbol, as --input_dimensions gives them; where an
-    input and a symbol share a name, the input is meant. Raises ModelError for those that do not fit, that are missing,
-    and for types that no kernel knows.
+    input and a symbol share a name, the input is meant. Raises ModelError for those that do not fit, or are missing.
     """
-    real = {item.name: _read(path, item) for item in model.graph.input if item.name not in constants}
+    real = {item.name: _read(item) for item in model.graph.input if item.name not in constants}
     sizes = _said(path, real, wanted)
-    undecided = [one for name, one in real.items() if name not in wanted and one.is_open(sizes.known)]
+    missing = (one for name, one in real.items() if name not in wanted and not one.refused)
+    undecided = [one for one in missing if one.is_open(sizes.known)]
     if undecided:
         first, *more = undecided
         others = f", and so has {' and '.join(repr(one.name) for one in more)}" if more else ""
@@ -114,7 +117,21 @@ def static_inputs(
             f"input {first.name!r} of model {path} has dynamic dimensions ({first}){others}; "
             f"give them, e.g. {_example(undecided, sizes.known, real)}"
         )
-    return {name: _countable(path, one, wanted.get(name) or one.decided(sizes.known)) for name, one in real.items()}
+    return {
+        name: _countable(path, one, wanted.get(name) or one.decided(sizes.known))
+        for name, one in real.items()
+        if is_number(one.dtype) and (name in wanted or not one.is_open(sizes.known))
+    }
+
+
+def refused_inputs(model: onnx.ModelProto, constants: Mapping[str, Array]) -> list[Refusal]:
+    """Return a refusal of each input of a type that no kernel knows."""
+    real = [_read(item) for item in model.graph.input if item.name not in constants]
+    return [
+        Refusal(MODEL_INPUT, one.name, f"it is {one.dtype}; {KNOWN_DTYPES}", instead_of(one.dtype))
+        for one in real
+        if one.refused
+    ]
 
 
 def names_of(graph: onnx.GraphProto) -> tuple[str, ...]:
@@ -162,15 +179,10 @@ def _option(name: str, shape: Iterable[int]) -> str:
     return f"{OPTION} {name}={','.join(map(str, shape))}"
 
 
-def _read(path: Path, item: onnx.ValueInfoProto) -> Input:
-    """An input as the model describes it. Raises ModelError for a type that no kernel knows."""
-    where = f"input {item.name!r} of model {path}"
-    if not item.type.HasField("tensor_type"):
-        raise ModelError(f"{where} is not a tensor; {KNOWN_DTYPES}")
-    dtype = _dtype(item.type.tensor_type.elem_type)
-    if dtype not in OPENCL_TYPES:
-        raise ModelError(f"{where} is {dtype}; {KNOWN_DTYPES}")
-    return Input(item.name, dtype, _dims(item))
+def _read(item: onnx.ValueInfoProto) -> Input:
+    """An input as the model describes it."""
+    tensor = item.type.HasField("tensor_type")
+    return Input(item.name, dtype_of(item.type.tensor_type.elem_type) if tensor else NO_TENSOR, _dims(item))
 
 
 def _dims(item: onnx.ValueInfoProto) -> tuple[Dimension, ...] | None:
@@ -195,13 +207,6 @@ def _check_fits(path: Path, one: Input, wanted: tuple[int, ...]) -> None:
     for axis, (dim, size) in enumerate(zip(one.dims or (), wanted, strict=False)):
         if dim.size not in (None, size):
             raise ModelError(f"{option}: dimension {axis} of {where} is fixed at {dim.size} ({one})")
-
-
-def _dtype(elem_type: int) -> str:
-    """numpy's name of an element type, ONNX's where numpy has none."""
-    if elem_type in (TensorProto.STRING, TensorProto.UNDEFINED) or elem_type not in TensorProto.DataType.values():
-        return TensorProto.DataType.Name(elem_type).lower() if elem_type in TensorProto.DataType.values() else "unknown"
-    return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).name
 
 
 def _countable(path: Path, one: Input, shape: tuple[int, ...]) -> TensorInfo:

@@ -1,0 +1,34 @@
+"""Which types of elements kernels know, and what to do about others."""
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from gputune.core.dtypes import OPENCL_TYPES
+
+KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
+
+NO_TENSOR = "not a tensor"
+"""What stands for the type of a sequence, a map or an optional value."""
+
+_FLOATS = "a model in float32: export it so (PyTorch: model.float()), or take the one that this was made from"
+_TEXTS = "do on the host what is done with texts, and give the model numbers"
+_TENSORS = "export the model with tensors in place of sequences, maps and optional values"
+
+
+def dtype_of(elem_type: int) -> str:
+    """Return numpy's name of an element type, ONNX's where numpy has none."""
+    if elem_type in (TensorProto.STRING, TensorProto.UNDEFINED) or elem_type not in TensorProto.DataType.values():
+        return TensorProto.DataType.Name(elem_type).lower() if elem_type in TensorProto.DataType.values() else "unknown"
+    return np.dtype(helper.tensor_dtype_to_np_dtype(elem_type)).name
+
+
+def is_number(dtype: str) -> bool:
+    """Return whether numpy can hold elements of a type, so that shapes can be found out."""
+    return dtype not in ("string", "undefined", "unknown", NO_TENSOR)
+
+
+def instead_of(dtype: str) -> str:
+    """Return what to use in place of a type that no kernel knows."""
+    if dtype == NO_TENSOR:
+        return _TENSORS
+    return _TEXTS if dtype in ("string", "object", "str") else _FLOATS
