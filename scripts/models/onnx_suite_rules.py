@@ -30,7 +30,7 @@ RULES = (
     ("no tensor: sequence, optional or map", r"is not a tensor"),
     ("quantised", r"computes with quantised numbers"),
     ("operator {}", r"(.*there are no kernels for .*)"),
-    ("shape that depends on the data", r"shape of its output '.*' depends on"),
+    ("shape that depends on the data", r"shape of its output '.*' depends on|must be known before it runs"),
     ("training", r"in training mode"),
     ("three spatial dimensions", r"it has \d spatial dimensions; .*are supported"),
 )
@@ -44,7 +44,7 @@ def rule_of(message: str) -> str | None:
             if name.startswith("operator"):
                 foreign = set(re.findall(r"no kernels for ([\w.]+)", what)) - LADDER
                 if not foreign:
-                    return None
+                    continue
                 what = ", ".join(sorted(foreign))
             return name.format(what)
     return None

@@ -21,7 +21,7 @@ from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, 
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
 from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of, why_not
-from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES
+from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES, STEERED
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
 from gputune.core.dtypes import OPENCL_TYPES
 
@@ -148,7 +148,8 @@ class GraphBuilder:
             return False
         if any(name not in self.tensors for name in node.input if name):
             return False
-        if has_body(node, self.opset) and (deciding := self._at_run_time(operator, node.input)):
+        computable = operator in STEERED or has_body(node, self.opset)
+        if computable and (deciding := self._at_run_time(operator, node.input)):
             names = " and ".join(map(repr, deciding))
             self._keep(index, node, f"{names} must be known before it runs", _as_constants(deciding))
             return True

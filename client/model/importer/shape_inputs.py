@@ -42,6 +42,9 @@ COMPILE_TIME: dict[str, Sequence[int]] = {
 # fmt: on
 """By operator, the places of such inputs."""
 
+STEERED = frozenset(op for op, places in COMPILE_TIME.items() if places is EVERY)
+"""Operators of which nothing runs: all of their inputs must be known, and then the result is."""
+
 OF_SHAPES = frozenset(("EyeLike", "Shape", "Size"))
 """Operators whose results are known whatever the values of their inputs."""
 

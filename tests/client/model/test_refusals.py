@@ -77,6 +77,8 @@ def test_every_reason_is_told(tmp_path: Path) -> None:
          "TopK node 'TopK_0': the shape of its output 'y' depends on 'k'", "make 'k' a constant of the model"),
         ("(float[4] x, int64[2] n) => (float[a,b] y)", "m = Neg(n) y = Reshape(x, m)",
          "Reshape node 'Reshape_1': the shape of its output 'y' depends on 'm'", "make 'm' a constant"),
+        ("(int64[2] n) => (float[a,b] y)", "y = ConstantOfShape(n)",
+         "ConstantOfShape node 'ConstantOfShape_0': 'n' must be known before it runs", "make 'n' a constant"),
         ("(int64 n) => (int64[N] y)", "y = Range(a, n, b)", "Range node 'Range_0': 'n' must be known before it runs",
          "make 'n' a constant of the model"),
     ],

@@ -183,6 +183,10 @@ class TestRefusals:
             ("model m: input 'x' is not supported: it is not a tensor", "no tensor: sequence, optional or map"),
             ("model m: Add node 'b' is not supported: there are no kernels for Loop, by which", "operator Loop"),
             ("model m: Add node 'b' is not supported: there are no kernels for Add", None),
+            (
+                "Range node 'r': 'n' must be known before it runs; A node 'a': there are no kernels for Add",
+                "shape that depends on the data",
+            ),
             ("model m: Q node 'q' is not supported: it computes with quantised numbers", "quantised"),
             (
                 "T node 't': the shape of its output 'y' depends on 'k'",
