@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -13,18 +13,19 @@ import numpy as np
 from gputune.client.context.arena_search import search_arenas
 from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas
 from gputune.client.context.persistent import Persistent, in_fewer_launches
-from gputune.client.context.resuming import Access
+from gputune.client.context.resuming import Access, accesses_of
 from gputune.client.errors import MemoryPlanError
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Launch, Stage, Variant
-from gputune.core.quirks import groups_at_once
+from gputune.core.launches import Launch, Variant
+from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.kernels.space import configuration_key
+from gputune.runtime.backends.merging import Merged, merged
 from gputune.runtime.context.records import (
     STATUS_BYTES,
     BufferRef,
@@ -38,6 +39,16 @@ from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKer
 PORTABLE_ALIGNMENT = 4096
 """Offsets are multiples of this at least, so that a context can be loaded on a device with a larger alignment than that
 of the device it was made on."""
+
+
+KERNELS_TOGETHER = 9
+"""In a program at most: a launch and its stages, as many as it may have."""
+
+BYTES_TOGETHER = 64 << 20
+"""Of the buffers on which these run once, which a device has to have room for."""
+
+PROGRAMS_PER_UNIT = 3
+"""At least, so that no compute unit waits long for another one's last program."""
 
 
 class Maker(Protocol):
@@ -141,13 +152,15 @@ def build_all(
     compiled: Callable[[Task, Outcome], None],
     progress: Progress = SILENT,
     memory_search_steps: int = 0,
+    share_programs: bool = False,
 ) -> Built:
     """All graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of them
-    the quick plan stays, which is enough where contexts are compared.
+    the quick plan stays, which is enough where contexts are compared. share_programs: whether launches may share a
+    program where the driver charges for each, for a context whose programs are kept for no other.
 
     Weights are rearranged on the target; what is the same for several operations is kept once. Then what has no binary
-    is compiled on the target, all of it together, and `compiled` hears of each task and its outcome with the binary.
-    Raises TargetError, MemoryPlanError, and whatever else the maker raises.
+    is compiled on the target, all of it together, and `compiled` hears of each task and its outcome with the binary
+    where it is not shared. Raises TargetError, MemoryPlanError, and whatever else the maker raises.
     """
     device = DeviceIdentity.from_dict(target.device)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
@@ -161,8 +174,11 @@ def build_all(
         else graph
         for wanted, (graph, accesses, _) in zip(graphs, laid, strict=True)
     ]
+    if share_programs and quirks_of(device).charges_per_program:
+        programs.share(device.compute_units)
     programs.compile(progress)
-    return Built(tuple(built), tuple(programs.records), sections, tuple(storage for _, _, storage in laid))
+    placed = tuple(map(programs.placed, built))
+    return Built(placed, programs.kept, sections, tuple(storage for _, _, storage in laid))
 
 
 def _graph(
@@ -189,7 +205,7 @@ def _graph(
         refs = {name: storage.ref(tensor) for name, tensor in operation.inputs.items() if not plan.is_constant(tensor)}
         own = {"output": storage.ref(operation.output)}
         own |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
-        accesses += _accesses(instance.main.sequence, refs, own)
+        accesses += accesses_of(instance.main.sequence, refs, own)
         refs |= own
         for name, content in _constants(plan, operation, instance, target).items():
             refs[name] = weights.add(content, operation.name)
@@ -216,20 +232,6 @@ def _graph(
         arena_bound_bytes=storage.placement.bound_bytes,
     )
     return graph, accesses, storage
-
-
-def _accesses(
-    kernels: Sequence[Stage | Launch], inputs: Mapping[str, BufferRef], own: Mapping[str, BufferRef]
-) -> Iterator[Access]:
-    """Of the kernels of an operation. They may write its output and its scratch, and read of these what an earlier one
-    may have written."""
-    touched: set[str] = set()
-    for kernel in kernels:
-        names = [argument for argument in kernel.arguments if isinstance(argument, str)]
-        writes = [name for name in names if name in own]
-        reads = [inputs[name] for name in names if name in inputs] + [own[name] for name in writes if name in touched]
-        touched.update(writes)
-        yield Access(tuple(reads), tuple(own[name] for name in writes))
 
 
 def _persistently(
@@ -282,6 +284,7 @@ class _Programs:
         self._places: dict[Launch, int] = {}
         self._missing: dict[int, CompileKernel] = {}
         self._told: dict[int, dict[tuple[str, str], tuple[Task, Outcome]]] = defaultdict(dict)
+        self._shared: dict[int, tuple[int, str]] = {}  # by place: that of the program and what it puts before names
 
     def index(self, task: Task, outcome: Outcome) -> int:
         """The place of a task's program among the records."""
@@ -309,6 +312,42 @@ class _Programs:
         self.records.append(ProgramRecord(b"", kernel.source, kernel.options))
         return len(self.records) - 1
 
+    def share(self, compute_units: int) -> None:
+        """Puts launches without a binary into few programs, but into enough to keep all compute units compiling."""
+        places = [place for place in self._places.values() if place in self._missing]
+        places.sort(key=lambda place: len(self.records[place].source), reverse=True)
+        most = min(KERNELS_TOGETHER, len(places) // (PROGRAMS_PER_UNIT * compute_units))
+        for group in _groups({place: self._missing[place] for place in places}, most):
+            text = merged([self._missing[place].variant.main for place in group])
+            if text is not None:
+                request = _together([self._missing.pop(place) for place in group], text)
+                self._missing[group[0]] = request
+                self.records[group[0]] = ProgramRecord(b"", text.source, text.options)
+                for place, prefix in zip(group, text.prefixes, strict=True):
+                    self._shared[place] = group[0], prefix
+                    self._told.pop(place, None)
+
+    @property
+    def kept(self) -> tuple[ProgramRecord, ...]:
+        """The records without those that others have taken in."""
+        return tuple(self.records[place] for place in self._numbers)
+
+    def placed(self, graph: GraphRecord) -> GraphRecord:
+        """A graph whose launches name programs by their places among those that are kept."""
+        numbers = self._numbers
+
+        def one(launch: LaunchRecord) -> LaunchRecord:
+            place, prefix = self._shared.get(launch.program, (launch.program, ""))
+            return replace(launch, program=numbers[place], entry=prefix + launch.entry)
+
+        return replace(graph, launches=tuple(map(one, graph.launches)), persistent=tuple(map(one, graph.persistent)))
+
+    @property
+    def _numbers(self) -> dict[int, int]:
+        """By the places of records that are kept, their new ones."""
+        gone = {place for place, (program, _) in self._shared.items() if place != program}
+        return {place: number for number, place in enumerate(p for p in range(len(self.records)) if p not in gone)}
+
     def compile(self, progress: Progress) -> None:
         """Compiles what has no binary. The longest text comes first, so that none is left when all others are done."""
         for place in set(self._told) - set(self._missing):
@@ -329,6 +368,36 @@ class _Programs:
         """Says which tasks the binary of a record is for, besides those that it came from."""
         for task, outcome in self._told.pop(place, {}).values():
             self._compiled(task, replace(outcome, binary=self.records[place].binary))
+
+
+def _groups(requests: Mapping[int, CompileKernel], most: int) -> list[list[int]]:
+    """Return the places of requests in groups of several, which have so many kernels at most."""
+    groups: list[list[int]] = []
+    kernels = nbytes = 0
+    for place, request in requests.items():
+        own_kernels, own_bytes = len(request.variant.main.sequence), sum(_sizes(request).values())
+        kernels, nbytes = kernels + own_kernels, nbytes + own_bytes
+        if not groups or kernels > most or nbytes > BYTES_TOGETHER:
+            groups.append([])
+            kernels, nbytes = own_kernels, own_bytes
+        groups[-1].append(place)
+    return [group for group in groups if len(group) > 1]
+
+
+def _sizes(request: CompileKernel) -> dict[str, int]:
+    """Return the bytes of what the kernels of a request are given."""
+    variant = request.variant
+    given = {argument for kernel in variant.main.sequence for argument in kernel.arguments}
+    sizes = {**request.buffers, **variant.packed, **variant.scratch}
+    return {name: nbytes for name, nbytes in sizes.items() if name in given}
+
+
+def _together(requests: Sequence[CompileKernel], text: Merged) -> CompileKernel:
+    """Return a request for one program that stands for these, each of whose kernels runs once on buffers of its own."""
+    main = text.as_one([request.variant.main for request in requests])
+    named = zip(text.prefixes, map(_sizes, requests), strict=True)
+    sizes = {prefix + name: nbytes for prefix, own in named for name, nbytes in own.items()}
+    return CompileKernel(Variant({}, (), main, {}), sizes)
 
 
 def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:

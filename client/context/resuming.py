@@ -7,9 +7,10 @@ never alive together share memory, and plain launches behind a given up kernel r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gputune.core.launches import Launch, Stage
 from gputune.runtime.context.records import BufferRef
 
 
@@ -19,6 +20,20 @@ class Access:
 
     reads: tuple[BufferRef, ...]
     writes: tuple[BufferRef, ...]
+
+
+def accesses_of(
+    kernels: Sequence[Stage | Launch], inputs: Mapping[str, BufferRef], own: Mapping[str, BufferRef]
+) -> Iterator[Access]:
+    """Return those of the kernels of an operation. They may write its output and its scratch, and read of these what an
+    earlier one may have written."""
+    touched: set[str] = set()
+    for kernel in kernels:
+        names = [argument for argument in kernel.arguments if isinstance(argument, str)]
+        writes = [name for name in names if name in own]
+        reads = [inputs[name] for name in names if name in inputs] + [own[name] for name in writes if name in touched]
+        touched.update(writes)
+        yield Access(tuple(reads), tuple(own[name] for name in writes))
 
 
 class Resuming:

@@ -274,10 +274,11 @@ class Generation:
             try:
                 built = self._built(wanted, tuner, cache)
             except TargetError as error:
-                if not any(one.persistent for one in wanted):
+                persistent = any(one.persistent for one in wanted)
+                if cache is not None and not persistent:
                     raise
-                log.warning(f"launches stay apart: {error}")
-                built = self._built([replace(one, persistent=False) for one in wanted], tuner, cache)
+                built = self._built([replace(one, persistent=False) for one in wanted], tuner, cache, plain=True)
+                log.warning(_apart(error, built) if persistent else f"each launch has a program of its own: {error}")
         peaks = self._peaks(cache)
         with self._clock.phase("write"):
             self._write(built)
@@ -288,17 +289,24 @@ class Generation:
             log.info(gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
 
     def _built(
-        self, wanted: Sequence[builder.Wanted], tuner: Tuner | None, cache: PerformanceCache | None
+        self,
+        wanted: Sequence[builder.Wanted],
+        tuner: Tuner | None,
+        cache: PerformanceCache | None,
+        plain: bool = False,
     ) -> builder.Built:
         """The graphs with their programs, which come from the kernel repository where it has them: that of the folder
-        asked for, else the performance cache's own."""
+        asked for, else the performance cache's own. Without one, launches share programs, unless they are to be plain.
+        """
         config = self._request.config
         folder, steps = config.kernel_repo_path, config.memory_search_steps
         with ExitStack() as stack:
             if folder is not None:
                 cache = stack.enter_context(PerformanceCache.open(folder / self._tier.file_name, warn=log.warning))
             if cache is None:
-                return builder.build_all(wanted, self._client, _keeping(tuner), self._progress, steps)
+                return builder.build_all(
+                    wanted, self._client, _keeping(tuner), self._progress, steps, share_programs=not plain
+                )
             if config.invalidate_kernel_repo:
                 cache.forget_programs()
             repository = KernelRepository(self._client, cache, settings_of(self._client.server))
@@ -455,6 +463,17 @@ def _of(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Out
 
 def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
     return {outcome.key: outcome for outcome in outcomes}
+
+
+def _apart(error: TargetError, built: builder.Built) -> str:
+    """Return what is lost where a target has failed to compile what stands for several launches."""
+    launches = sum(len(graph.launches) for graph in built.graphs)
+    more_ms = launches * GUESSED_LAUNCH_NS / 1e6
+    return (
+        f"launches stay apart: {error}. The context has no persistent kernels: its results are the same, but each of "
+        f"its {launches} launches is started by itself, for which an inference takes about {more_ms:.1f} ms more. "
+        "Generate it again where the target is less busy to have them"
+    )
 
 
 def _keeping(tuner: Tuner | None) -> Callable[[Task, Outcome], None]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gputune.client.context.builder import PORTABLE_ALIGNMENT
 from gputune.client.context.memory_planner import Lifetime, least_bytes
+from gputune.runtime.backends.merging import copy_of
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
 
@@ -127,7 +128,9 @@ class Writable:
         """For each argument; None where the text does not say it."""
         key = launch.program, launch.entry
         if key not in self._known:
-            self._known[key] = _writable(*self._programs[launch.program], launch.entry)
+            source, options = self._programs[launch.program]
+            text, entry = copy_of(source, launch.entry)
+            self._known[key] = _writable(text, options, entry)
         found = self._known[key]
         return found if found is not None and len(found) == len(launch.arguments) else None
 

@@ -1,8 +1,8 @@
-"""Several launches of one source in one OpenCL C text, for compilers that charge for each program.
+"""Several launches in one OpenCL C text, for compilers that charge for each program.
 
-PoCL takes as long for a program as for four kernels in one. Launches that share a source differ in their -D options
-only, so the text holds that source once for each, unchanged, between lines that give it what it has alone: its options
-as macros, names of its own for what it declares, and the driver's own macros again when it is over.
+PoCL takes as long for a program as for four kernels in one. The text holds the source of each launch, unchanged,
+between lines that give it what it has alone: its -D options as macros, names of its own for what it declares, and the
+driver's own macros again when it is over.
 
 A merged text, for a source that declares `tile` and `scale` and is built with -DMR=4:
 
@@ -32,12 +32,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from gputune.core.launches import Launch
+from gputune.core.launches import Launch, Stage
 
 LAUNCHES_AT_MOST = 8  # more save little, and the first launch waits for all
 TEXT_CHARACTERS = 1 << 20
 
 OWN_NAMES = "gputune_"  # what all names of copies begin with
+_POP = "\n#pragma pop_macro("  # what a copy ends with
 _SPLICE = re.compile(r"\\[ \t]*\n")
 # Options that are macros. Names in capitals only: others may mean something to the headers that a driver puts in front
 # of a source, which get to see options and do not see what a text defines.
@@ -71,6 +72,21 @@ class Merged:
     options: str
     prefixes: tuple[str, ...]
 
+    def as_one(self, launches: Sequence[Launch]) -> Launch:
+        """Return one launch that runs all kernels of these launches, each on buffers whose names have its prefix."""
+        *before, last = (
+            Stage(
+                prefix + kernel.entry,
+                kernel.global_size,
+                kernel.local_size,
+                tuple(prefix + each if isinstance(each, str) else each for each in kernel.arguments),
+            )
+            for launch, prefix in zip(launches, self.prefixes, strict=True)
+            for kernel in launch.sequence
+        )
+        sizes = last.global_size, last.local_size
+        return Launch(self.source, last.entry, self.options, *sizes, last.arguments, tuple(before))
+
 
 def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
     """Those that may share a program, about as many in each; who would be alone is not in there."""
@@ -85,21 +101,30 @@ def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
 
 
 def merged(launches: Sequence[Launch]) -> Merged | None:
-    """One program for all of them, or None where they do not go together: sources or options other than -D differ,
-    or something in them might mean something else beside others."""
-    if any(launch.source != launches[0].source for launch in launches):
-        return None
-    if len(launches[0].source) * len(launches) > TEXT_CHARACTERS:
+    """One program for all of them, or None where they do not go together: options other than -D differ, or something
+    in them might mean something else beside others."""
+    if sum(len(launch.source) for launch in launches) > TEXT_CHARACTERS:
         return None
     texts = [text for launch in launches if (text := text_of(launch.source, launch.options)) is not None]
     if len(texts) < len(launches) or any(text.rest != texts[0].rest for text in texts):
         return None
     if any(launch.entry not in text.declared for launch, text in zip(launches, texts, strict=True)):
         return None
-    text_key = key_of([launches[0].source, *(launch.options for launch in launches)])
+    text_key = key_of([part for launch in launches for part in (launch.source, launch.options)])
     prefixes = tuple(f"{OWN_NAMES}{text_key}_{number}_" for number in range(len(launches)))
     lines = [line for text, prefix in zip(texts, prefixes, strict=True) for line in text.copy(prefix)]
     return Merged("\n".join(lines), " ".join(texts[0].rest), prefixes)
+
+
+def copy_of(text: str, entry: str) -> tuple[str, str]:
+    """Return the copy in a merged text that has this kernel, and the name that its source gives the kernel. Return what
+    is given where the text is not merged."""
+    own = re.fullmatch(rf"{OWN_NAMES}[0-9a-f]{{8}}_\d+_(\w+)", entry, re.ASCII)
+    named = text.find(f"#define {own[1]} {entry}\n") if own else -1
+    if own is None or named < 0:
+        return text, entry
+    before = text.rfind(_POP, 0, named)  # the end of the copy before it
+    return text[text.find("\n", before + 1) + 1 if before >= 0 else 0 : text.find(_POP, named)], own[1]
 
 
 def key_of(parts: Iterable[str]) -> str:

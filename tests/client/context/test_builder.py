@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from gputune.client.context.builder import Built, build
+from gputune.client.context import builder
+from gputune.client.context.builder import Built, Wanted, build, build_all
 from gputune.client.errors import MemoryPlanError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
+from gputune.client.report.memory import Writable
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.kernels.catalogue import family_of
-from gputune.runtime.context.records import BufferRef
+from gputune.runtime.backends.merging import copy_of
+from gputune.runtime.context.records import BufferRef, LaunchRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
 from tests.client import models
@@ -24,10 +27,11 @@ from tests.client import models
 class FakeTarget:
     """A target with the null device's identity, changed; what it computes is zeros."""
 
-    def __init__(self, **changes: int) -> None:
+    def __init__(self, **changes: int | str) -> None:
         assert NULL_REPORT.identity is not None
         self.device = replace(NULL_REPORT.identity, **changes).to_dict()  # type: ignore[arg-type]
         self.compiled: list[bytes] = []
+        self.requests: list[CompileKernel] = []
 
     def upload(self, value: Any) -> int:
         return 1
@@ -39,6 +43,7 @@ class FakeTarget:
         pass
 
     def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
+        self.requests = list(requests)
         for place, request in enumerate(requests):
             self.compiled.append(f"binary of {request.variant.main.entry}".encode())
             compiled(place, Compiled(self.compiled[-1], 1, 1))
@@ -75,6 +80,47 @@ def test_offsets_suit_devices_with_a_larger_alignment(tmp_path: Path, alignment:
 def test_a_constant_that_no_allocation_holds_names_its_operation(tmp_path: Path) -> None:
     with pytest.raises(MemoryPlanError, match=r"a constant of operation 'Gemm_3' needs \d+ bytes; .* at most 1500 by"):
         built(tmp_path, max_allocation_bytes=1500)
+
+
+def test_launches_share_programs_where_the_driver_charges_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compiled together runs once on buffers of its own, and each launch finds its kernel."""
+    assert NULL_REPORT.identity is not None
+    limits = device_limits(NULL_REPORT.identity)
+    plan = lower(read_model(models.save(models.residual_block(), tmp_path)))
+    outcomes = {each.key: each for each in (untuned(task, limits) for task in plan.tasks)}
+
+    def made(share: bool, **changes: int | str) -> tuple[Built, list[CompileKernel]]:
+        target: Any = FakeTarget(**changes)
+        wanted = [Wanted(plan, outcomes)]
+        return build_all(wanted, target, lambda task, outcome: None, share_programs=share), target.requests
+
+    pocl: Any = {"platform": "Portable Computing Language", "compute_units": 1}
+    monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", 1)
+
+    def written(made: Built, launch: LaunchRecord) -> tuple[bool, ...] | None:
+        return Writable([(program.source, program.options) for program in made.programs]).of(launch)
+
+    apart, requests = made(share=False, **pocl)
+    assert made(share=True)[0] == apart, "another driver"
+    together, fewer = made(share=True, **pocl)
+    assert len(fewer) == len(together.programs) < len(requests) == len(apart.programs)
+    assert sum(len(each.variant.main.sequence) for each in fewer) == sum(
+        len(each.variant.main.sequence) for each in requests
+    )
+    for request in fewer:
+        given = [each for kernel in request.variant.main.sequence for each in kernel.arguments if isinstance(each, str)]
+        assert set(given) == request.buffers.keys() and min(request.buffers.values()) > 0
+    for one, alone in zip(together.graph.launches, apart.graph.launches, strict=True):
+        assert copy_of(together.programs[one.program].source, one.entry)[1] == alone.entry
+        assert written(together, one) == written(apart, alone) is not None
+        assert together.programs[one.program].binary
+        assert (one.global_size, one.local_size, one.arguments) == (
+            alone.global_size,
+            alone.local_size,
+            alone.arguments,
+        )
 
 
 @pytest.mark.parametrize("known", [set(), {0}, {1}, {0, 1}], ids=str)

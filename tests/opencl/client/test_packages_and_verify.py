@@ -13,7 +13,7 @@ from gputune.client.context import builder, persistent
 from gputune.client.context.persistent import Persistent
 from gputune.client.model.oracle import Oracle
 from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.core.quirks import groups_at_once
+from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.family import Array
 from gputune.kernels.ops.matmul import MatMulFamily
 from gputune.runtime.backends import Backend
@@ -173,6 +173,43 @@ def test_persistent_kernels_are_told_from_the_launches_that_they_stand_for(
     ran = generate(two_blocks(), "--tuning_effort", "none", "--verify")
     assert ran.code == 10, ran.err
     assert "launched one by one, all tensors of the model are right" in ran.last_line
+
+
+def test_a_context_whose_persistent_kernels_do_not_compile_says_what_it_lacks(
+    generate: Any, backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if not groups_at_once(backend.identity):
+        pytest.skip("this driver does not say that groups run at the same time")
+    fewer = persistent.in_fewer_launches
+
+    def broken(*arguments: Any) -> Any:
+        for each in fewer(*arguments):
+            yield replace(each, source="#error no such kernel") if isinstance(each, Persistent) else each
+
+    monkeypatch.setattr(builder, "in_fewer_launches", broken)
+    ran = generate(two_blocks(), "--tuning_effort", "none", "--verify")
+    assert ran.code == 0, ran.err
+    (graph,) = read_header(tmp_path / "m.bin").graphs
+    assert not graph.persistent
+    told = f"no persistent kernels: its results are the same, but each of its {len(graph.launches)} launches is started"
+    assert told in ran.err and "no such kernel" in ran.err
+
+
+def test_launches_that_share_programs_compute_the_same_bits(
+    generate: Any, server: Any, backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: Any
+) -> None:
+    if not quirks_of(backend.identity).charges_per_program:
+        pytest.skip("this driver does not charge for each program")
+    x = np.random.default_rng(4).standard_normal((1, 4, 6, 6)).astype(np.float32)
+    found = []
+    for each in (1000, 1):
+        monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", each)
+        ran = generate(models.residual_block(), "--tuning_effort", "none", "--verify")
+        assert ran.code == 0, ran.err
+        header = read_header(tmp_path / "m.bin")
+        found.append((len(header.programs), outputs(tmp_path, server, capfd, x)["y"].tobytes()))
+    (apart, one), (together, other) = found
+    assert together < apart and one == other
 
 
 def test_inner_tensors_are_returned_and_verified(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:

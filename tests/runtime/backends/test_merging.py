@@ -1,15 +1,16 @@
-"""Launches of one source in one text: each copy means what the source means alone, and who might not is left alone."""
+"""Several launches in one text: each copy means what the source means alone, and who might not is left alone."""
 
 import random
 import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gputune.core.launches import Launch
+from gputune.core.launches import Launch, Stage
 from gputune.kernels.catalogue import family_of
-from gputune.runtime.backends.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, groups, merged
+from gputune.runtime.backends.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, copy_of, groups, merged
 from tests.kernels.problems import CASE_NAMES, CASES, CPU
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] = SIZE; }"
@@ -109,11 +110,32 @@ def test_options_that_a_text_cannot_give_are_left_to_the_compiler(options: str) 
     assert merged([launch(options="-DSIZE=1"), launch(options=options)]) is None
 
 
-def test_sources_and_entries_that_differ_do_not_go_together() -> None:
+def test_variants_of_different_sources_are_no_group_and_an_entry_must_be_there() -> None:
     other = PLAIN.replace("run", "other")
-    assert merged([launch(), launch(other, entry="other")]) is None
     assert merged([launch(entry="absent"), launch(options="-DSIZE=2")]) is None
     assert groups([launch(), launch(other, entry="other"), launch(PLAIN + "\n")]) == []
+
+
+def test_launches_of_different_sources_are_one_launch_and_are_found_again() -> None:
+    other = "#define WIDTH SIZE\n" + PLAIN.replace("run", "other").replace("SIZE", "WIDTH")
+    stage = Stage("first", (8,), (1,), ("x", 3))
+    staged = replace(
+        launch(other + "\n__kernel void first(__global float *x, int n) {}", entry="other"), stages=(stage,)
+    )
+    launches = [launch(), staged, launch(options="-DSIZE=2")]
+    text = merged(launches)
+    assert text is not None
+    a, b, c = text.prefixes
+    one = text.as_one(launches)
+    assert (one.source, one.options) == (text.source, text.options)
+    assert [kernel.entry for kernel in one.sequence] == [a + "run", b + "first", b + "other", c + "run"]
+    assert [kernel.arguments for kernel in one.sequence] == [(a + "x",), (b + "x", 3), (b + "x",), (c + "x",)]
+    for each, prefix in zip(launches, text.prefixes, strict=True):
+        copy, entry = copy_of(text.source, prefix + each.entry)
+        assert entry == each.entry and copy.count(each.source) == 1
+        assert copy.startswith("#pragma push_macro(") and copy.count(f"#define SIZE {each.options[-1]}\n") == 1
+    assert copy_of(PLAIN, "run") == (PLAIN, "run")
+    assert copy_of(PLAIN, f"{a}run") == (PLAIN, f"{a}run")
 
 
 def test_groups_are_of_about_equal_size_and_hold_each_launch_once() -> None:
