@@ -39,7 +39,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "--set_output_tensors": "give it to context-binary-generator, and run the context that it makes",
         "--synchronous": _IN_TURN,
         "--system_library": _NO_LIBRARY,
-        "--use_mmap": "a context is mapped from its file always; leave it away",
+        "--use_mmap": "a context is read from its file part by part; omit it",
     },
     "throughput-net-run": {
         "--backend": "there is one backend; --device says which device",

@@ -86,7 +86,7 @@ KEYS = Keys(
         "cache_compatibility_mode": f"{_LOADING} --cache_compatibility_mode",
         "num_max_events": f"{_LOADING} it in its --config_file",
         "graph_priority": "queues ask for no priority, which is the normal one; leave it out",
-        "is_persistent_binary": "a context is mapped from its file, and its bytes are never copied; leave it out",
+        "is_persistent_binary": "a context is read from its file part by part, and no copy of it is kept; leave it out",
         "async_execute_queue_depth": "inferences of one context follow one another; leave it out",
     },
 )

@@ -1,5 +1,6 @@
 """Files that are replaced in place while they are open: what is read of them is what was checked, or an error."""
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gputune.core.files import open_file, read_file
-from gputune.runtime.context.format import open_context, read_header, read_memory_need
+from gputune.runtime.context.format import ContextFile, open_context, read_header, read_memory_need
 from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.stored import OpenFile
 from stress.native import files
@@ -36,7 +37,18 @@ def changing_at(number: int, act: Callable[[], None], patch: pytest.MonkeyPatch)
         return plain(file, start, nbytes)
 
     patch.setattr(OpenFile, "read", read)
+    patch.setattr(ContextFile, "section", checked_section)
     return count
+
+
+SECTION = ContextFile.section
+
+
+def checked_section(file: ContextFile, index: int) -> memoryview:
+    """A section, whose bytes are shown to be those that were written."""
+    content = SECTION(file, index)
+    assert hashlib.sha256(content).hexdigest() == file.header.sections[index].sha256
+    return content
 
 
 @pytest.mark.parametrize("change", CHANGES)
