@@ -97,7 +97,7 @@ def test_a_journal_is_whole_whenever_its_writers_are_killed(tmp_path: Path) -> N
         "    for model in range(20): journal.tell(name, Part(str(model), 'a', 'done', 'd', 'x' * 500))\n"
         "    if not number: print('first', flush=True)"
     )
-    for _ in range(3):
+    for _ in range(2):
         command = [sys.executable, "-c", code, str(path)]
         writers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         for writer in writers:
@@ -107,9 +107,8 @@ def test_a_journal_is_whole_whenever_its_writers_are_killed(tmp_path: Path) -> N
             writer.communicate()
         journal = Journal(path)
         for job in journal.jobs():
-            assert job.state == "running" and all(part.said == "x" * 500 for part in job.parts)
-        name = journal.begin({}, "me")
-        assert journal.job(name).state == "running"
+            assert {part.said for part in job.parts} <= {"x" * 500}
+        assert journal.job(journal.begin({}, "me")).owner == "me"
         with closing(sqlite3.connect(path)) as file:
             assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
