@@ -1,6 +1,7 @@
 """Random models agree with onnxruntime, and what does not is found, named and kept."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import fuzz
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, Graph
 from stress.graphs import fuzzing, random_graphs
+from stress.graphs.differences import DIFFERENCES, difference
 from stress.graphs.fuzzing import AGREES, FAILED, REFUSED, by_references, outcome_of
 from stress.graphs.random_graphs import Made, Maker, alone
 from stress.graphs.random_nodes import DRAWS
@@ -75,9 +77,9 @@ DIFFERENT = [
 def test_each_documented_difference_is_one(made: Made) -> None:
     node = fuzzing.culprit(made, by_references)
     assert node is not None, "agrees, and need not be documented"
-    assert fuzzing.documented(node, {**made.values, **made.weights})
+    assert difference(node, {**made.values, **made.weights})
     del node.attribute[:]
-    assert not fuzzing.documented(node, {"x": np.ones((1, 1, 3, 9), np.float32)})
+    assert not difference(node, {"x": np.ones((1, 1, 3, 9), np.float32)})
 
 
 @pytest.fixture
@@ -134,3 +136,16 @@ def test_a_run_prints_how_to_repeat_what_fails_and_writes_what_became_of_all(
     assert json.loads(summary.read_text())["counts"] == {AGREES: 1, FAILED: 1}
     assert fuzz.main([*arguments, "--count", "9"]) == 130
     assert "continue with: scripts/fuzz graphs --seed 13 --count 6" in capsys.readouterr().out
+
+
+def test_every_difference_from_onnxruntime_stands_in_the_documentation() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operators.md").read_text(encoding="utf-8")
+    told = page[page.index("Where ONNX leaves something open") :]
+    assert {op for each in DIFFERENCES for op in each.ops if not re.search(rf"\b{op}\b", told)} == set()
+
+
+def test_hard_models_have_hard_values_and_few_nodes() -> None:
+    models = [Maker(seed, DRAWS, hard=True).make() for seed in range(30)]
+    assert {len(each.model.graph.node) for each in models} <= set(range(1, 12))
+    values = np.concatenate([value.ravel() for each in models for value in each.inputs.values()])
+    assert np.isnan(values).any() and np.isinf(values).any() and (np.abs(values) > 1e38).any()

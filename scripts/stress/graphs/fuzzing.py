@@ -4,7 +4,7 @@
 
 Each model has a seed of its own, the next whole number, so a range of seeds continues where another one ended. What
 becomes of a model: it agrees; gputune refuses it, by an error that names what is not supported; it differs for a reason
-in DOCUMENTED; or it fails. A failure is printed with the command that repeats it, the node that fails alone, if one
+in differences.py; or it fails. A failure is printed with the command that repeats it, the node that fails alone, if one
 does, and the model, kept in build/fuzz. The exit code is 1 when one has failed.
 """
 
@@ -15,13 +15,12 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -35,6 +34,7 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
+from stress.graphs.differences import difference
 from stress.graphs.random_graphs import Made, Maker, session, single
 from stress.graphs.random_nodes import DRAWS
 
@@ -47,50 +47,6 @@ CHUNK = 20
 SHOWN_EVERY = 10.0
 
 Run = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Nodes of some operators that compute something else than onnxruntime does, and why."""
-
-    ops: tuple[str, ...]
-    applies: Callable[[Mapping[str, Any], Sequence[Array | None]], bool]
-    """Whether to a node with these attributes and inputs."""
-    reason: str
-
-
-def _same(attributes: Mapping[str, Any]) -> bool:
-    return bytes(attributes.get("auto_pad", b"")).startswith(b"SAME")
-
-
-DOCUMENTED = (
-    Difference(
-        ("MaxPool", "AveragePool", "LpPool"),
-        lambda attributes, inputs: _same(attributes) and max(attributes.get("dilations", (1,))) > 1,
-        "SAME_UPPER and SAME_LOWER keep the size; onnxruntime pads for the window without its dilations",
-    ),
-    Difference(
-        ("Resize",),
-        lambda attributes, inputs: (
-            attributes.get("coordinate_transformation_mode") == b"align_corners" and not _whole_sizes(inputs)
-        ),
-        "align_corners with scales that give no whole size: ONNX divides by the size before it is rounded",
-    ),
-    Difference(
-        ("LRN",),
-        lambda attributes, inputs: inputs[0] is not None and float(np.abs(inputs[0]).max()) > 30,
-        "onnxruntime keeps a running sum of squares, in which small numbers behind a large one lose their digits",
-    ),
-)
-
-
-def _whole_sizes(inputs: Sequence[Array | None]) -> bool:
-    """Whether a Resize has sizes, or scales that make whole ones."""
-    value, scales = inputs[0], inputs[2] if len(inputs) == 3 else None
-    if value is None or scales is None or not scales.size:
-        return True
-    sizes = np.array(value.shape) * scales.astype(np.float64)
-    return bool(np.all(sizes == np.rint(sizes)))
 
 
 @dataclass(frozen=True)
@@ -261,7 +217,7 @@ def outcome_of(seed: int, compute: Run, hard: bool = False) -> Outcome:
     if not wrong:
         return Outcome(seed, AGREES)
     node = culprit(made, compute)
-    if node is not None and (reason := documented(node, {**made.values, **made.weights})):
+    if node is not None and (reason := difference(node, {**made.values, **made.weights})):
         return Outcome(seed, DIFFERS, f"{node.op_type}: {reason}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     onnx.save(made.model, str(_kept(seed)))
@@ -320,14 +276,6 @@ def culprit(made: Made, compute: Run) -> onnx.NodeProto | None:
         except Exception:  # as in outcome_of
             return node
     return None
-
-
-def documented(node: onnx.NodeProto, known: Mapping[str, Array]) -> str:
-    """Why a node may compute something else than onnxruntime does; empty where it may not."""
-    attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-    inputs = [known.get(name) for name in node.input]
-    found = (each.reason for each in DOCUMENTED if node.op_type in each.ops and each.applies(attributes, inputs))
-    return next(found, "")
 
 
 def _typed(name: str, value: Array) -> onnx.ValueInfoProto:
