@@ -37,20 +37,6 @@ def holds(memory: Memory, value: float) -> bool:
     return set(memory.array("float32", (ELEMENTS,))) == {np.float32(value)}
 
 
-def test_memory_that_was_given_once_is_not_used_again(opened: tuple[File, Device]) -> None:
-    """It may have been freed, or hold what another program reads."""
-    file, device = opened
-    with device.load(file) as graph, device.allocate(NBYTES) as x, device.allocate(NBYTES) as y:
-        x.array("float32", (ELEMENTS,))[...] = 1
-        graph.run({"x": x}, {"y": y})
-        assert holds(y, TIMES)
-        graph.run({"x": 2 * ONES}, {})  # whose output is wanted nowhere
-        assert holds(x, 1) and holds(y, TIMES)
-        graph.run({"x": x}, {"y": y})
-        assert set(graph.run({"x": 3 * ONES})["y"]) == {3 * TIMES}
-        assert holds(x, 1) and holds(y, TIMES)
-
-
 def test_memory_that_was_freed_is_not_used_again(opened: tuple[File, Device]) -> None:
     file, device = opened
     with device.load(file) as graph:

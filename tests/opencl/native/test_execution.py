@@ -256,6 +256,23 @@ def test_a_packages_context_is_chosen_as_in_python(
         chosen.close()
 
 
+def test_memory_that_was_given_once_stays_as_it_was(backend: Backend, opened: Open, tmp_path: Path) -> None:
+    """Where the device uses memory as it lies: an inference that is given none must write to none."""
+    file, device = opened(made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES))
+    one = np.arange(ELEMENTS, dtype=np.float32)
+    with device.load(file) as graph, device.allocate(NBYTES) as x, device.allocate(NBYTES) as y:
+        given, written = (memory.array("float32", one.shape) for memory in (x, y))
+        for times in (1, 2):
+            given[...] = times * one
+            graph.run({"x": x}, {"y": y})
+            np.testing.assert_array_equal(written, made.expected(times * one))
+            graph.run({"x": 5 * one}, {})  # whose output is wanted nowhere
+            np.testing.assert_array_equal(written, made.expected(times * one))
+            np.testing.assert_array_equal(graph.run({"x": 7 * one})["y"], made.expected(7 * one))
+            np.testing.assert_array_equal(written, made.expected(times * one))
+            np.testing.assert_array_equal(given, times * one)
+
+
 def test_wrong_values_are_refused_by_name(backend: Backend, opened: Open, tmp_path: Path) -> None:
     file, device = opened(made.write(tmp_path / "made.bin", backend, ELEMENTS, NBYTES))
     x = np.zeros(ELEMENTS, np.float32)
