@@ -209,8 +209,7 @@ def file_stems(tensors: Iterable[str]) -> dict[str, str]:
 
 
 def file_stem(tensor: str) -> str:
-    """Return a tensor's name as a file name: what separates folders, or hides a file, becomes an underscore, and what
-    is over STEM_BYTES is cut off."""
-    stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in tensor)
-    stem = stem.encode()[:STEM_BYTES].decode(errors="ignore")
+    """Return a tensor's name as a file name, as runtime/native/main.c does: what is no letter, digit, dot, hyphen or
+    underscore of ASCII becomes an underscore, so does a dot in front, and what is over STEM_BYTES is cut off."""
+    stem = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in tensor)[:STEM_BYTES]
     return f"_{stem[1:]}" if stem.startswith(".") else stem

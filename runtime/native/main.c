@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH = 4096 };
+enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH = 4096, STEM_BYTES = 200 };
 
 static const char HELP[] =
     "usage: gputune-run --context_binary FILE [OPTION ...] [INPUT.raw ...]\n\n"
@@ -24,7 +24,7 @@ static const char HELP[] =
     "    gputune-run --context_binary model.bin --input_list inputs.txt --num_inferences 100 --output_dir results\n\n"
     "  --context_binary FILE\n"
     "                       a context binary, a package, or an ONNX file with EPContext nodes\n"
-    "  --input_list FILE    an inference a line: NAME:=FILE NAME2:=FILE\n"
+    "  --input_list FILE    an inference a line: NAME:=FILE NAME2:=FILE; what has blanks stands in double quotes\n"
     "  --output_dir DIR     for Result_N/NAME.raw, N counting the lines of the input list; default: output\n"
     "  --num_inferences N   starts over in the list when it is used up; default: one a line\n"
     "  --duration SECONDS   instead of a number: as many as begin within that time\n"
@@ -44,7 +44,7 @@ typedef struct run {
     double seconds;
     size_t count, lines, done, inputs, outputs, warned;
     char **files; /* of each line those of the inputs, in their order */
-    char **stems; /* of the files of the outputs */
+    char **input_stems, **stems; /* of the files of inputs and outputs */
     gputune_value *values, *results;
     const gputune_graph_info *info;
     uint64_t *took_ns;
@@ -114,19 +114,81 @@ static int parse(run *run, int argc, char **argv) {
     return 0;
 }
 
-/* The files of the inputs that a line names: NAME:=FILE, or FILE where there is one input. */
+/* Names the file of a tensor: what is no letter, digit, dot, hyphen or underscore of ASCII is an underscore, a dot in
+ * front, too, and what is over STEM_BYTES is cut off. The result has room for a number. */
+static char *file_stem(const char *name) {
+    char *stem = more(NULL, STEM_BYTES + 24, 1);
+    size_t length = 0;
+    for (const unsigned char *at = (const unsigned char *)name; *at && length < STEM_BYTES; at++) {
+        if ((*at & 0xc0) == 0x80) continue; /* the rest of a character */
+        bool plain = (*at < 128 && (isalnum(*at) || strchr("_-", *at))) || (*at == '.' && length > 0);
+        stem[length++] = plain ? (char)*at : '_';
+    }
+    stem[length] = 0;
+    return stem;
+}
+
+/* Names the files of tensors as net-run does. A name that can be a file's stays as it is; of others that would share a
+ * file, the later one gets a number, so no stem is the name of another tensor. Some file systems do not tell A from a.
+ */
+static char **file_stems(const gputune_tensor *tensors, size_t count) {
+    char **stems = memset(more(NULL, count, sizeof *stems), 0, count * sizeof *stems);
+    for (int changed = 0; changed < 2; changed++) /* first those that keep their names */
+        for (size_t place = 0; place < count; place++) {
+            char *stem = file_stem(tensors[place].name);
+            if ((strcmp(stem, tensors[place].name) != 0) != changed) {
+                free(stem);
+                continue;
+            }
+            size_t length = strlen(stem), other = 0;
+            for (size_t number = 2; other < count; number++) {
+                for (other = 0; other < count && (stems[other] == NULL || strcasecmp(stems[other], stem) != 0);) other++;
+                if (other < count) sprintf(stem + length, ".%zu", number);
+            }
+            stems[place] = stem;
+        }
+    return stems;
+}
+
+/* Takes the next word of a line, NULL at its end. Blanks in double quotes are part of it, and the quotes are not.
+ * *closed: whether every quote has an end. */
+static char *next_word(char **rest, bool *closed) {
+    bool quoted = false;
+    char *at = *rest + strspn(*rest, " \t\r\n"), *word = at, *to = at;
+    if (*at == 0) return NULL;
+    for (; *at && (quoted || !strchr(" \t\r\n", *at)); at++) {
+        if (*at == '"') quoted = !quoted;
+        else *to++ = *at;
+    }
+    *rest = at + (*at != 0);
+    *to = 0;
+    *closed = !quoted;
+    return word;
+}
+
+/* Finds the input of a name, or else of a file stem, since not every name can be written in a list. */
+static size_t input_of(const run *run, const char *name) {
+    size_t place;
+    for (place = 0; place < run->inputs; place++)
+        if (strcmp(run->info->inputs[place].name, name) == 0) return place;
+    for (place = 0; place < run->inputs && strcmp(run->input_stems[place], name) != 0;) place++;
+    return place;
+}
+
+/* Reads the files of the inputs that a line names: NAME:=FILE, or FILE where there is one input. */
 static int read_line(run *run, char *line, size_t number) {
-    char **files = memset(run->files + run->lines++ * run->inputs, 0, run->inputs * sizeof *files), *rest = NULL;
-    size_t found = 0, place; /* found: too many where a word is wrong */
-    for (char *word = strtok_r(line, " \t\r\n", &rest); word != NULL; word = strtok_r(NULL, " \t\r\n", &rest)) {
+    char **files = memset(run->files + run->lines++ * run->inputs, 0, run->inputs * sizeof *files), *word;
+    size_t found = 0; /* too many where a word is wrong */
+    bool closed = true;
+    while (closed && (word = next_word(&line, &closed)) != NULL) {
         char *file = strstr(word, ":=");
         if (file != NULL) *file = 0;
-        for (place = 0; file != NULL && place < run->inputs; place++)
-            if (strcmp(run->info->inputs[place].name, word) == 0) break;
+        size_t place = file != NULL ? input_of(run, word) : 0;
         bool good = (file != NULL || run->inputs == 1) && place < run->inputs && files[place] == NULL;
         if (good) files[place] = file != NULL ? file + 2 : word;
         found += good ? 1 : run->inputs + 1;
     }
+    if (!closed) return failed(BAD_OPTION, "%s:%zu: a quote is not closed", run->input_list, number);
     if (found == run->inputs) return 0;
     return failed(BAD_OPTION, "%s:%zu: give NAME:=FILE once for each input; see --help", run->input_list, number);
 }
@@ -171,26 +233,6 @@ static int read_input(const char *path, const gputune_tensor *tensor, char *to) 
     fclose(file);
     if (whole) return 0;
     return failed(BAD_OPTION, "%s has not the %zu bytes that input '%s' takes", path, tensor->nbytes, tensor->name);
-}
-
-/* Names the files of the outputs as net-run does: what separates folders, or hides a file, is an underscore, and where
- * two outputs would share a file, the later one gets a number. Some file systems do not tell A from a. */
-static void name_files(run *run) {
-    run->stems = more(NULL, run->outputs, sizeof *run->stems);
-    for (size_t place = 0; place < run->outputs; place++) {
-        const char *name = run->info->outputs[place].name;
-        size_t length = strlen(name), other = 0;
-        char *stem = run->stems[place] = more(NULL, length + 24, 1);
-        for (size_t at = 0; at <= length; at++) {
-            unsigned char letter = (unsigned char)name[at];
-            bool plain = !letter || letter >= 128 || isalnum(letter) || strchr("_-", letter) || (letter == '.' && at);
-            stem[at] = plain ? name[at] : '_';
-        }
-        for (size_t number = 2; other < place; number++) {
-            for (other = 0; other < place && strcasecmp(run->stems[other], stem) != 0;) other++;
-            if (other < place) sprintf(stem + length, ".%zu", number);
-        }
-    }
 }
 
 static int write_output(const run *run, const gputune_tensor *tensor, const char *stem, const char *data) {
@@ -253,7 +295,8 @@ static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
     run->outputs = run->info->output_count;
     run->values = values_of(run->info->inputs, run->inputs);
     run->results = values_of(run->info->outputs, run->outputs);
-    name_files(run);
+    run->input_stems = file_stems(run->info->inputs, run->inputs);
+    run->stems = file_stems(run->info->outputs, run->outputs);
     warn(run, graph);
     if (run->input_list == NULL && named != run->inputs)
         code = failed(BAD_OPTION, "the graph takes %zu files, not %zu; see --help", run->inputs, named);

@@ -115,15 +115,17 @@ def weighted_context(path: Path, value: float) -> Path:
     return path
 
 
-def named_context(path: Path, names: Sequence[str]) -> Path:
-    """A graph that takes x and gives outputs of these names: the first is twice x, each other twice the one before."""
+def named_context(path: Path, names: Sequence[str], inputs: Sequence[str] = ("x",)) -> Path:
+    """A graph that takes inputs and gives outputs of these names: the first is twice the first input, each other twice
+    the one before."""
     refs = [BufferRef("input", 0, 0, NBYTES), *(BufferRef("output", place, 0, NBYTES) for place in range(len(names)))]
     launches = tuple(
         LaunchRecord(f"op {place}", "0" * 64, 0, "twice", (ELEMENTS,), (4,), pair)
         for place, pair in enumerate(itertools.pairwise(refs))
     )
     outputs = tuple(TensorRecord(name, (ELEMENTS,)) for name in names)
-    record = GraphRecord("main", (TensorRecord("x", (ELEMENTS,)),), outputs, launches, ())
+    given = tuple(TensorRecord(name, (ELEMENTS,)) for name in inputs)
+    record = GraphRecord("main", given, outputs, launches, ())
     programs = (ProgramRecord(SOURCE.encode(), SOURCE, ""),)
     write_context(path, Context([record], programs, (), DEVICE.to_dict(), "fake", {}, {}, True))
     return path

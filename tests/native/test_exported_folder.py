@@ -12,10 +12,12 @@ import pytest
 
 from gputune.client.export.contents import read_contents
 from gputune.client.export.exporting import export
+from gputune.client.input_lists import read_input_list
 from gputune.client.outputs import file_stems
 from gputune.client.run.net_run import mostly_by_launches
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.persistent import Runs
+from tests.client.evil_names import EVIL
 from tests.native.binding import Native
 from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, sanitizers
 from tests.native.fake import ELEMENTS, HERE, STAGES, doubling_context, fake_library, named_context
@@ -114,7 +116,8 @@ def test_what_is_wrong_is_said_in_a_line(app: Path, arguments: list[str], code: 
 
 def test_outputs_have_the_files_that_net_run_gives_them(app: Path, tmp_path: Path) -> None:
     """However alike their names are, none is written over another one."""
-    names = ["a/b", "a_b", "A_B", "a_b.2", ".x", "_x", "..", "a b", "größe", "plain-1.raw"]
+    names = ["a/b", "a_b", "A_B", "a_b.2", ".x", "_x", "..", "a b", "größe", "plain-1.raw", *EVIL]
+    names = list(dict.fromkeys(names))
     context = named_context(tmp_path / "named.bin", names)
     X.tofile(tmp_path / "x.raw")
     ran = run(app, "--context_binary", str(context), "--output_dir", str(tmp_path / "out"), str(tmp_path / "x.raw"))
@@ -124,6 +127,34 @@ def test_outputs_have_the_files_that_net_run_gives_them(app: Path, tmp_path: Pat
     for place, name in enumerate(names):
         found = np.fromfile(tmp_path / "out" / "Result_0" / f"{stems[name]}.raw", np.float32)
         np.testing.assert_array_equal(found, X * 2 ** (place + 1))
+
+
+def test_a_list_of_evil_names_is_read_as_python_reads_it(app: Path, tmp_path: Path) -> None:
+    """The list that an export writes names each input so that both readers find it."""
+    context = named_context(tmp_path / "named.bin", ["y"], inputs=EVIL)
+    contents = read_contents(context)
+    export(contents, tmp_path / "app")
+    ran = subprocess.run(
+        [app / "build" / "gputune-run", "--context_binary", "named.bin", "--input_list", "input_list.txt"],
+        cwd=tmp_path / "app", env={"GPUTUNE_OPENCL_LIBRARY": str(fake_library())}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    (line,) = read_input_list(tmp_path / "app" / "input_list.txt", contents.graphs[0].inputs)
+    first = np.fromfile(tmp_path / "app" / line.files[EVIL[0]], np.float32)
+    np.testing.assert_array_equal(result(tmp_path / "app" / "output", 0), 2 * first)
+
+
+def test_words_of_a_list_may_be_quoted(app: Path, tmp_path: Path) -> None:
+    X.tofile(tmp_path / "my x.raw")
+    listed = tmp_path / "list.txt"
+    for text in (f'x:="{tmp_path}/my x.raw"', f'"x:={tmp_path}/my x.raw"', f'"{tmp_path}/my x.raw"'):
+        listed.write_text(text)
+        ran = run(app, *MODEL, "--input_list", str(listed), "--output_dir", str(tmp_path))
+        assert ran.returncode == 0, ran.stderr
+        np.testing.assert_array_equal(result(tmp_path, 0), X * 2**STAGES)
+    listed.write_text('x:="a')
+    ran = run(app, *MODEL, "--input_list", str(listed))
+    assert (ran.returncode, "list.txt:1: a quote is not closed" in ran.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("what", ["context", "list", "input", "folder"])
