@@ -61,12 +61,12 @@ class Database(Closing):
         wrote it.
         """
         aside = None
-        with folder_lock(path.parent):
+        with folder_lock(path.parent) as held:
             try:
-                connection = connect(path, busy_timeout_s)
+                connection = connect(path, busy_timeout_s, alone=held)
             except Damaged as damage:
                 reason, aside = str(damage), set_aside(path)
-                connection = connect(path, busy_timeout_s)
+                connection = connect(path, busy_timeout_s, alone=held)
             with contextlib.suppress(OSError):  # then it is checked once more
                 suspicion(path).unlink(missing_ok=True)
         cache = cls(connection, path, warn)

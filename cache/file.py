@@ -6,23 +6,33 @@ import fcntl
 import functools
 import os
 import sqlite3
+import stat
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, upgrade
+from gputune.core.ownership import untrusted
 from gputune.core.tier import SUFFIX
 
 BUSY_TIMEOUT_S = 30.0
+_MAKE_ROOM = "make room, or name another folder with --performance_cache_dir"
 FULLY_CHECKED_BYTES = 32 << 20
 """Files up to this size are read in full (PRAGMA quick_check) when opened; larger ones would make opening
 slow, so only their schema is checked. Damage inside shows when it is met; the mark that this leaves beside the
 file has it read in full when it is opened again, whatever its size."""
 
-COMPANIONS = ("-wal", "-shm")
+JOURNAL = "-journal"
+COMPANIONS = ("-wal", "-shm", JOURNAL)
 """Suffixes of the files that SQLite keeps beside a database; they belong to it and move with it."""
+
+JOURNAL_END = bytes.fromhex("d9d505f920a163d7")
+"""The last bytes of a journal that names another file: that of a transaction in several databases, which we never make.
+SQLite deletes the file that such a journal names, whatever it is."""
 
 
 def suspicion(path: Path) -> Path:
@@ -118,8 +128,9 @@ def check_writable(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Make folder and hold it while a file in it is checked, set aside or created; other openers wait.
+def folder_lock(folder: Path) -> Iterator[bool]:
+    """Make folder and hold it while a file in it is checked, set aside or created; other openers wait. Gives whether it
+    is held.
 
     Without this, a process that found a file damaged could set aside the new one that another has just
     started. The lock ends with the process and leaves no file. Raises CacheError.
@@ -130,11 +141,20 @@ def folder_lock(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise CacheError(_not_writable(folder, error)) from error
     try:
+        held = False
         with contextlib.suppress(OSError):  # a network file system without locks: the race is then possible
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+            held = True
+        yield held
     finally:
         os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file with its companions."""
+    for suffix in ("", *COMPANIONS):
+        with contextlib.suppress(OSError):
+            Path(f"{path}{suffix}").unlink()
 
 
 def set_aside(path: Path) -> Path:
@@ -169,9 +189,14 @@ def _not_writable(folder: Path, error: OSError) -> str:
     )
 
 
-def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
-    """A checked connection for reading and writing. Raises Damaged or CacheError."""
+def connect(path: Path, busy_timeout_s: float, alone: bool) -> sqlite3.Connection:
+    """A checked connection for reading and writing. Raises Damaged, and CacheError also where other users could put a
+    journal beside the file. alone: no other process opens it now, so that a new file that cannot be completed goes."""
+    if why := _others_beside(path):
+        raise CacheError(f"performance cache {path} is not opened, since SQLite obeys journals beside it: {why}")
+    _check_companions(path)
     with named_errors(path, "open"):
+        new = alone and not os.path.lexists(path)
         connection = _connection(path, "mode=rwc", busy_timeout_s)
         try:
             version = _inspect(connection, path)
@@ -181,6 +206,8 @@ def connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
             connection.execute("PRAGMA foreign_keys = ON")
         except BaseException:
             connection.close()
+            if new:
+                _remove(path)
             raise
         return connection
 
@@ -189,13 +216,15 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
     """A checked connection for reading. Raises Damaged or CacheError.
 
     Reading a file with a write-ahead log needs its -shm companion. Opened for writing, SQLite makes it and
-    cleans it up again, so that is tried first; then companions that are there; then, with no log to miss, the
-    file alone.
+    cleans it up again, so that is tried first, but not where other users could put a journal there; then companions
+    that are there; then, with no log or journal to miss, the file alone.
     """
-    log = Path(f"{path}-wal")
-    without_log = not log.exists() or log.stat().st_size == 0
+    _check_companions(path)
+    logs = [Path(f"{path}{suffix}") for suffix in ("-wal", JOURNAL)]
+    without_log = all(not log.exists() or log.stat().st_size == 0 for log in logs)
+    modes = ("mode=ro", "mode=ro&immutable=1")
     with named_errors(path, "open"):
-        for mode in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
+        for mode in modes if _others_beside(path) else ("mode=rw", *modes):
             connection = _connection(path, mode, BUSY_TIMEOUT_S)
             try:
                 connection.execute("PRAGMA query_only = ON")
@@ -211,6 +240,28 @@ def connect_readonly(path: Path) -> sqlite3.Connection:
                 connection.close()
                 raise
     raise AssertionError("the last mode returns or raises")
+
+
+def _others_beside(path: Path) -> str:
+    """Return why other users could put a journal beside a cache, and what to do; empty if they could not."""
+    try:
+        return untrusted(Path(f"{path.resolve()}{JOURNAL}"), shared_folder=False)
+    except OSError:  # then the file cannot be opened either
+        return ""
+
+
+def _check_companions(path: Path) -> None:
+    """Raise Damaged for a companion that is no file, and for a journal that names another file."""
+    for suffix in COMPANIONS:
+        companion = Path(f"{path.resolve()}{suffix}")
+        with contextlib.suppress(OSError):  # what is not there, or cannot be read, is SQLite's to say
+            if not stat.S_ISREG(companion.lstat().st_mode):
+                raise Damaged(f"{companion.name} is no regular file")
+            if suffix == JOURNAL:
+                with companion.open("rb") as journal:
+                    journal.seek(-len(JOURNAL_END), os.SEEK_END)
+                    if journal.read() == JOURNAL_END:
+                        raise Damaged("its journal names another file")
 
 
 def connect_copy(path: Path) -> sqlite3.Connection:
@@ -243,6 +294,13 @@ def _connection(path: Path, mode: str, busy_timeout_s: float) -> sqlite3.Connect
 
 def _connection_to(where: str, busy_timeout_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(where, uri=where.startswith("file:"), timeout=busy_timeout_s, isolation_level=None)
+    # A schema is checked before it is used. Whatever is done to it later runs nothing.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA cell_size_check = ON")
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_TRIGGER, False)
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_VIEW, False)
     # A bad byte spoils its row, not the whole read.
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     return connection
@@ -282,13 +340,13 @@ def _inspect(connection: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
-def _schema_of(connection: sqlite3.Connection) -> set[tuple[Any, ...]]:
-    rows = connection.execute("SELECT type, name, sql FROM sqlite_master")
-    return {row for row in rows if not str(row[1]).startswith("sqlite_")}  # those are SQLite's own
+def _schema_of(connection: sqlite3.Connection) -> Counter[tuple[Any, ...]]:
+    """Return all that a schema holds, SQLite's own indexes too: there is nothing that a file may add."""
+    return Counter(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
 @functools.cache
-def _expected_schema(version: int) -> set[tuple[Any, ...]]:
+def _expected_schema(version: int) -> Counter[tuple[Any, ...]]:
     with contextlib.closing(sqlite3.connect(":memory:")) as model:
         model.executescript(SCHEMAS[version])
         return _schema_of(model)
@@ -313,8 +371,8 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
             sqlite3.SQLITE_BUSY: "another process keeps it locked; try again when that one has finished",
             sqlite3.SQLITE_NOTADB: f"it is damaged ({said}); the next generation sets it aside",
             sqlite3.SQLITE_CORRUPT: f"it is damaged ({said}); the next generation sets it aside",
-            sqlite3.SQLITE_FULL: "the disk is full",
-            sqlite3.SQLITE_IOERR: f"{said}; a disk or a quota that is full looks like this, too",
+            sqlite3.SQLITE_FULL: f"the disk is full; {_MAKE_ROOM}",
+            sqlite3.SQLITE_IOERR: f"{said}; a disk or a quota that is full looks like this, too: {_MAKE_ROOM}",
         }
         why = hints.get(_code(error), said)
         kind = CacheFull if _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else CacheError

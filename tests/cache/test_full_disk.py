@@ -63,6 +63,25 @@ def test_what_was_stored_stays_and_the_rest_is_given_up_with_one_warning(path: P
         assert cache.winner_of(TASK, VALIDITY) == WINNER
 
 
+def test_a_cache_that_cannot_be_made_leaves_nothing_and_says_what_to_do(path: Path) -> None:
+    code = (
+        "from gputune.cache import PerformanceCache\nfrom pathlib import Path\nPerformanceCache.open(Path(sys.argv[2]))"
+    )
+    ran = python(code, 8192, path)
+    assert ran.returncode == 1
+    assert "full" in ran.stderr
+    assert "make room, or name another folder with --performance_cache_dir" in ran.stderr
+    assert list(path.parent.iterdir()) == []
+    path.write_bytes(b"damaged")
+    ran = python(code, 8192, path)
+    assert ran.returncode == 1
+    (aside,) = path.parent.iterdir()
+    assert aside.read_bytes() == b"damaged"
+    path.touch()
+    assert python(code, 8192, path).returncode == 1
+    assert path.exists(), "it was there before"
+
+
 @pytest.mark.slow
 def test_a_generation_finishes_although_nothing_more_can_be_kept(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
