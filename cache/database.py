@@ -37,11 +37,18 @@ class Database(Closing):
 
     path: the file; warnings: texts given to warn so far; malformed_rows: rows skipped so far because their contents
     were impossible; unkept: writes that were given up so far; seen_since: what was stored before, in seconds since
-    1970, is not seen by trials_of, winner_of and chain_of. Methods raise CacheError when the file cannot be read or
-    written.
+    1970, is not seen by trials_of, winner_of and chain_of; writable: whether it was not opened for reading only; secret
+    and foreign: as programs.py says. Methods raise CacheError when the file cannot be read or written.
     """
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, warn: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        warn: Callable[[str], None] | None,
+        secret: bytes | None = None,
+        writable: bool = True,
+    ) -> None:
         self._connection = connection
         self._warn_caller = warn
         self.path = path
@@ -49,10 +56,19 @@ class Database(Closing):
         self.malformed_rows = 0
         self.unkept = 0
         self.seen_since = 0.0
+        self.secret = secret
+        self.writable = writable
+        self.foreign: set[str] = set()
+        self._used: set[str] = set()
 
     @classmethod
     def open(
-        cls, path: Path, *, warn: Callable[[str], None] | None = None, busy_timeout_s: float = BUSY_TIMEOUT_S
+        cls,
+        path: Path,
+        *,
+        warn: Callable[[str], None] | None = None,
+        secret: bytes | None = None,
+        busy_timeout_s: float = BUSY_TIMEOUT_S,
     ) -> Self:
         """Open path for reading and writing; it and its folder are made on demand.
 
@@ -69,7 +85,7 @@ class Database(Closing):
                 connection = connect(path, busy_timeout_s, alone=held)
             with contextlib.suppress(OSError):  # then it is checked once more
                 suspicion(path).unlink(missing_ok=True)
-        cache = cls(connection, path, warn)
+        cache = cls(connection, path, warn, secret)
         if kind := network_file_system(path.parent):
             cache._warn(
                 f"performance cache {path} is on a network file system ({kind}): it is kept by a journal, which is "
@@ -82,7 +98,9 @@ class Database(Closing):
         return cache
 
     @classmethod
-    def open_readonly(cls, path: Path, *, warn: Callable[[str], None] | None = None) -> Self:
+    def open_readonly(
+        cls, path: Path, *, warn: Callable[[str], None] | None = None, secret: bytes | None = None
+    ) -> Self:
         """Open an existing file without changing it, also where its folder cannot be written.
 
         Raises CacheError, also for a damaged file, which stays where it is.
@@ -90,7 +108,7 @@ class Database(Closing):
         if not path.is_file():
             raise CacheError(f"performance cache {path} does not exist")
         try:
-            return cls(connect_readonly(path), path, warn)
+            return cls(connect_readonly(path), path, warn, secret, writable=False)
         except Damaged as damage:
             raise CacheError(f"performance cache {path} is damaged ({damage})") from damage
 
@@ -143,8 +161,12 @@ class Database(Closing):
         return bool(self._rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
 
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        return list(self._each(query, values))
+
+    def _each(self, query: str, values: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows one by one."""
         with named_errors(self.path, "read"):
-            return self._connection.execute(query, values).fetchall()
+            yield from self._connection.execute(query, values)
 
     def _checked(self, kind: str, parse: Callable[[Any], _Parsed], rows: Iterable[Any]) -> list[_Parsed]:
         """The rows that can be parsed; the others are counted, with one warning for all of them."""

@@ -7,9 +7,9 @@
      "chains": [{"digest": ..., "times_ns": ..., "launch_ns": ..., "measured": ..., "stored_at": ...,
                  "winners": {task digest: as above}}]}
 
-Fields are those of the records, but for program binaries: native code that nothing can check is not taken from
-elsewhere, so it is not written, and those of version 1 are not read. Infinities are written as
-core/json_text.py says. What is read is checked as rows of a file are, and digests must be those of their keys.
+Fields are those of the records. Version 1 also had the winners' program binaries, which are not read: compiled programs
+do not travel. Infinities are written as core/json_text.py says. What is read is checked as rows of a file are, and
+digests must be those of their keys.
 """
 
 import dataclasses
@@ -36,10 +36,11 @@ FORMAT = "gputune performance cache"
 VERSION = 2
 READABLE_VERSIONS = (1, 2)
 BINARY = "binary"
+"""A field of winners in version 1."""
 
 
 def to_json(contents: Contents, software: str, exported_at: str) -> str:
-    """Contents without program binaries as a JSON text with a line for each entry."""
+    """Return contents as a JSON text with a line for each entry."""
     head = {"format": FORMAT, "version": VERSION, "software": software, "exported_at": exported_at}
     entries = _lines(_entry_to_json(entry) for entry in contents.entries)
     chains = _lines(_chain_to_json(digest, *one) for digest, one in contents.chains.items())
@@ -78,17 +79,13 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
         "trials": [vars(stored.trial) | {"stored_at": stored.stored_at} for stored in entry.trials],
         "winner": None
         if entry.conclusion is None
-        else _winner_to_json(entry.conclusion.winner) | {"stored_at": entry.conclusion.stored_at},
+        else vars(entry.conclusion.winner) | {"stored_at": entry.conclusion.stored_at},
     }
 
 
 def _chain_to_json(digest: str, chain: ChainRecord, stored_at: float) -> dict[str, Any]:
-    winners = {task: _winner_to_json(winner) for task, winner in chain.winners.items()}
+    winners = {task: vars(winner) for task, winner in chain.winners.items()}
     return {"digest": digest, **vars(chain), "winners": winners, "stored_at": stored_at}
-
-
-def _winner_to_json(winner: WinnerRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(winner).items() if name != BINARY}
 
 
 def _list(where: str, content: Mapping[str, Any], name: str) -> list[Any]:

@@ -25,7 +25,7 @@ class TaskSummary:
     trials: dict[str, int]
     """Number of stored trials by status."""
     winner: WinnerRecord | None
-    """None until the task is concluded; without its binary, which a summary does not load."""
+    """None until the task is concluded."""
     last_change: datetime
     """UTC."""
 

@@ -4,14 +4,13 @@ store, and how they travel between files.
 A record checks itself when it is made, so the same rules hold for what is written and for what is read back.
 """
 
-import hashlib
 import json
 import math
 import re
 import statistics
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,8 +101,6 @@ class WinnerRecord:
     """Time of the default configuration as it would be while the winner was measured; None where it failed."""
     effort: str
     """The tuning effort that was spent, as the tuner names it."""
-    binary: bytes = b""
-    """The program binary, read after a launch with the tuned sizes; empty until it is known."""
     trials: Mapping[str, int] = field(default_factory=dict)
     """Number of trials by status."""
     rendered_sha256: str = ""
@@ -115,8 +112,6 @@ class WinnerRecord:
         if self.default_ns is not None:
             _set(self, "default_ns", positive(self.default_ns, "default_ns"))
         _text(self.effort, "effort")
-        if not isinstance(self.binary, bytes):
-            raise RecordError(f"binary is a {type(self.binary).__name__}, not bytes")
         _set(self, "trials", _counts(self.trials))
         _digest(self.rendered_sha256, "rendered_sha256")
 
@@ -174,32 +169,23 @@ def trial_from_row(row: Sequence[Any]) -> TrialRecord:
     )
 
 
-WINNER_COLUMNS = (
-    "configuration", "median_ns", "default_ns", "effort", "binary", "binary_sha256", "trials", "rendered_sha256",
-)  # fmt: skip
+WINNER_COLUMNS = ("configuration", "median_ns", "default_ns", "effort", "trials", "rendered_sha256")
 
 
 def winner_to_row(winner: WinnerRecord) -> tuple[Any, ...]:
     """Column values in the order of WINNER_COLUMNS."""
     return (canonical_json(winner.configuration), winner.median_ns, winner.default_ns, winner.effort,
-            winner.binary, _sha256(winner.binary), canonical_json(winner.trials),
-            winner.rendered_sha256)  # fmt: skip
+            canonical_json(winner.trials), winner.rendered_sha256)  # fmt: skip
 
 
 def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
-    """The winner of a row of WINNER_COLUMNS; without its binary where that is not the one that was stored.
-
-    Raises RecordError.
-    """
-    configuration, median, default, effort, binary, binary_sha256, trials, rendered = row
-    if isinstance(binary, bytes) and _sha256(binary) != binary_sha256:
-        binary = b""
+    """The winner of a row of WINNER_COLUMNS. Raises RecordError."""
+    configuration, median, default, effort, trials, rendered = row
     return WinnerRecord(
         configuration=read_json(configuration, "configuration"),
         median_ns=median,
         default_ns=default,
         effort=effort,
-        binary=binary,
         trials=read_json(trials, "trials"),
         rendered_sha256=rendered,
     )
@@ -222,11 +208,6 @@ def chain_from_rows(row: Sequence[Any], winners: Iterable[Sequence[Any]]) -> Cha
             raise RecordError(f"task is {task!r}, not a digest")
         by_task[task] = winner_from_row(winner)
     return ChainRecord(by_task, read_json(times_ns, "times_ns"), launch_ns, read_json(measured, "measured"))
-
-
-def without_binary(winner: WinnerRecord) -> WinnerRecord:
-    """The winner as it is before its program binary is known."""
-    return replace(winner, binary=b"")
 
 
 @dataclass(frozen=True)
@@ -325,10 +306,6 @@ def _text(value: Any, name: str) -> str:
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
         raise RecordError(f"{name} has half of a surrogate pair, which no file can hold")
     return value
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _digest(value: Any, name: str) -> None:

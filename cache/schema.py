@@ -1,13 +1,11 @@
 """The tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
 
-import hashlib
-
 APPLICATION_ID = 0x67707463  # "gptc": tells our files from other programs' databases
-SCHEMA_VERSION = 5
-LAST_WITH_FOREIGN_BINARIES = 4
-"""Up to this version, winners kept the program binaries of the files and exports that they were taken in from."""
+SCHEMA_VERSION = 6
+FIRST_WITH_MACS = 6
+"""Before this version, winners had program binaries of their own, and no program had a MAC."""
 
-_MEASURED = """
+_TRIAL = """
 -- What is computed: one row per TaskKey.
 CREATE TABLE task (
     id INTEGER PRIMARY KEY,
@@ -42,6 +40,9 @@ CREATE TABLE trial (
     stored_at REAL NOT NULL         -- seconds since 1970, UTC
 );
 CREATE INDEX trial_of ON trial (task, validity, status, stored_at);
+"""
+
+_WINNER = """
 -- The outcome of tuning a task.
 CREATE TABLE winner (
     task INTEGER NOT NULL REFERENCES task (id),
@@ -50,13 +51,14 @@ CREATE TABLE winner (
     median_ns REAL NOT NULL,
     default_ns REAL,
     effort TEXT NOT NULL,
-    binary BLOB NOT NULL,           -- the program binary, empty until known
-    binary_sha256 TEXT NOT NULL,
     trials TEXT NOT NULL,           -- JSON object: status -> count
     rendered_sha256 TEXT NOT NULL,
     stored_at REAL NOT NULL,
     PRIMARY KEY (task, validity)
 );
+"""
+
+_GENERATION = """
 -- Generations that have begun and not finished.
 CREATE TABLE generation (
     fingerprint TEXT PRIMARY KEY,
@@ -65,7 +67,7 @@ CREATE TABLE generation (
 );
 """
 
-_CHAINS = """
+_CHAIN = """
 -- What was chosen inside a whole model: one row per digest of its operations and of the winners of its tasks.
 CREATE TABLE chain (
     digest TEXT PRIMARY KEY,
@@ -74,6 +76,9 @@ CREATE TABLE chain (
     measured TEXT NOT NULL,         -- JSON object
     stored_at REAL NOT NULL
 );
+"""
+
+_CHAIN_WINNER = """
 -- What takes a task's winner's place in a chain; columns as in winner.
 CREATE TABLE chain_winner (
     chain TEXT NOT NULL REFERENCES chain (digest),
@@ -82,15 +87,13 @@ CREATE TABLE chain_winner (
     median_ns REAL NOT NULL,
     default_ns REAL,
     effort TEXT NOT NULL,
-    binary BLOB NOT NULL,
-    binary_sha256 TEXT NOT NULL,
     trials TEXT NOT NULL,
     rendered_sha256 TEXT NOT NULL,
     PRIMARY KEY (chain, task)
 );
 """
 
-_TRAVEL = """
+_ORIGIN = """
 -- Trials that were measured elsewhere: whose numbers are between first and last came from a file or an export.
 CREATE TABLE origin (
     first INTEGER PRIMARY KEY,
@@ -98,29 +101,56 @@ CREATE TABLE origin (
     source TEXT NOT NULL,
     stored_at REAL NOT NULL
 );
+"""
+
+_PROGRAM = """
 -- The kernel repository: compiled programs of whatever configuration; those not used for longest go first.
 CREATE TABLE program (
     digest TEXT PRIMARY KEY,        -- of what is compiled, for which launches, and by which compiler
     binary BLOB NOT NULL,
     binary_sha256 TEXT NOT NULL,
+    mac BLOB NOT NULL,              -- of the row, under the secret of the installation that has compiled it
     used_at REAL NOT NULL           -- seconds since 1970, UTC
 );
 """
 
-SCHEMAS = {
-    2: _MEASURED,
-    3: _MEASURED + _CHAINS,
-    4: _MEASURED + _CHAINS + _TRAVEL,
-    SCHEMA_VERSION: _MEASURED + _CHAINS + _TRAVEL,
-}
-"""What files hold by version. Those of an older one here get what they lack when they are opened for writing."""
+_MAC = "    mac BLOB NOT NULL,              -- of the row, under the secret of the installation that has compiled it\n"
+_SHARED = "configuration, median_ns, default_ns, effort, trials, rendered_sha256"
+"""Columns that winner and chain_winner have had in all versions."""
 
-_NO_FOREIGN_BINARIES = "".join(
-    f"UPDATE {table} SET binary = x'', binary_sha256 = '{hashlib.sha256().hexdigest()}'"
-    " WHERE EXISTS (SELECT 1 FROM origin);\n"
-    for table in ("winner", "chain_winner")
+
+def _with_binaries(table: str) -> str:
+    """Return the table of winners as it was before FIRST_WITH_MACS."""
+    effort = "    effort TEXT NOT NULL,\n"
+    note = "           -- the program binary, empty until known" if "stored_at" in table else ""
+    return table.replace(effort, f"{effort}    binary BLOB NOT NULL,{note}\n    binary_sha256 TEXT NOT NULL,\n")
+
+
+_BEFORE_MACS = (
+    _TRIAL + _with_binaries(_WINNER) + _GENERATION,
+    _CHAIN + _with_binaries(_CHAIN_WINNER),
+    _ORIGIN + _PROGRAM.replace(_MAC, ""),
 )
-"""Empties the binaries of a file that has taken winners in: which of them are its own, version 4 did not note."""
+"""What versions 2, 3 and 4 have added; 5 has changed rows only."""
+
+SCHEMAS = {
+    2: _BEFORE_MACS[0],
+    3: "".join(_BEFORE_MACS[:2]),
+    4: "".join(_BEFORE_MACS),
+    5: "".join(_BEFORE_MACS),
+    SCHEMA_VERSION: _TRIAL + _WINNER + _GENERATION + _CHAIN + _CHAIN_WINNER + _ORIGIN + _PROGRAM,
+}
+"""What files hold by version. Those of an older one are brought up to date when they are opened for writing."""
+
+_WITHOUT_BINARIES = "".join(
+    f"ALTER TABLE {table} RENAME TO before; {made}"
+    f"INSERT INTO {table} SELECT {columns} FROM before; DROP TABLE before;\n"
+    for table, made, columns in (
+        ("winner", _WINNER, "task, validity, " + _SHARED + ", stored_at"),
+        ("chain_winner", _CHAIN_WINNER, "chain, task, " + _SHARED),
+    )
+)
+"""Takes the program binaries off winners; compiled programs have no MAC before FIRST_WITH_MACS, so they go, too."""
 
 DATA_TABLES = ("origin", "chain_winner", "chain", "winner", "trial", "validity", "task")
 """What invalidating empties, in an order that keeps references whole."""
@@ -136,5 +166,9 @@ ORPHANS = (
 
 
 def upgrade(version: int) -> str:
-    """The statements that make a file of a version of SCHEMAS, or a new one (0), one of today."""
-    return SCHEMAS[SCHEMA_VERSION].removeprefix(SCHEMAS.get(version, "")) + _NO_FOREIGN_BINARIES
+    """Return the statements that make a file of a version of SCHEMAS, or a new one (0), one of today. What was measured
+    stays."""
+    if version == 0:
+        return SCHEMAS[SCHEMA_VERSION]
+    missing = SCHEMAS[FIRST_WITH_MACS - 1].removeprefix(SCHEMAS[version])
+    return f"{missing} {_WITHOUT_BINARIES} DROP TABLE program; {_PROGRAM}"

@@ -1,16 +1,14 @@
 """The performance cache: one SQLite file per device tier, which database.py opens. It remembers trials and winners of
 tasks, what was chosen inside whole models, and programs; generations begin and end, and measurements travel."""
 
-import hashlib
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
-from gputune.cache.database import Database
 from gputune.cache.key import TaskKey, Validity
 from gputune.cache.lookup import TaskSummary, gather, summary_from_rows
+from gputune.cache.programs import Programs
 from gputune.cache.record import (
     CHAIN_COLUMNS,
     TRIAL_COLUMNS,
@@ -34,16 +32,10 @@ from gputune.cache.record import (
     trial_to_row,
     winner_from_row,
     winner_to_row,
-    without_binary,
 )
-from gputune.cache.schema import DATA_TABLES, LAST_WITH_FOREIGN_BINARIES, ORPHANS
+from gputune.cache.schema import DATA_TABLES, ORPHANS
 from gputune.core.json_text import canonical_json
 from gputune.core.tier import tier_of
-
-MOST_PROGRAM_BYTES = 256 << 20
-"""What the kernel repository of a file may hold."""
-
-_ANY_ORIGIN = "SELECT 1 FROM origin LIMIT 1"
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class GenerationStart:
     begun_at: float = field(default=0.0, compare=False)
 
 
-class PerformanceCache(Database):
+class PerformanceCache(Programs):
     """A performance cache file; use open or open_readonly, and close or a with statement."""
 
     # What was measured.
@@ -83,7 +75,7 @@ class PerformanceCache(Database):
         return self._checked("trials", trial_from_row, rows)
 
     def conclude(self, task: TaskKey, validity: Validity, winner: WinnerRecord) -> None:
-        """Remember the outcome of tuning, in place of an earlier one (so also to add the binary later)."""
+        """Remember the outcome of tuning, in place of an earlier one."""
         row = winner_to_row(winner)
         with self._keeping("store a winner"):
             owner = self._owner(task, validity)
@@ -94,29 +86,20 @@ class PerformanceCache(Database):
             )
 
     def winner_of(self, task: TaskKey, validity: Validity) -> WinnerRecord | None:
-        """The outcome of tuning; None where there is none, or only a malformed one (with a warning).
-
-        A binary that is not the one that was stored is left out with a warning: it has to be compiled again.
-        """
+        """The outcome of tuning; None where there is none, or only a malformed one (with a warning)."""
         rows = self._rows(
             f"SELECT {_columns('winner', WINNER_COLUMNS)} FROM winner {_owned('winner')} AND winner.stored_at >= ?",
             (task.digest, validity.digest, self.seen_since),
         )
         winners = self._checked("winners", winner_from_row, rows)
-        if not winners:
-            return None
-        (winner,), (row,) = winners, rows
-        if row[WINNER_COLUMNS.index("binary")] and not winner.binary:
-            self._warn(f"performance cache {self.path}: the binary of a {task.op} is damaged and not used")
-        return without_binary(winner) if self._may_hold_foreign_binaries else winner
+        return winners[0] if winners else None
 
     def tasks(self) -> list[TaskSummary]:
         """A summary of every task and validity with a trial or a winner, by op, then by first arrival."""
         counts = self._rows(
             "SELECT task, validity, status, count(*), max(stored_at) FROM trial GROUP BY task, validity, status"
         )
-        columns = _columns("winner", WINNER_COLUMNS).replace("winner.binary", "x''")
-        rows = self._rows(f"SELECT task, validity, stored_at, {columns} FROM winner")
+        rows = self._rows(f"SELECT task, validity, stored_at, {', '.join(WINNER_COLUMNS)} FROM winner")
         winners = self._checked("winners", lambda row: (*row[:3], winner_from_row(row[3:])), rows)
         owners = self._rows(
             "SELECT task.id, validity.id, task.digest, task.key, validity.digest, validity.key,"
@@ -162,9 +145,6 @@ class PerformanceCache(Database):
         )
         winners = self._rows(f"SELECT task, {', '.join(WINNER_COLUMNS)} FROM chain_winner WHERE chain = ?", (digest,))
         chains = self._checked("chains", lambda row: chain_from_rows(row, winners), rows)
-        if chains and self._may_hold_foreign_binaries:
-            own = {task: without_binary(winner) for task, winner in chains[0].winners.items()}
-            return replace(chains[0], winners=own)
         return chains[0] if chains else None
 
     def contents_of_chains(self) -> dict[str, tuple[ChainRecord, float]]:
@@ -215,10 +195,7 @@ class PerformanceCache(Database):
 
     def take_in(self, contents: Contents, source: str) -> Merged:
         """Add what is not known yet, all or nothing. Of two winners of a task under one validity the one that rests on
-        more stays; its trials keep the times at which they were stored, and `source` says where they came from.
-
-        Program binaries are not taken in: they are native code that nothing here has verified. Those of winners that
-        stay are compiled when they are needed, from what today's kernels render."""
+        more stays; its trials keep the times at which they were stored, and `source` says where they came from."""
         merged = Merged()
         with self._transaction(f"take in {source}"):
             first = self._connection.execute("SELECT coalesce(max(id), 0) + 1 FROM trial").fetchone()[0]
@@ -231,8 +208,7 @@ class PerformanceCache(Database):
                 )
         for digest, (chain, stored_at) in contents.chains.items():
             if not self._rows("SELECT 1 FROM chain WHERE digest = ?", (digest,)):
-                winners = {task: without_binary(winner) for task, winner in chain.winners.items()}
-                self.conclude_chain(digest, replace(chain, winners=winners), stored_at)
+                self.conclude_chain(digest, chain, stored_at)
                 merged.chains += 1
         return merged
 
@@ -272,41 +248,8 @@ class PerformanceCache(Database):
             self._connection.execute(
                 f"INSERT OR REPLACE INTO winner (task, validity, {', '.join(WINNER_COLUMNS)}, stored_at)"
                 f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))}, ?)",
-                (*owner, *winner_to_row(without_binary(kept.winner)), kept.stored_at),
+                (*owner, *winner_to_row(kept.winner), kept.stored_at),
             )
-
-    # The kernel repository.
-
-    def program_of(self, digest: str) -> bytes | None:
-        """The binary of a program, which counts as used now; None where it is not there, or is damaged."""
-        rows = self._rows("SELECT binary, binary_sha256 FROM program WHERE digest = ?", (digest,))
-        if not rows:
-            return None
-        binary, sha256 = rows[0]
-        if not isinstance(binary, bytes) or hashlib.sha256(binary).hexdigest() != sha256:
-            self._warn(f"performance cache {self.path}: a program of the kernel repository is damaged and not used")
-            return None
-        with self._keeping("note the use of a program"):
-            self._connection.execute("UPDATE program SET used_at = ? WHERE digest = ?", (time.time(), digest))
-        return binary
-
-    def keep_program(self, digest: str, binary: bytes, most_bytes: int = MOST_PROGRAM_BYTES) -> None:
-        """Keep a program; those not used for longest make room for it."""
-        with self._keeping("store a program"):
-            self._connection.execute(
-                "INSERT OR REPLACE INTO program (digest, binary, binary_sha256, used_at) VALUES (?, ?, ?, ?)",
-                (digest, binary, hashlib.sha256(binary).hexdigest(), time.time()),
-            )
-            self._connection.execute(
-                "DELETE FROM program WHERE digest IN (SELECT digest FROM (SELECT digest,"
-                " sum(length(binary)) OVER (ORDER BY used_at DESC, digest) AS total FROM program) WHERE total > ?)",
-                (most_bytes,),
-            )
-
-    def forget_programs(self) -> None:
-        """Empty the kernel repository."""
-        with self._transaction("empty the kernel repository"):
-            self._connection.execute("DELETE FROM program")
 
     # Upkeep.
 
@@ -331,7 +274,7 @@ class PerformanceCache(Database):
         return removed
 
     def problems(self) -> list[str]:
-        """What is wrong with the file: damaged pages, rows that cannot be read, binaries that have changed."""
+        """What is wrong with the file: damaged pages, and rows that cannot be read."""
         known = len(self.warnings)
         found = [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
         for summary in self.tasks():
@@ -342,12 +285,6 @@ class PerformanceCache(Database):
         return found + self.warnings[known:]
 
     # Inside.
-
-    @cached_property
-    def _may_hold_foreign_binaries(self) -> bool:
-        """Whether this is a file of an older version, opened for reading only, that has taken winners in."""
-        version = int(self._rows("PRAGMA user_version")[0][0])
-        return version <= LAST_WITH_FOREIGN_BINARIES and self._has("origin") and bool(self._rows(_ANY_ORIGIN))
 
     def _owner(self, task: TaskKey, validity: Validity) -> tuple[int, int]:
         """Row ids of the task and the validity, made on demand inside the caller's transaction."""

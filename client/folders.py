@@ -13,3 +13,8 @@ def default_performance_cache_dir() -> Path:
 def default_farm_dir() -> Path:
     """Where certificates and the journal of jobs are kept."""
     return Path(platformdirs.user_config_dir("gputune")) / "farm"
+
+
+def default_secret_file() -> Path:
+    """Return the path of the secret under which performance caches keep compiled programs."""
+    return Path(platformdirs.user_data_dir("gputune")) / "cache-secret"

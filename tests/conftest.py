@@ -46,10 +46,11 @@ providers.is_local_module_file = lambda path: False  # type: ignore[attr-defined
 
 @pytest.fixture(autouse=True, scope="session")
 def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the tests out of the user's own cache and configuration."""
+    """Keep the tests out of the user's own cache, configuration and data."""
     home = tmp_path_factory.mktemp("home")
     os.environ["XDG_CACHE_HOME"] = str(home / "cache")
     os.environ["XDG_CONFIG_HOME"] = str(home / "config")
+    os.environ["XDG_DATA_HOME"] = str(home / "data")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

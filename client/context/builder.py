@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -24,7 +23,6 @@ from gputune.core.launches import Launch, Variant
 from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
-from gputune.kernels.space import configuration_key
 from gputune.runtime.backends.merging import Merged, merged
 from gputune.runtime.context.records import (
     STATUS_BYTES,
@@ -139,17 +137,15 @@ def build(
     plan: Plan,
     outcomes: Mapping[str, Outcome],
     target: Maker,
-    compiled: Callable[[Task, Outcome], None],
     persistent: bool = False,
 ) -> Built:
     """The graph of a plan; arguments and errors as those of Wanted and build_all."""
-    return build_all([Wanted(plan, outcomes, persistent)], target, compiled)
+    return build_all([Wanted(plan, outcomes, persistent)], target)
 
 
 def build_all(
     graphs: Sequence[Wanted],
     target: Maker,
-    compiled: Callable[[Task, Outcome], None],
     progress: Progress = SILENT,
     memory_search_steps: int = 0,
     share_programs: bool = False,
@@ -158,13 +154,12 @@ def build_all(
     the quick plan stays, which is enough where contexts are compared. share_programs: whether launches may share a
     program where the driver charges for each, for a context whose programs are kept for no other.
 
-    Weights are rearranged on the target; what is the same for several operations is kept once. Then what has no binary
-    is compiled on the target, all of it together, and `compiled` hears of each task and its outcome with the binary
-    where it is not shared. Raises TargetError, MemoryPlanError, and whatever else the maker raises.
+    Weights are rearranged on the target; what is the same for several operations is kept once. Then all programs are
+    compiled on the target together. Raises TargetError, MemoryPlanError, and whatever else the maker raises.
     """
     device = DeviceIdentity.from_dict(target.device)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
-    programs = _Programs(target, compiled)
+    programs = _Programs(target)
     weights = _Weights(alignment, device.max_allocation_bytes)
     laid = [_graph(wanted, target, programs, weights, device, memory_search_steps) for wanted in graphs]
     sections = weights.sections()
@@ -274,16 +269,14 @@ def _persistently(
 
 
 class _Programs:
-    """The programs of a context: one for all tasks that run the same launch, and those of persistent kernels. Those
-    that have no binary get theirs from `compile`."""
+    """The programs of a context: one for all tasks that run the same launch, and those of persistent kernels. They get
+    their binaries from `compile`."""
 
-    def __init__(self, target: Maker, compiled: Callable[[Task, Outcome], None]) -> None:
+    def __init__(self, target: Maker) -> None:
         self.records: list[ProgramRecord] = []
         self._target = target
-        self._compiled = compiled
         self._places: dict[Launch, int] = {}
-        self._missing: dict[int, CompileKernel] = {}
-        self._told: dict[int, dict[tuple[str, str], tuple[Task, Outcome]]] = defaultdict(dict)
+        self._requests: dict[int, CompileKernel] = {}  # by place
         self._shared: dict[int, tuple[int, str]] = {}  # by place: that of the program and what it puts before names
 
     def index(self, task: Task, outcome: Outcome) -> int:
@@ -292,40 +285,29 @@ class _Programs:
         instance = family.render(task.problem, outcome.configuration)
         main = instance.main
         if main not in self._places:
-            self._places[main] = len(self.records)
             sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
             sizes["output"] = family.output(task.problem).nbytes
-            self._missing[len(self.records)] = CompileKernel(instance.variant(outcome.configuration), sizes)
-            self.records.append(ProgramRecord(b"", main.source, main.options))
-        place = self._places[main]
-        if not outcome.binary:
-            self._told[place][task_key(task).digest, configuration_key(outcome.configuration)] = task, outcome
-        elif self._missing.pop(place, None) is not None:
-            self.records[place] = replace(self.records[place], binary=outcome.binary)
-        return place
+            self._places[main] = self._append(instance.variant(outcome.configuration), sizes)
+        return self._places[main]
 
     def add(self, kernel: Persistent, groups: int, arguments: Sequence[BufferRef]) -> int:
         """The place of a persistent kernel's program, which is run once on zeros when it is compiled."""
         sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
         launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
-        self._missing[len(self.records)] = CompileKernel(Variant({}, (), launch, {}), sizes)
-        self.records.append(ProgramRecord(b"", kernel.source, kernel.options))
-        return len(self.records) - 1
+        return self._append(Variant({}, (), launch, {}), sizes)
 
     def share(self, compute_units: int) -> None:
-        """Puts launches without a binary into few programs, but into enough to keep all compute units compiling."""
-        places = [place for place in self._places.values() if place in self._missing]
-        places.sort(key=lambda place: len(self.records[place].source), reverse=True)
+        """Puts launches into few programs, but into enough to keep all compute units compiling."""
+        places = sorted(self._places.values(), key=lambda place: len(self.records[place].source), reverse=True)
         most = min(KERNELS_TOGETHER, len(places) // (PROGRAMS_PER_UNIT * compute_units))
-        for group in _groups({place: self._missing[place] for place in places}, most):
-            text = merged([self._missing[place].variant.main for place in group])
+        for group in _groups({place: self._requests[place] for place in places}, most):
+            text = merged([self._requests[place].variant.main for place in group])
             if text is not None:
-                request = _together([self._missing.pop(place) for place in group], text)
-                self._missing[group[0]] = request
+                request = _together([self._requests.pop(place) for place in group], text)
+                self._requests[group[0]] = request
                 self.records[group[0]] = ProgramRecord(b"", text.source, text.options)
                 for place, prefix in zip(group, text.prefixes, strict=True):
                     self._shared[place] = group[0], prefix
-                    self._told.pop(place, None)
 
     @property
     def kept(self) -> tuple[ProgramRecord, ...]:
@@ -349,25 +331,23 @@ class _Programs:
         return {place: number for number, place in enumerate(p for p in range(len(self.records)) if p not in gone)}
 
     def compile(self, progress: Progress) -> None:
-        """Compiles what has no binary. The longest text comes first, so that none is left when all others are done."""
-        for place in set(self._told) - set(self._missing):
-            self._tell(place)
-        places = sorted(self._missing, key=lambda place: len(self.records[place].source), reverse=True)
+        """Compiles all. The longest text comes first, so that none is left when all others are done."""
+        places = sorted(self._requests, key=lambda place: len(self.records[place].source), reverse=True)
+        if not places:
+            return
 
         def done(number: int, reply: Compiled) -> None:
             place = places[number]
             self.records[place] = replace(self.records[place], binary=bytes(reply.binary))
-            self._tell(place)
             progress.advance(1, "")
 
-        if places:
-            with progress.running("compiling", len(places)):
-                self._target.compile_kernels([self._missing[place] for place in places], done)
+        with progress.running("compiling", len(places)):
+            self._target.compile_kernels([self._requests[place] for place in places], done)
 
-    def _tell(self, place: int) -> None:
-        """Says which tasks the binary of a record is for, besides those that it came from."""
-        for task, outcome in self._told.pop(place, {}).values():
-            self._compiled(task, replace(outcome, binary=self.records[place].binary))
+    def _append(self, variant: Variant, sizes: Mapping[str, int]) -> int:
+        self._requests[len(self.records)] = CompileKernel(variant, sizes)
+        self.records.append(ProgramRecord(b"", variant.main.source, variant.main.options))
+        return len(self.records) - 1
 
 
 def _groups(requests: Mapping[int, CompileKernel], most: int) -> list[list[int]]:

@@ -89,16 +89,14 @@ def with_winner(outcome: Outcome, winner: WinnerRecord) -> Outcome:
     """The outcome of a task, but with another finalist than its winner."""
     if configuration_key(winner.configuration) == configuration_key(outcome.configuration):
         return outcome
-    return replace(
-        outcome, configuration=winner.configuration, tuned_ns=winner.median_ns, binary=winner.binary, in_chain=True
-    )
+    return replace(outcome, configuration=winner.configuration, tuned_ns=winner.median_ns, in_chain=True)
 
 
 def with_default(outcome: Outcome, default: Configuration) -> Outcome:
     """The outcome of a task, but with its default configuration."""
     if configuration_key(default) == configuration_key(outcome.configuration):
         return outcome
-    return replace(outcome, configuration=default, tuned_ns=outcome.default_ns, binary=b"", in_chain=True)
+    return replace(outcome, configuration=default, tuned_ns=outcome.default_ns, in_chain=True)
 
 
 def with_winners(outcomes: Outcomes, winners: Mapping[str, WinnerRecord]) -> dict[str, Outcome]:

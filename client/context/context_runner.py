@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from gputune.client.context import builder
 from gputune.client.errors import TargetError, TuningError
-from gputune.client.model.plan import Plan, Task
+from gputune.client.model.plan import Plan
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -61,17 +61,14 @@ class ContextRunner:
         target: TargetClient,
         maker: builder.Maker,
         write: Callable[[builder.Built, Path], object],
-        compiled: Callable[[Task, Outcome], None],
         progress: Progress = SILENT,
         deadline: float | None = None,
     ) -> None:
         """maker: compiles and packs for the target, and keeps what it has compiled; write: makes the file of a graph;
-        compiled: hears of binaries as context/builder.py has it; deadline: when there is no more time, by
-        time.monotonic."""
+        deadline: when there is no more time, by time.monotonic."""
         self._target = target
         self._maker = maker
         self._write = write
-        self._compiled = compiled
         self._progress = progress
         self._deadline = deadline
         self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
@@ -97,7 +94,7 @@ class ContextRunner:
         outputs are not those of the first one; OutOfTime when there is no time left, unless it is `needed`."""
         if self.late and not needed:
             raise OutOfTime("--tuning_budget is used up")
-        built = builder.build(plan, outcomes, self._maker, self._compiled, persistent)
+        built = builder.build(plan, outcomes, self._maker, persistent)
         self._files += 1
         path = Path(self._folder.name) / f"{self._files}.bin"
         self._write(built, path)

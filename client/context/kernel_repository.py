@@ -1,36 +1,28 @@
-"""Compiled programs are kept, whatever they were compiled for: so contexts of defaults, of pinned configurations and of
-finalists are made again without compiling."""
+"""Compiled programs are kept, whatever they were compiled for: so contexts are made again without compiling."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gputune.cache import PerformanceCache, canonical_json
+from gputune.cache import PerformanceCache
+from gputune.cache.programs import compiler_of, program_digest
 from gputune.client.context.builder import Maker
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Launch
 from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
 
 
 class KernelRepository:
-    """A maker that asks another to compile only what is not in a cache file. counts: programs found and compiled."""
+    """A maker that asks another to compile only what is not in cache files. counts: programs found and compiled;
+    foreign: digests of those that were compiled although there was one of another installation."""
 
-    def __init__(self, maker: Maker, cache: PerformanceCache, settings: Mapping[str, str]) -> None:
-        """settings: those of the target that change code."""
+    def __init__(self, maker: Maker, caches: Sequence[PerformanceCache], settings: Mapping[str, str]) -> None:
+        """caches: where programs are looked for, in this order; they are kept in the first, if that can be written.
+        settings: those of the target that change code."""
         self._maker = maker
-        self._cache = cache
-        device = DeviceIdentity.from_dict(maker.device)
-        self._compiler = {
-            "device": device.name,
-            "compute_units": device.compute_units,
-            "platform": device.platform,
-            "platform_version": device.platform_version,
-            "device_version": device.device_version,
-            "driver": device.driver_version,
-            "settings": dict(settings),
-        }
+        self._caches = caches
+        self._compiler = compiler_of(DeviceIdentity.from_dict(maker.device), settings)
         self.counts: Counter[str] = Counter(found=0, compiled=0)
+        self.foreign: set[str] = set()
 
     @property
     def device(self) -> dict[str, object]:
@@ -46,12 +38,12 @@ class KernelRepository:
         return self._maker.execute_kernel(request)
 
     def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
-        """The programs from the cache, the others compiled and kept there. Raises CacheError, and what the maker
+        """Take programs from the caches, have the others compiled, and keep them. Raises CacheError, and what the maker
         does."""
-        digests = [self._digest(request.variant.main) for request in requests]
+        digests = [program_digest(request.variant.main, self._compiler) for request in requests]
         missing = []
         for place, digest in enumerate(digests):
-            if (binary := self._cache.program_of(digest)) is None:
+            if (binary := self._found(digest)) is None:
                 missing.append(place)
             else:
                 self.counts["found"] += 1
@@ -60,14 +52,22 @@ class KernelRepository:
         def keep(number: int, reply: Compiled) -> None:
             place = missing[number]
             self.counts["compiled"] += 1
-            self._cache.keep_program(digests[place], bytes(reply.binary))
+            self._keep(digests[place], bytes(reply.binary))
             compiled(place, reply)
 
         if missing:
             self._maker.compile_kernels([requests[place] for place in missing], keep)
 
-    def _digest(self, main: Launch) -> str:
-        """Of the source and options, of the sizes that some compilers make code for, and of the compiler."""
-        kernels = [[kernel.entry, kernel.global_size, kernel.local_size] for kernel in main.sequence]
-        what = {"source": main.source_sha256, "options": main.options, "kernels": kernels, "compiler": self._compiler}
-        return hashlib.sha256(canonical_json(what).encode()).hexdigest()
+    def _found(self, digest: str) -> bytes | None:
+        for place, cache in enumerate(self._caches):
+            if (binary := cache.program_of(digest)) is not None:
+                if place > 0:
+                    self._keep(digest, binary)
+                return binary
+        if any(digest in cache.foreign for cache in self._caches):
+            self.foreign.add(digest)
+        return None
+
+    def _keep(self, digest: str, binary: bytes) -> None:
+        if self._caches[0].writable:
+            self._caches[0].keep_program(digest, binary)

@@ -48,7 +48,7 @@ class LocalDevice:
         plan = lower(graph)
         identity = self._backend.identity
         outcomes = {each.key: each for each in (untuned(task, device_limits(identity)) for task in plan.tasks)}
-        built = builder.build(plan, outcomes, self, lambda task, outcome: None)
+        built = builder.build(plan, outcomes, self)
         context = Context(
             graphs=[memory_types.applied(built.graph)],
             programs=built.programs,

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import logging
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +24,13 @@ from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
+from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
 from gputune.client.generation.config import check_precision
 from gputune.client.generation.explaining import gain_line, outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
 from gputune.client.generation.request import GenerationRequest, effective_configuration
 from gputune.client.generation.schematic import Source, peaks_of, schematic_of
-from gputune.client.generation.trusted_caches import check_trusted
 from gputune.client.model.graphs import Graphs, tasks_of
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
@@ -80,6 +81,8 @@ class Generation:
         self._ground_truth = ground_truth
         self.clients = clients
         self._client = client = clients[0]
+        self._maker: builder.Maker = client
+        self._repository: KernelRepository | None = None
         self._clock = clock
         self._progress = progress
         self._arrived = arrived
@@ -127,22 +130,25 @@ class Generation:
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
-        check_trusted(self.caches)
-        if self._request.effort.name == "none":
-            log.info("tuning effort none: default configurations, no performance cache")
-            limits = device_limits(self._device)
-            outcomes = _by_key(untuned(task, limits) for task in self._tasks)
-            plans = self._graphs.untuned(limits)
-            untuned_ones = [Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name)) for plan in plans]
-            self._make(self._within_limit(untuned_ones, lambda task: ()), None)
-            return
         mode = self._mode
         with ExitStack() as stack:
+            if self._request.effort.name == "none":
+                log.info("tuning effort none: default configurations, no performance cache")
+                self._open_repository(stack)
+                limits = device_limits(self._device)
+                outcomes = _by_key(untuned(task, limits) for task in self._tasks)
+                plans = self._graphs.untuned(limits)
+                untuned_ones = [
+                    Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name)) for plan in plans
+                ]
+                self._make(self._within_limit(untuned_ones, lambda task: ()))
+                return
             path = self._cache_path(stack)
             kept = "" if mode == "use" else f", mode {mode}"
             log.info(f"performance cache {'none' if mode == 'off' else path}{kept}")
             opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
-            cache = stack.enter_context(opened(path, warn=log.warning))
+            cache = stack.enter_context(opened(path, warn=log.warning, secret=self._secret))
+            self._open_repository(stack, cache)
             budget_seconds = self._request.tuning.budget_seconds
             deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
             options = self._request.tuning
@@ -156,7 +162,7 @@ class Generation:
             with self._clock.phase("chain"):
                 decided = self._decide(outcomes, tuner, cache, deadline)
             decisions = self._within_limit(decided, tuner.measured)
-            self._make(decisions, *((None, None) if mode == "frozen" else (tuner, cache)))
+            self._make(decisions, None if mode == "frozen" else cache)
             if mode != "frozen":
                 cache.finish_generation(self._fingerprint)
             if (report := self._request.tuning.report) is not None:
@@ -177,6 +183,30 @@ class Generation:
         others = (config.system_performance_cache_dir if used else None, config.kernel_repo_path)
         return own + [folder / self._tier.file_name for folder in others if folder is not None]
 
+    @cached_property
+    def _secret(self) -> bytes | None:
+        """The secret under which programs are kept. A cache that is forgotten has one of its own, a frozen one needs
+        none that is not there yet. Raises CacheError."""
+        if self._request.effort.name != "none" and self._request.config.kernel_repo_path is None:
+            if self._mode == "off":
+                return secrets.token_bytes(SECRET_BYTES)
+            if self._mode == "frozen":
+                return known_secret()
+        return own_secret()
+
+    def _open_repository(self, stack: ExitStack, *caches: PerformanceCache) -> None:
+        """Has programs come from the kernel repository, where there is any: the folder asked for, then these caches."""
+        config = self._request.config
+        if (folder := config.kernel_repo_path) is not None:
+            path = folder / self._tier.file_name
+            own = stack.enter_context(PerformanceCache.open(path, warn=log.warning, secret=self._secret))
+            caches = (own, *caches)
+        if not caches:
+            return
+        if config.invalidate_kernel_repo:
+            caches[0].forget_programs()
+        self._maker = self._repository = KernelRepository(self._client, caches, settings_of(self._client.server))
+
     @property
     def nodes_of(self) -> Mapping[Task, Sequence[str]]:
         """The names of the model's nodes that run a task."""
@@ -185,7 +215,6 @@ class Generation:
     def explain(self) -> dict[Task, Verdict]:
         """What `run` would do with each task, and why. Nothing is measured and nothing is written: the generation is
         begun on a copy of the performance cache. Raises GputuneError, CacheError."""
-        check_trusted(self.caches)
         if self._request.effort.name == "none":
             return dict.fromkeys(self._tasks, untuned_verdict())
         with ExitStack() as stack:
@@ -262,7 +291,7 @@ class Generation:
         log.log(logging.INFO if self.fitted.met else logging.WARNING, self.fitted.line)
         return self.fitted.decisions
 
-    def _make(self, decisions: Sequence[Decision], tuner: Tuner | None, cache: PerformanceCache | None = None) -> None:
+    def _make(self, decisions: Sequence[Decision], cache: PerformanceCache | None = None) -> None:
         """Finalizes, writes and verifies what was decided."""
         self.outcomes = _outcomes(decisions)
         self.decisions = decisions
@@ -272,13 +301,18 @@ class Generation:
                 for one in decisions
             ]
             try:
-                built = self._built(wanted, tuner, cache)
+                built = self._built(wanted)
             except TargetError as error:
                 persistent = any(one.persistent for one in wanted)
-                if cache is not None and not persistent:
+                if self._repository is not None and not persistent:
                     raise
-                built = self._built([replace(one, persistent=False) for one in wanted], tuner, cache, plain=True)
+                built = self._built([replace(one, persistent=False) for one in wanted], plain=True)
                 log.warning(_apart(error, built) if persistent else f"each launch has a program of its own: {error}")
+        if self._repository is not None and (foreign := len(self._repository.foreign)):
+            log.info(
+                f"{foreign} compiled programs of the cache were made by another installation, under another secret: "
+                "they were compiled again"
+            )
         peaks = self._peaks(cache)
         with self._clock.phase("write"):
             self._write(built)
@@ -288,29 +322,14 @@ class Generation:
         for graph, found in self.end_to_end.items():
             log.info(gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
 
-    def _built(
-        self,
-        wanted: Sequence[builder.Wanted],
-        tuner: Tuner | None,
-        cache: PerformanceCache | None,
-        plain: bool = False,
-    ) -> builder.Built:
-        """The graphs with their programs, which come from the kernel repository where it has them: that of the folder
-        asked for, else the performance cache's own. Without one, launches share programs, unless they are to be plain.
-        """
-        config = self._request.config
-        folder, steps = config.kernel_repo_path, config.memory_search_steps
-        with ExitStack() as stack:
-            if folder is not None:
-                cache = stack.enter_context(PerformanceCache.open(folder / self._tier.file_name, warn=log.warning))
-            if cache is None:
-                return builder.build_all(
-                    wanted, self._client, _keeping(tuner), self._progress, steps, share_programs=not plain
-                )
-            if config.invalidate_kernel_repo:
-                cache.forget_programs()
-            repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            built = builder.build_all(wanted, repository, _keeping(tuner), self._progress, steps)
+    def _built(self, wanted: Sequence[builder.Wanted], plain: bool = False) -> builder.Built:
+        """The graphs with their programs. Without a kernel repository, launches share programs, unless they are to be
+        plain."""
+        repository, steps = self._repository, self._request.config.memory_search_steps
+        if repository is None:
+            return builder.build_all(wanted, self._client, self._progress, steps, share_programs=not plain)
+        repository.counts.clear()
+        built = builder.build_all(wanted, repository, self._progress, steps)
         counts = repository.counts
         if counts.total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
@@ -363,10 +382,7 @@ class Generation:
         decisions = []
         for model in self._graphs.models:
             effort, frozen = self._request.effort, self._request.tuning.cache_mode == "frozen"
-            repository = KernelRepository(self._client, cache, settings_of(self._client.server))
-            runner = ContextRunner(
-                self._client, repository, self._write_to, tuner.store_binary, self._progress, deadline
-            )
+            runner = ContextRunner(self._client, self._maker, self._write_to, self._progress, deadline)
             persistent = self._persistent(model.plan.name)
             in_chain = InChain(model, tuner, cache, effort, device_limits(self._device), persistent, frozen)
             decisions.append(in_chain.decide(_of(model.tasks, outcomes), runner))
@@ -474,8 +490,3 @@ def _apart(error: TargetError, built: builder.Built) -> str:
         f"its {launches} launches is started by itself, for which an inference takes about {more_ms:.1f} ms more. "
         "Generate it again where the target is less busy to have them"
     )
-
-
-def _keeping(tuner: Tuner | None) -> Callable[[Task, Outcome], None]:
-    """What becomes of a binary that is compiled."""
-    return (lambda task, outcome: None) if tuner is None else tuner.store_binary

@@ -13,6 +13,7 @@ from typing import Any
 from gputune.cache import check_writable, named, tier_of
 from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for
 from gputune.client.errors import ConfigError
+from gputune.client.generation.cache_secret import known_secret
 from gputune.client.generation.config import Config
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
@@ -289,3 +290,6 @@ def _check_outputs(request: GenerationRequest) -> None:
         check_writable(request.performance_cache_dir)
     if request.config.kernel_repo_path is not None:
         check_writable(request.config.kernel_repo_path)
+    uses_cache = request.effort.name != "none" and request.tuning.cache_mode != "off"
+    if uses_cache or request.config.kernel_repo_path is not None:
+        known_secret()  # raises for one that is refused

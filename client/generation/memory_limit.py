@@ -163,12 +163,7 @@ class _Fitting:
     def changed(self, decision: Decision, chosen: Chosen) -> Decision:
         """A decision with what runs instead. The times of whole contexts are not its own then."""
         outcomes = {
-            key: replace(
-                one,
-                configuration=chosen[key].configuration,
-                tuned_ns=chosen[key].median_ns,
-                binary=b"",
-            )
+            key: replace(one, configuration=chosen[key].configuration, tuned_ns=chosen[key].median_ns)
             if key in chosen
             else one
             for key, one in decision.outcomes.items()

@@ -1,7 +1,7 @@
 """What tuning found for one task."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gputune.cache import WinnerRecord
@@ -34,8 +34,6 @@ class Outcome:
     default_ns: float | None
     tuned_ns: float | None
     configuration: Configuration
-    binary: bytes = field(repr=False)
-    """The winner's program binary; empty where it has still to be compiled."""
     in_chain: bool = False
     """Whether this was not the fastest alone, but is faster inside the whole model."""
 
@@ -62,7 +60,6 @@ def untuned(task: Task, limits: DeviceLimits) -> Outcome:
         default_ns=None,
         tuned_ns=None,
         configuration=default_of(task, limits),
-        binary=b"",
     )
 
 
@@ -74,8 +71,7 @@ def pinned(search: TaskSearch, configuration: Configuration, drift: Drift | None
 
 def tuned(search: TaskSearch, winner: WinnerRecord, drift: Drift | None) -> Outcome:
     """What a search has led to; drift is None for a winner from the cache."""
-    found = _searched(search, drift, winner.configuration, winner.trials, winner.default_ns, winner.median_ns)
-    return replace(found, binary=winner.binary)
+    return _searched(search, drift, winner.configuration, winner.trials, winner.default_ns, winner.median_ns)
 
 
 def _searched(
@@ -100,5 +96,4 @@ def _searched(
         default_ns=default_ns,
         tuned_ns=tuned_ns,
         configuration=configuration,
-        binary=b"",
     )

@@ -12,11 +12,12 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerRecord
+from gputune.cache.programs import program_digest
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.progress import Progress
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.intervals import median_interval
-from gputune.client.tuning.measuring.runner import Harvest, TaskRunner
+from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
 from gputune.core.launches import Trial
@@ -79,7 +80,7 @@ class TaskTuning:
             raise TuningError(
                 f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
             )
-        best, harvest = self._settle(finalists, 1 if hurried else FINALS)
+        best = self._settle(finalists, 1 if hurried else FINALS)
         best_ns = search.time_ns(best)
         assert best_ns is not None
         efforts = [EFFORTS["none"] if hurried else self._effort] + ([] if before is None else [EFFORTS[before.effort]])
@@ -88,8 +89,6 @@ class TaskTuning:
             median_ns=best_ns,
             default_ns=self._beside(best, best_ns, search.default),
             effort=max(efforts, key=lambda effort: effort.rank).name,
-            # the target may see another one in front: a program of other sizes than the launches is wrong
-            binary=harvest.binary if harvest is not None and harvest.configuration == best else b"",
             trials=search.statuses(),
             rendered_sha256=search.rendered_sha256(best),
         )
@@ -98,20 +97,20 @@ class TaskTuning:
         self._cache.conclude(search.key, search.validity, winner)
         return winner
 
-    def _settle(self, finalists: Sequence[Configuration], finals: int) -> tuple[Configuration, Harvest | None]:
-        """The best of the finalists and of all that are ranked before it when it was measured again, and what was
-        harvested of it. Finalists of one batch were compared there. finals: how often more are measured at most."""
-        search, harvest, met = self.search, None, list(finalists)
+    def _settle(self, finalists: Sequence[Configuration], finals: int) -> Configuration:
+        """The best of the finalists and of all that are ranked before it when it was measured again. Finalists of one
+        batch were compared there. finals: how often more are measured at most."""
+        search, met = self.search, list(finalists)
         if search.side_by_side(finalists):
-            return self._choose(finalists), None
+            return self._choose(finalists)
         for _ in range(finals):
-            harvest = self._measure(finalists, 2 * self._effort.samples, harvest=True)
+            self._measure(finalists, 2 * self._effort.samples, harvest=True)
             best = self._choose(finalists)
             if not (ahead := search.ahead(best, met, self._effort.finalists)):
                 break
             met += ahead
             finalists = [*(one for one in finalists if one in (best, search.default)), *ahead]
-        return best, harvest
+        return best
 
     def _beside(self, best: Configuration, best_ns: float, other: Configuration) -> float | None:
         """What another configuration takes on a device as fast as while the best was measured; None where it failed."""
@@ -139,8 +138,8 @@ class TaskTuning:
         lasting = [one for one in working if search.record(finalists[one[1]]).measured.get("stopped") != "slower"]
         return finalists[min(lasting or working)[1]]
 
-    def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> Harvest | None:
-        """Measures a batch, stores every trial as soon as it is known, and returns what was harvested."""
+    def _measure(self, batch: Sequence[Configuration], samples: int, harvest: bool) -> None:
+        """Measures a batch, and stores every trial as soon as it is known, then the program that was harvested."""
         search = self.search
         number, self._number = self._number, self._number + 1
 
@@ -162,7 +161,9 @@ class TaskTuning:
             search.measured += len(trials)
             self._progress.advance(len(trials), search.title)
 
-        return self.runner.measure(batch, samples, store, harvest, self.drift.level)
+        harvested = self.runner.measure(batch, samples, store, harvest, self.drift.level)
+        if harvested is not None:
+            self._cache.keep_program(program_digest(harvested.main, search.compiler), harvested.binary)
 
     def _store(self, records: Sequence[TrialRecord]) -> None:
         self._cache.store_trials(self.search.key, self.search.validity, records)

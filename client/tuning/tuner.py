@@ -215,15 +215,6 @@ class Tuner:
                 f"{100 * (furthest - 1):+.1f} %; times are compared by their baseline's beside them"
             )
 
-    def store_binary(self, task: Task, outcome: Outcome) -> None:
-        """Keeps a binary that was compiled for a context with the winner it belongs to, if it is a winner's."""
-        if outcome.in_chain:
-            return
-        search = self._search(task)
-        winner = self._cache.winner_of(search.key, search.validity)
-        if winner is not None and winner.configuration == outcome.configuration:
-            self._cache.conclude(search.key, search.validity, replace(winner, binary=outcome.binary))
-
     def identity(self, task: Task) -> str:
         """Where, and with which code, a task's times belong."""
         return self._search(task).validity.digest
@@ -239,8 +230,8 @@ class Tuner:
 
     def finalists(self, task: Task, most: int) -> list[WinnerRecord]:
         """The winner of a task that was tuned, those that come close to it, at most so many in all, and the default;
-        they are as it is but for configuration, time and launches, and have no binary. Nothing where the user has
-        chosen, or where nothing has won. Raises CacheError."""
+        they are as it is but for configuration, time and launches. Nothing where the user has chosen, or where nothing
+        has won. Raises CacheError."""
         search = self._search(task)
         if not self.is_free(task) or (winner := self._judge(task).winner) is None:
             return []
@@ -254,7 +245,6 @@ class Tuner:
                 winner,
                 configuration=configuration,
                 median_ns=search.time_ns(configuration) or winner.median_ns,
-                binary=b"",
                 rendered_sha256=search.rendered_sha256(configuration),
             )
             for configuration in others
@@ -393,7 +383,7 @@ class Tuner:
 
     def _work_alone(self, number: int, scheduler: TaskScheduler, tell: Callable[[int, Outcome], None]) -> None:
         """Works in a thread, with a connection to the cache of its own."""
-        with PerformanceCache.open(self._cache.path, warn=log.warning) as cache:
+        with PerformanceCache.open(self._cache.path, warn=log.warning, secret=self._cache.secret) as cache:
             self._work(self._worker(number, cache), scheduler, tell)
 
     def _worker(self, number: int, cache: PerformanceCache) -> _Worker:

@@ -119,5 +119,5 @@ def _alone(model: Path, device: str | None) -> tuple[int, list[float]]:
                 compiled(place, replies[0])
 
         target.compile_kernels = timed  # type: ignore[method-assign,assignment]
-        builder.build(plan, outcomes, target, lambda task, outcome: None, persistent=True)
+        builder.build(plan, outcomes, target, persistent=True)
     return len(plan.tasks), seconds

@@ -159,7 +159,7 @@ def _store(cache: PerformanceCache, task: MadeUp, validity: Validity, chance: ra
     cache.store_trials(task.key, validity, [*trials, *final])
     best = min(final, key=lambda one: one.median_ns or math.inf)
     counts = {status: sum(one.status == status for one in trials) for status in ("ok", *MESSAGES)}
-    winner = WinnerRecord(best.configuration, best.median_ns or 1.0, final[0].median_ns, task.effort, b"", counts)
+    winner = WinnerRecord(best.configuration, best.median_ns or 1.0, final[0].median_ns, task.effort, counts)
     cache.conclude(task.key, validity, winner)
 
 

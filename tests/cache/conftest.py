@@ -1,10 +1,14 @@
 """Keys and records that the cache tests share."""
 
+import contextlib
+import hashlib
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from gputune.cache import TaskKey, TrialRecord, Validity, WinnerRecord
+from gputune.cache.schema import APPLICATION_ID, SCHEMAS
 
 TASK = TaskKey(
     op="Conv",
@@ -31,7 +35,6 @@ WINNER = WinnerRecord(
     median_ns=1000.5,
     default_ns=4000.0,
     effort="quick",
-    binary=b"\x00\xffELF",
     trials={"ok": 2, "timeout": 1},
     rendered_sha256="c" * 64,
 )
@@ -56,3 +59,22 @@ FAILED = TrialRecord(
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "caches" / "tier.sqlite"
+
+
+def as_version(path: Path, version: int) -> None:
+    """Make of a cache what an older gputune would have written: its tables, with binaries where they had any."""
+    older = path.with_name("older")
+    with contextlib.closing(sqlite3.connect(older, isolation_level=None)) as file:
+        file.executescript(f"{SCHEMAS[version]} ATTACH '{path}' AS today;")
+        for (table,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            columns, todays = (
+                [row[1] for row in file.execute(f"SELECT * FROM pragma_table_info('{table}', '{schema}')")]
+                for schema in ("main", "today")
+            )
+            values = [name if name in todays else f"CAST('{BINARY.get(name)}' AS BLOB)" for name in columns]
+            file.execute(f"INSERT INTO {table} SELECT {', '.join(values)} FROM today.{table}")
+        file.executescript(f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {version};")
+    older.replace(path)
+
+
+BINARY = {"binary": "ELF", "binary_sha256": hashlib.sha256(b"ELF").hexdigest()}

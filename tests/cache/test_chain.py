@@ -11,7 +11,7 @@ from gputune.cache import ChainRecord, PerformanceCache, RecordError
 
 from .conftest import WINNER
 
-OTHER = dataclasses.replace(WINNER, configuration={"MWG": 4}, binary=b"other")
+OTHER = dataclasses.replace(WINNER, configuration={"MWG": 4})
 CHAIN = ChainRecord({"a" * 64: WINNER, "b" * 64: OTHER}, {"a" * 64: 12.5}, 3.25, {"contexts": 3, "gain": 1.02})
 
 
@@ -56,19 +56,6 @@ def test_a_malformed_one_is_none_with_a_warning(path: Path, statement: str) -> N
         assert cache.chain_of("x") is None
         assert len(cache.warnings) == 1
         assert "malformed chains" in cache.warnings[0]
-
-
-def test_a_damaged_binary_is_left_out(path: Path) -> None:
-    with PerformanceCache.open(path) as cache:
-        cache.conclude_chain("x", CHAIN)
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE chain_winner SET binary = x'00' WHERE task = ?", ("a" * 64,))
-    connection.commit()
-    connection.close()
-    with PerformanceCache.open(path) as cache:
-        found = cache.chain_of("x")
-    assert found is not None
-    assert [winner.binary for winner in found.winners.values()] == [b"", b"other"]
 
 
 @pytest.mark.parametrize("wrong", [{"times_ns": {"a": -1.0}}, {"launch_ns": float("nan")}, {"measured": [1]}])

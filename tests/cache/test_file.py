@@ -1,9 +1,14 @@
 """Damaged, foreign, newer and unreachable files."""
 
+import contextlib
+import dataclasses
 import functools
 import os
 import shutil
 import sqlite3
+import struct
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,9 +19,12 @@ from hypothesis import strategies as st
 
 from gputune.cache import CacheError, ChainRecord, PerformanceCache, check_writable
 from gputune.cache import file as file_module
-from gputune.cache.file import suspicion
+from gputune.cache.file import JOURNAL_END, suspicion
+from gputune.cache.schema import SCHEMA_VERSION, SCHEMAS
+from gputune.core.ownership import TRUSTED_FOLDERS
+from tests.waiting import PATIENCE_SECONDS
 
-from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
+from .conftest import FAILED, TASK, VALIDITY, WINNER, as_version, trial
 
 
 def make(path: Path) -> None:
@@ -68,6 +76,158 @@ def test_a_damaged_file_is_set_aside(path: Path, damage: object, reason: str) ->
     assert len(heard) == 1
     assert reason in heard[0]
     assert aside.name in heard[0]
+    works(path)
+
+
+def in_schema(kind: str, name: str, table: str, sql: str) -> Callable[[Path], None]:
+    """Puts a row into the schema that no statement could make, such as one with a name of SQLite's own."""
+
+    def put(path: Path) -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, 0, ?)", (kind, name, table, sql))
+        connection.execute("PRAGMA writable_schema = RESET")
+        connection.close()
+
+    return put
+
+
+def said_otherwise(table: str, before: str, after: str) -> Callable[[Path], None]:
+    """Changes what the schema says of a table, whose rows stay."""
+
+    def change(path: Path) -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA writable_schema = ON")
+        done = connection.execute(
+            "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = ? AND sql LIKE ?",
+            (before, after, table, f"%{before}%"),
+        )
+        assert done.rowcount == 1
+        connection.execute("PRAGMA writable_schema = RESET")
+        connection.close()
+
+    return change
+
+
+EVIL = "AFTER INSERT ON generation BEGIN DELETE FROM trial; END"
+HOSTILE = {
+    "trigger": lambda path: change(path, f"CREATE TRIGGER evil {EVIL}"),
+    "trigger of SQLite's": in_schema("trigger", "sqlite_evil", "generation", f"CREATE TRIGGER sqlite_evil {EVIL}"),
+    "view": lambda path: change(path, "CREATE VIEW v AS SELECT * FROM trial"),
+    "view of SQLite's": in_schema("view", "sqlite_v", "sqlite_v", "CREATE VIEW sqlite_v AS SELECT 1"),
+    "virtual table": lambda path: change(path, "CREATE VIRTUAL TABLE v USING fts5(x)"),
+    "virtual table of SQLite's": in_schema(
+        "table", "sqlite_t", "sqlite_t", "CREATE VIRTUAL TABLE sqlite_t USING fts5(x)"
+    ),
+    "table of SQLite's": lambda path: change(path, "ANALYZE"),
+    "index on an expression": lambda path: change(path, "CREATE INDEX i ON trial (upper(message))"),
+    "partial index": lambda path: change(path, "CREATE INDEX i ON trial (status) WHERE status = 'ok'"),
+    "another index": said_otherwise("trial_of", "status, ", ""),
+    "generated column": lambda path: change(path, "ALTER TABLE trial ADD COLUMN x AS (upper(message))"),
+    "CHECK": said_otherwise("trial", "status TEXT NOT NULL", "status TEXT NOT NULL CHECK (random())"),
+    "default": said_otherwise("generation", "begun_at REAL NOT NULL", "begun_at REAL NOT NULL DEFAULT (random())"),
+    "affinity": said_otherwise("trial", "message TEXT", "message BLOB"),
+    "collation": said_otherwise("task", "digest TEXT NOT NULL", "digest TEXT NOT NULL COLLATE NOCASE"),
+    "reference": said_otherwise("trial", "REFERENCES task (id)", "REFERENCES task (id) ON DELETE CASCADE"),
+    "strict table": said_otherwise("generation", "NULL\n)", "NULL\n) STRICT"),
+}
+
+
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
+def test_what_a_schema_could_do_by_itself_is_not_there(path: Path, hostile: Callable[[Path], None]) -> None:
+    make(path)
+    hostile(path)
+    with pytest.raises(CacheError, match="is damaged"):
+        PerformanceCache.open_readonly(path)
+    heard: list[str] = []
+    with PerformanceCache.open(path, warn=heard.append) as cache:
+        cache.begin_generation("f", invalidate=False)
+        assert cache.tasks() == []
+    (text,) = heard
+    assert f"set aside as {asides(path)[0].name}" in text
+
+
+def test_connections_run_nothing_of_a_schema(path: Path) -> None:
+    """Not even what is put there while the file is open, where Python can ask SQLite for that."""
+    make(path)
+    with PerformanceCache.open(path) as cache:
+        assert cache._rows("PRAGMA trusted_schema") == [(0,)]
+        assert cache._rows("PRAGMA cell_size_check") == [(1,)]
+        if sys.version_info >= (3, 12):
+            change(path, f"CREATE TRIGGER evil {EVIL}")
+            cache.begin_generation("f", invalidate=False)
+            assert len(cache.trials_of(TASK, VALIDITY)) == 80
+
+
+def journal_that_names(path: Path, victim: Path) -> bytes:
+    """A journal of a killed process, with the name of a file that belongs to its transaction, too."""
+    code = (
+        "import os, sqlite3, sys; file = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "file.execute('PRAGMA journal_mode = DELETE'); file.execute('PRAGMA cache_size = 1'); file.execute('BEGIN');"
+        "file.execute('UPDATE trial SET message = hex(randomblob(20000))'); os._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+    name = str(victim).encode()
+    page = struct.pack(">I", (1 << 30) // 4096 + 1)
+    end = struct.pack(">II", len(name), sum(name)) + JOURNAL_END
+    return Path(f"{path}-journal").read_bytes() + page + name + end
+
+
+@pytest.mark.parametrize("opening", [PerformanceCache.open, PerformanceCache.open_readonly])
+def test_a_journal_cannot_have_files_deleted(
+    path: Path, tmp_path: Path, opening: Callable[[Path], PerformanceCache]
+) -> None:
+    """SQLite would delete the file that a journal names, whatever it is."""
+    make(path)
+    victim = tmp_path / "precious"
+    victim.write_text("of the user")
+    Path(f"{path}-journal").write_bytes(journal_that_names(path, victim))
+    with contextlib.suppress(CacheError):
+        opening(path).close()
+    assert victim.exists()
+    works(path)
+    assert victim.exists()
+    (aside,) = (one for one in asides(path) if not one.name.endswith("-journal"))
+    assert Path(f"{aside}-journal").exists()
+
+
+def test_a_journal_of_a_killed_process_is_rolled_back(path: Path, tmp_path: Path) -> None:
+    make(path)
+    before = path.read_bytes()
+    journal_that_names(path, tmp_path)
+    assert path.read_bytes() != before
+    with PerformanceCache.open(path) as cache:
+        assert cache.trials_of(TASK, VALIDITY) == [trial(1), FAILED] * 40
+        assert cache.problems() == []
+    assert not asides(path)
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+def test_a_companion_that_is_no_file_makes_nobody_wait(path: Path, suffix: str) -> None:
+    make(path)
+    os.mkfifo(f"{path}{suffix}")
+    code = (
+        "import sys; from pathlib import Path; from gputune.cache import PerformanceCache;"
+        "PerformanceCache.open_readonly(Path(sys.argv[1]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
+    assert f"is damaged ({path.name}{suffix} is no regular file)" in ran.stderr
+    works(path)
+
+
+def test_a_cache_where_others_could_put_a_journal_is_only_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TRUSTED_FOLDERS, raising=False)
+    make(path)
+    path.parent.chmod(0o777)
+    with PerformanceCache.open_readonly(path) as cache:
+        assert cache.winner_of(TASK, VALIDITY) == WINNER
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            cache._connection.executescript("PRAGMA query_only = OFF; DELETE FROM trial;")
+    with pytest.raises(CacheError, match=r"obeys journals beside it: its folder .* can be written by every user"):
+        PerformanceCache.open(path)
+    monkeypatch.setenv(TRUSTED_FOLDERS, str(path.parent))
     works(path)
 
 
@@ -189,37 +349,35 @@ def test_random_bytes_never_crash(tmp_path: Path, content: bytes, start: bytes) 
 
 def test_a_newer_schema_is_left_alone(path: Path) -> None:
     make(path)
-    change(path, "PRAGMA user_version = 6")
+    change(path, "PRAGMA user_version = 7")
     change(path, "CREATE TABLE news (x)")
     content = path.read_bytes()
     for opening in (PerformanceCache.open, PerformanceCache.open_readonly):
-        with pytest.raises(CacheError, match=r"newer gputune \(schema 6, this one reads 5\): update gputune"):
+        with pytest.raises(CacheError, match=r"newer gputune \(schema 7, this one reads 6\): update gputune"):
             opening(path)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    ("version", "missing"),
-    [(2, ("program", "origin", "chain_winner", "chain")), (3, ("program", "origin")), (4, ())],
-    ids=["2", "3", "4"],
-)
-def test_a_file_of_a_version_before_is_read_as_it_is_and_completed_for_writing(
-    path: Path, version: int, missing: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("version", [version for version in SCHEMAS if version < SCHEMA_VERSION])
+def test_a_file_of_a_version_before_is_read_as_it_is_and_completed_for_writing(path: Path, version: int) -> None:
+    chain = ChainRecord({TASK.digest: WINNER}, {TASK.digest: 2.0}, 1.0)
     make(path)
-    for statement in (*(f"DROP TABLE {table}" for table in missing), f"PRAGMA user_version = {version}"):
-        change(path, statement)
-    with PerformanceCache.open_readonly(path) as cache:
-        assert cache.winner_of(TASK, VALIDITY) == WINNER
-        assert len(cache.contents().entries) == 1
-        assert cache.origins() == []
-    chain = ChainRecord({TASK.digest: WINNER}, {}, 0.0)
     with PerformanceCache.open(path) as cache:
-        assert cache.winner_of(TASK, VALIDITY) == WINNER
+        cache.conclude_chain("c", chain)
+        before = cache.contents()
+    as_version(path, version)
+    with PerformanceCache.open_readonly(path) as cache:
+        assert cache.contents() == (before if version > 2 else dataclasses.replace(before, chains={}))
+        assert cache.origins() == []
+    with PerformanceCache.open(path) as cache:
+        assert cache.contents() == (before if version > 2 else dataclasses.replace(before, chains={}))
         cache.conclude_chain("d", chain)
+        cache.take_in(before, "elsewhere")
+        assert cache.problems() == []
     with PerformanceCache.open(path) as cache:
         assert cache.chain_of("d") == chain
+        assert cache.warnings == []
     assert not asides(path)
 
 

@@ -91,7 +91,6 @@ def test_impossible_trials_are_refused(change: dict[str, Any], text: str) -> Non
         ({"median_ns": None}, "median_ns"),
         ({"default_ns": math.inf}, "default_ns"),
         ({"effort": 3}, "effort"),
-        ({"binary": "text"}, "binary"),
         ({"trials": {"inf": 1}}, "'inf'"),
         ({"trials": {"ok": -1}}, "-1"),
         ({"trials": {"ok": 1.0}}, "1.0"),

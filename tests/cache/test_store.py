@@ -45,13 +45,9 @@ def test_a_batch_is_stored_whole_or_not_at_all(path: Path) -> None:
     with PerformanceCache.open(path) as cache:
         with pytest.raises(KeyboardInterrupt):
             cache.store_trials(TASK, VALIDITY, failing())
-        edit(
-            path,
-            "CREATE TRIGGER t BEFORE INSERT ON trial WHEN NEW.status = 'device_limits'"
-            " BEGIN SELECT RAISE(ABORT, 'no'); END",
-        )
-        with pytest.raises(CacheError, match="cannot store trials: no"):
-            cache.store_trials(TASK, VALIDITY, [trial(1), FAILED])
+        edit(path, "CREATE UNIQUE INDEX once ON trial (status)")
+        with pytest.raises(CacheError, match="cannot store trials: UNIQUE"):
+            cache.store_trials(TASK, VALIDITY, [FAILED, trial(1), trial(3)])
         assert cache.trials_of(TASK, VALIDITY) == []
         cache.store_trials(TASK, VALIDITY, [trial(2)])
         assert cache.trials_of(TASK, VALIDITY) == [trial(2)]
@@ -60,7 +56,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(path: Path) -> None:
 def test_a_winner_is_kept_and_replaced(path: Path) -> None:
     with PerformanceCache.open(path) as cache:
         assert cache.winner_of(TASK, VALIDITY) is None
-        cache.conclude(TASK, VALIDITY, dataclasses.replace(WINNER, binary=b"", default_ns=None))
+        cache.conclude(TASK, VALIDITY, dataclasses.replace(WINNER, default_ns=None))
         cache.conclude(TASK, VALIDITY, WINNER)
         assert cache.winner_of(TASK, VALIDITY) == WINNER
         assert cache.winner_of(TASK, NEW_DRIVER) is None
@@ -93,7 +89,7 @@ def test_summaries(path: Path) -> None:
         cache.conclude(TASK, NEW_DRIVER, WINNER)
         first, second, third = cache.tasks()
     assert (first.task, first.validity, first.trials) == (TASK, VALIDITY, {"ok": 2, "device_limits": 1})
-    assert first.winner == dataclasses.replace(WINNER, binary=b"")
+    assert first.winner == WINNER
     assert (second.validity, second.trials) == (NEW_DRIVER, {})
     assert (third.task, third.winner, third.trials) == (OTHER_TASK, None, {"ok": 1})
     assert (first.tier.family, first.tier.vendor) == ("cpu-avx512", "amd")
@@ -145,7 +141,6 @@ def test_a_malformed_trial_is_skipped_and_counted(path: Path, change: str) -> No
         "median_ns = 0",
         "median_ns = 'fast'",
         "default_ns = 1e999",
-        "binary = 'text'",
         "effort = x'00'",
         "trials = '{\"inf\": 3}'",
         "configuration = 'null'",
@@ -160,23 +155,7 @@ def test_a_malformed_winner_is_no_winner(path: Path, change: str) -> None:
     with PerformanceCache.open(path) as cache:
         assert cache.winner_of(TASK, VALIDITY) is None
         assert cache.malformed_rows == 1
-        # A summary does not load the binary, so it cannot know that one to be bad.
-        assert "binary" in change or [summary.winner for summary in cache.tasks()] == [None]
-        cache.conclude(TASK, VALIDITY, WINNER)
-        assert cache.winner_of(TASK, VALIDITY) == WINNER
-
-
-@pytest.mark.parametrize("change", ["binary = x'00ff454c47'", "binary = x''", "binary_sha256 = 'c0ffee'"])
-def test_a_damaged_binary_is_left_out_of_its_winner(path: Path, change: str) -> None:
-    with PerformanceCache.open(path) as cache:
-        cache.conclude(TASK, VALIDITY, WINNER)
-    edit(path, f"UPDATE winner SET {change}")
-    heard: list[str] = []
-    with PerformanceCache.open(path, warn=heard.append) as cache:
-        assert cache.winner_of(TASK, VALIDITY) == dataclasses.replace(WINNER, binary=b"")
-        assert len(heard) == (change != "binary = x''")  # nothing is there to be used by mistake
-        assert all("the binary of a Conv is damaged" in text for text in heard)
-        assert [summary.winner for summary in cache.tasks()] == [dataclasses.replace(WINNER, binary=b"")]
+        assert [summary.winner for summary in cache.tasks()] == [None]
         cache.conclude(TASK, VALIDITY, WINNER)
         assert cache.winner_of(TASK, VALIDITY) == WINNER
 

@@ -18,12 +18,11 @@ from gputune.client.errors import Overwrites
 
 from .conftest import FAILED, TASK, VALIDITY, WINNER, trial
 
-BARE = dataclasses.replace(WINNER, binary=b"")
 OPEN_CLIP = dataclasses.replace(TASK, problem={"clip": [float("-inf"), 6.0], "n": 3})
-CHAIN = ChainRecord({TASK.digest: BARE}, {TASK.digest: 12.5}, 3.0, {"gain": 1.1})
+CHAIN = ChainRecord({TASK.digest: WINNER}, {TASK.digest: 12.5}, 3.0, {"gain": 1.1})
 
 
-def filled(path: Path, winner: WinnerRecord = BARE) -> Path:
+def filled(path: Path, winner: WinnerRecord = WINNER) -> Path:
     with PerformanceCache.open(path) as cache:
         cache.store_trials(TASK, VALIDITY, [trial(8), FAILED])
         cache.conclude(TASK, VALIDITY, winner)
@@ -55,59 +54,46 @@ def test_an_export_is_strict_json_and_bare_infinities_are_read_too(tmp_path: Pat
     assert from_json(text.replace('"-Infinity"', "-Infinity"), "here") == before
 
 
-def with_binaries(path: Path) -> Path:
-    """A file whose winners have program binaries, that of a chain's, too."""
-    assert WINNER.binary
-    filled(path, WINNER)
-    with PerformanceCache.open(path) as cache:
-        cache.conclude_chain("f" * 64, ChainRecord({TASK.digest: WINNER}, {}, 3.0))
+PROGRAM = "d" * 64, b"native code"
+SECRET = b"s" * 32
+
+
+def with_program(path: Path) -> Path:
+    """A file with a program that this installation has compiled."""
+    filled(path)
+    with PerformanceCache.open(path, secret=SECRET) as cache:
+        cache.keep_program(*PROGRAM)
+        assert cache.program_of(PROGRAM[0]) == PROGRAM[1]
     return path
 
 
-def binaries(path: Path) -> list[bytes]:
-    """Those of the task's winner and of the chain's."""
-    with PerformanceCache.open_readonly(path) as cache:
-        winner, chain = cache.winner_of(TASK, VALIDITY), cache.chain_of("f" * 64)
-    assert winner is not None
-    assert chain is not None
-    return [winner.binary, chain.winners[TASK.digest].binary]
+def programs(path: Path) -> int:
+    with PerformanceCache.open_readonly(path, secret=SECRET) as cache:
+        return cache.makers().total()
 
 
-def test_program_binaries_are_neither_exported_nor_imported(tmp_path: Path) -> None:
+def test_programs_are_neither_exported_nor_imported(tmp_path: Path) -> None:
     file, folder = tmp_path / "export.json", tmp_path / "there"
-    assert run("export", with_binaries(tmp_path / "a.sqlite"), "--output", file).exit_code == 0
+    assert run("export", with_program(tmp_path / "a.sqlite"), "--output", file).exit_code == 0
     found = json.loads(file.read_text())
-    assert "binary" not in file.read_text()
-    code = base64.b64encode(b"native code").decode()
+    assert "binary" not in file.read_text() and PROGRAM[0] not in file.read_text()
+    code = base64.b64encode(PROGRAM[1]).decode()
     for winner in (found["entries"][0]["winner"], found["chains"][0]["winners"][TASK.digest]):
         winner["binary"] = code  # as in exports of version 1
     file.write_text(json.dumps(found | {"version": 1}))
     assert run("import", file, "--performance_cache_dir", folder).exit_code == 0
     (made,) = folder.glob("*.sqlite")
-    assert binaries(made) == [b"", b""]
+    assert contents(made) == contents(tmp_path / "a.sqlite")
+    assert programs(made) == 0
+    assert code.encode() not in made.read_bytes() and PROGRAM[1] not in made.read_bytes()
 
 
-def test_program_binaries_of_merged_files_are_left_out_and_own_ones_stay(tmp_path: Path) -> None:
-    source, into = with_binaries(tmp_path / "source.sqlite"), tmp_path / "into.sqlite"
+def test_programs_of_merged_files_are_left_out_and_own_ones_stay(tmp_path: Path) -> None:
+    source, into = with_program(tmp_path / "source.sqlite"), tmp_path / "into.sqlite"
     assert run("merge", source, "--into", into).exit_code == 0
-    assert binaries(into) == [b"", b""]
-    assert binaries(source) == [WINNER.binary] * 2
+    assert programs(into) == 0
     assert run("merge", into, "--into", source).exit_code == 0
-    assert binaries(source) == [WINNER.binary] * 2
-
-
-@pytest.mark.parametrize("taken", [True, False])
-def test_binaries_that_earlier_versions_have_taken_in_are_not_used(tmp_path: Path, taken: bool) -> None:
-    path = with_binaries(tmp_path / "a.sqlite")
-    with contextlib.closing(sqlite3.connect(path)) as file, file:
-        if taken:
-            file.execute("INSERT INTO origin VALUES (1, 2, 'export.json', 0.0)")
-        file.execute("PRAGMA user_version = 4")
-    kept = [b"", b""] if taken else [WINNER.binary] * 2
-    assert binaries(path) == kept  # a frozen cache is only read
-    with PerformanceCache.open(path) as cache:
-        assert cache.problems() == []
-    assert binaries(path) == kept
+    assert programs(source) == 1
 
 
 def test_a_chain_without_a_digest_is_left_out_with_a_warning(tmp_path: Path) -> None:
@@ -199,7 +185,7 @@ def test_of_two_winners_the_better_founded_one_stays(tmp_path: Path) -> None:
         with PerformanceCache.open(into) as cache:
             assert cache.take_in(contents(source), str(source)).trials == 0
         into.unlink()
-        filled(into, BARE if into == weak else other)
+        filled(into, WINNER if into == weak else other)
 
 
 def test_merging_lists_conflicts_and_refuses_itself(tmp_path: Path) -> None:

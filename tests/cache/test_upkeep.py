@@ -73,11 +73,11 @@ def test_stats_count_and_verify_reads_everything(file: Path) -> None:
     assert run("verify", file).exit_code == 0
     with PerformanceCache.open(file) as cache:
         cache._connection.execute("UPDATE trial SET samples_ns = 'x' WHERE id = 1")
-        cache._connection.execute("UPDATE winner SET binary = x'00'")
+        cache._connection.execute("INSERT INTO program VALUES ('a', x'00', 'b', x'', 0)")
     result = run("verify", file)
     assert result.exit_code == 1
     assert "malformed trials" in result.output
-    assert "the binary of a Conv is damaged" in result.output
+    assert "1 compiled programs are damaged" in result.output
 
 
 def test_differences_are_of_choices(file: Path, tmp_path: Path) -> None:

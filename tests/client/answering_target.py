@@ -58,7 +58,7 @@ class AnsweringTarget:
         baseline = None
         if request.baseline is not None:
             baseline = self.answer(request.baseline.configuration)
-        binary = b"the binary of " + str(best).encode()
+        binary = configuration_key(request.variants[best].configuration).encode()
         return Profiled(trials, best if trials[best].status == "ok" else None, binary, baseline, {}, {})
 
     @property

@@ -16,7 +16,7 @@ def gputune(capfd: pytest.CaptureFixture[str]) -> Gputune:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[PerformanceCache]:
-    with PerformanceCache.open(tmp_path / "cache.sqlite") as opened:
+    with PerformanceCache.open(tmp_path / "cache.sqlite", secret=b"s" * 32) as opened:
         yield opened
 
 

@@ -20,6 +20,7 @@ from gputune.client.cli.options.files import FileText
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
+from gputune.client.generation.cache_secret import known_secret
 from gputune.client.report.problems import title
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -73,16 +74,23 @@ def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json:
 @json_option
 @click.pass_context
 def verify(context: click.Context, file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Read a file in full: pages, rows, digests, binaries. Exit code 1 where something is wrong."""
+    """Read a file in full: pages, rows, digests, compiled programs. Exit code 1 where something is wrong.
+
+    Compiled programs of other installations are no problem: they are not used, and compiled again when they are needed.
+    """
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
-    with PerformanceCache.open_readonly(path) as cache:
-        problems = cache.problems()
+    with PerformanceCache.open_readonly(path, secret=known_secret()) as cache:
+        problems, makers = cache.problems(), cache.makers()
+    if damaged := makers["damaged"]:
+        problems.append(f"performance cache {path}: {damaged} compiled programs are damaged and not used")
+    own, foreign = makers["own"], makers["foreign"]
     if as_json:
-        print_json({"file": str(path), "problems": problems})
+        print_json({"file": str(path), "problems": problems, "programs": {"own": own, "foreign": foreign}})
     else:
         for problem in problems:
             say(problem)
         say(f"{path}: {f'{len(problems)} problems' if problems else 'all is well'}")
+        say(f"compiled programs: {own} of this installation, {foreign} of others, which are not used")
     context.exit(NOT_WHOLE if problems else 0)
 
 

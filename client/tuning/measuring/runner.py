@@ -13,7 +13,7 @@ from gputune.client.target.client import TargetClient
 from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.task_search import TaskSearch
-from gputune.core.launches import Trial, Variant
+from gputune.core.launches import Launch, Trial, Variant
 from gputune.core.statuses import OK
 from gputune.kernels.space import Configuration
 from gputune.server.protocol.messages import ProfileKernel, Progress
@@ -29,9 +29,9 @@ QUEUE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Harvest:
-    """A program's binary, and the configuration that it is of."""
+    """A program's binary, and the launch that it was compiled for."""
 
-    configuration: Configuration
+    main: Launch
     binary: bytes
 
 
@@ -131,7 +131,7 @@ class TaskRunner:
         self._cool_down(measured.state)
         if measured.best is None or not measured.binary:
             return None
-        return Harvest(batch[measured.best], bytes(measured.binary))
+        return Harvest(self._variant(batch[measured.best], 0).main, bytes(measured.binary))
 
     def _cool_down(self, state: Mapping[str, object]) -> None:
         """Waits where the device says that it had to slow down."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from gputune.cache import TaskKey, TrialRecord, Validity
 from gputune.cache.lookup import Change
+from gputune.cache.programs import compiler_of
 from gputune.client.errors import ConfigError, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import Effort, most_trials, trials_for
@@ -137,6 +138,7 @@ class TaskSearch:
             device_type=device.device_type,
             settings={**settings, COLD: "1"} if cold else settings,
         )
+        self.compiler = compiler_of(device, settings)
         self.title = f"{task.op} {self.key.digest[:10]}"
         self.base = trials_for(effort, self.family.heavy, self.space.size)
         self.most = most_trials(effort, self.space.size)

@@ -276,7 +276,7 @@ class TestContextRunner:
         monkeypatch.setattr("gputune.client.context.builder.build", lambda *what: None)
 
         def make(**how: Any) -> ContextRunner:
-            return ContextRunner(client, client, lambda _, path: small_context(path), lambda *_: None, **how)
+            return ContextRunner(client, client, lambda _, path: small_context(path), **how)
 
         return make
 

@@ -107,7 +107,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Alternatives:
 def outcomes(model: Alternatives) -> dict[str, Outcome]:
     limits = device_limits(IDENTITY)
     found = [untuned(task, limits) for task in model.tasks]
-    return {one.key: replace(one, configuration=TUNED, tuned_ns=1000.0, binary=b"harvested") for one in found}
+    return {one.key: replace(one, configuration=TUNED, tuned_ns=1000.0) for one in found}
 
 
 def defaults(outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:

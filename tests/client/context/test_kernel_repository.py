@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gputune.cache import PerformanceCache
 from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.models import save
@@ -41,22 +40,3 @@ def test_a_second_context_of_defaults_compiles_nothing(generate: Any, tmp_path: 
     assert f"{totals['compile_requests']} programs found, 0 compiled" in said
     assert (tmp_path / "m.bin").read_bytes() == one
     assert generate(invalidate_kernel_repo=True)[0]["compile_requests"] == totals["compile_requests"]
-
-
-def program(number: int) -> tuple[str, bytes]:
-    return f"{number:064x}", bytes([number]) * 1000
-
-
-def test_programs_are_found_and_the_ones_used_longest_ago_go_first(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    with PerformanceCache.open(path) as cache:
-        for number in range(3):
-            cache.keep_program(*program(number), most_bytes=3000)
-        assert cache.program_of(program(0)[0]) == program(0)[1]  # used now
-        cache.keep_program(*program(3), most_bytes=3000)
-        assert [cache.program_of(program(number)[0]) is not None for number in range(4)] == [True, False, True, True]
-        cache._connection.execute("UPDATE program SET binary = x'00'")
-        assert cache.program_of(program(0)[0]) is None
-        assert any("damaged" in warning for warning in cache.warnings)
-        cache.forget_programs()
-        assert cache._rows("SELECT count(*) FROM program") == [(0,)]

@@ -1,5 +1,6 @@
 """Cache modes on the null device: what is read, what is kept, what fails."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,8 @@ def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ["performance_cache_dir", "system_performance_cache_dir", "kernel_repo_path"])
-def test_a_cache_that_others_can_change_is_not_used(
+@pytest.mark.parametrize("key", ["performance_cache_dir", "kernel_repo_path"])
+def test_a_cache_in_a_folder_that_others_can_write_to_is_not_written(
     gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUTUNE_TRUSTED_FOLDERS", raising=False)
@@ -117,10 +118,40 @@ def test_a_cache_that_others_can_change_is_not_used(
     assert ran.code == 7
     (line,) = (line for line in ran.err.splitlines() if "error" in line)
     assert f"its folder {folder} can be written by every user; " in line
-    assert "GPUTUNE_TRUSTED_FOLDERS: programs in it would run as yours" in line
+    assert "GPUTUNE_TRUSTED_FOLDERS" in line
     assert not list(folder.iterdir())
     folder.chmod(0o755)
     assert gputune("context-binary-generator", *words).code == 0
+
+
+@pytest.mark.parametrize("key", ["performance_cache_dir", "kernel_repo_path"])
+def test_a_copied_cache_brings_measurements_and_no_code(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which its new owner compiles once, and then has as his own."""
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    model = save(models.conv_relu_gemm(), tmp_path)
+
+    def run(folder: Path, home: str) -> tuple[Ran, Any, bytes]:
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / home))
+        summary = tmp_path / "summary.json"
+        ran = gputune(
+            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
+            "--config_file", config_file(tmp_path, **{"performance_cache_dir": str(folder), key: str(folder)}),
+            *null_target, "--tuning_effort", "quick", "--summary_json", summary,
+        )  # fmt: skip
+        assert ran.code == 0, ran.err
+        return ran, read_json(summary)["totals"], (tmp_path / "m.bin").read_bytes()
+
+    run(theirs, "their home")
+    shutil.copytree(theirs, mine)
+    ran, totals, made = run(mine, "my home")
+    assert "3 compiled programs of the cache were made by another installation" in ran.err
+    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 3)
+    ran, totals, context = run(mine, "my home")
+    assert "another installation" not in ran.err
+    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 0)
+    assert context == made
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def decision(tmp_path_factory: pytest.TempPathFactory) -> Decision:
     outcomes = {}
     for task in plan.tasks:
         one = untuned(task, LIMITS)
-        outcomes[one.key] = replace(one, configuration=options(task)[0][0], binary=b"1") if options(task) else one
+        outcomes[one.key] = replace(one, configuration=options(task)[0][0]) if options(task) else one
     return Decision(plan, outcomes, summary={"fused": [], "end_to_end": {"tuned_ns": 1.0}})
 
 
@@ -93,7 +93,7 @@ def test_a_lower_limit_is_respected_and_costs_no_less(decision: Decision) -> Non
     assert costs[1] <= costs[-1]
 
 
-def test_what_gives_way_has_its_own_time_and_no_binary_and_whole_contexts_say_nothing(decision: Decision) -> None:
+def test_what_gives_way_has_its_own_time_and_whole_contexts_say_nothing(decision: Decision) -> None:
     found = fitted(decision, fitted(decision, HUGE).needed_bytes - 1)
     (changed,) = found.decisions
     assert found.changed == 1
@@ -101,7 +101,6 @@ def test_what_gives_way_has_its_own_time_and_no_binary_and_whole_contexts_say_no
     task = next(task for task in decision.plan.tasks if task_key(task).digest == key)
     known = [(configuration_key(c), median_ns) for c, _, median_ns in options(task)]
     assert (configuration_key(one.configuration), one.tuned_ns) in known[1:]
-    assert one.binary == b""
     assert changed.summary == {"fused": []} and changed.end_to_end is None
     assert found.kernels_ns == 2e6  # both run the fastest, which takes a millisecond
     assert "1 task runs another configuration, +1.00 ms (+50.0%) of kernel time" in found.line

@@ -61,7 +61,7 @@ def model() -> onnx.ModelProto:
 
 def outcome_of(task: Task) -> Outcome:
     """The default, but for convolutions an algorithm of two stages where there is one."""
-    found = replace(untuned(task, LIMITS), binary=b"binary", tuned_ns=2000.0, default_ns=3000.0)
+    found = replace(untuned(task, LIMITS), tuned_ns=2000.0, default_ns=3000.0)
     if task.op != "Conv":
         return found
     configurations = family_of(task.op).space(task.problem, LIMITS).configurations()
@@ -78,7 +78,7 @@ def made(folder: Path, fused: bool) -> tuple[Schematic, Built, Path]:
         sources.append(Source(Decision(plan, outcomes), one.node_ops))
     target: Any = FakeTarget()
     wanted = [Wanted(one.decision.plan, one.decision.outcomes) for one in sources]
-    built = build_all(wanted, target, lambda task, outcome: None)
+    built = build_all(wanted, target)
     file = folder / "small_schematic.bin"
     write_schematic(file, schematic_of([path], folder / "small.bin", "tier", DEVICE, sources, built, PEAKS))
     return read_schematic(file), built, path

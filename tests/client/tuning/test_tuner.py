@@ -78,7 +78,6 @@ def test_a_tie_keeps_the_default(cache: PerformanceCache) -> None:
     outcome = tune(target, cache)
     assert outcome.configuration == default
     assert outcome.tuned_ns == outcome.default_ns == 1000.0
-    assert outcome.binary == b"", "the binary of the batch belongs to another configuration"
 
 
 @pytest.mark.parametrize(("against", "wins"), [(0, True), (1, True), (3, False)])
@@ -111,20 +110,6 @@ def test_who_led_by_chance_only_leaves_its_place_to_the_next(cache: PerformanceC
     assert len(target.requests) == (QUICK.trials or 0) // BATCH + 2, "two finals were enough"
 
 
-def test_a_binary_stays_with_the_configuration_that_the_target_has_harvested(cache: PerformanceCache) -> None:
-    """Who has won by the client's reckoning may be another one."""
-
-    class Disagreeing(AnsweringTarget):
-        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
-            measured = super().measure_kernel(request, on_progress)
-            assert measured.best is not None
-            return replace(measured, best=(measured.best + 1) % len(request.variants))
-
-    outcome = tune(Disagreeing(by_width), cache)
-    assert outcome.configuration["VW"] == 16
-    assert outcome.binary == b""
-
-
 def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -> None:
     first = tune(AnsweringTarget(by_width), cache)
     target = AnsweringTarget(by_width)
@@ -132,7 +117,7 @@ def test_a_concluded_task_asks_the_target_for_nothing(cache: PerformanceCache) -
     assert second.hit
     assert not target.batches
     assert not target.uploads
-    assert (second.configuration, second.binary) == (first.configuration, first.binary)
+    assert second.configuration == first.configuration
 
 
 def test_the_default_is_raced_in_every_batch_but_the_first_and_limits_follow_the_best(cache: PerformanceCache) -> None:
@@ -412,7 +397,6 @@ class TestFinalists:
             assert len(times) > 2
             assert (last, found[-1].configuration) == (1000.0, default), "the default may be faster inside the model"
             assert all(again.still_holds(TASK, winner) for winner in found)
-            assert not any(winner.binary for winner in found[1:])
             assert len({configuration_key(winner.configuration) for winner in found}) == len(found)
             few = [winner.configuration for winner in again.finalists(TASK, 2)]
             assert few == [winner.configuration for winner in (*found[:2], found[-1])]

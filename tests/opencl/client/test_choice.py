@@ -35,7 +35,7 @@ def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: Embed
             programs, weights = built.programs, built.weights
             write_context(path, Context((built.graph,), programs, weights, client.device, tier.name, {}, {}, True))
 
-        with ContextRunner(client, client, write, lambda *_: None) as runner:
+        with ContextRunner(client, client, write) as runner:
             fused = model.plan_with(model.groups)
             contexts = [runner.load(plan, outcomes) for plan in (model.plan, fused)]
             contexts.append(runner.load(fused, outcomes, persistent=True))

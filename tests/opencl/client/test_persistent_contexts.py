@@ -55,7 +55,7 @@ class Compiling(LocalDevice):
 def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
     limits = device_limits(backend.identity)
     outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
-    built = builder.build(plan, outcomes, Compiling(backend), lambda *_: None, persistent=True)
+    built = builder.build(plan, outcomes, Compiling(backend), persistent=True)
     device = backend.identity.to_dict()
     own_kernels: dict[str, Any] = {"op_packages": []}
     write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", own_kernels, {}))

@@ -2,19 +2,21 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from gputune.cache import PerformanceCache
 from gputune.client.context import builder
+from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
-from gputune.client.model.plan import Task
 from gputune.client.model.reference import evaluate
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.credentials import Credentials
-from gputune.client.tuning.outcome import Outcome, untuned
+from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.backends import Backend
@@ -43,20 +45,26 @@ def test_a_context_that_several_processes_have_compiled(
 ) -> None:
     plan = lower(read_model(save(two_blocks(), tmp_path)))
     seen: list[int] = []
-    kept: dict[Task, Outcome] = {}
 
-    def compiled(task: Task, outcome: Outcome) -> None:
-        seen.append(workers(server))
-        assert outcome.binary and task not in kept
-        kept[task] = outcome
+    class Watched(KernelRepository):
+        def compile_kernels(self, requests: Any, compiled: Any) -> None:
+            def heard(place: int, reply: Any) -> None:
+                seen.append(workers(server))
+                compiled(place, reply)
 
-    with TargetClient.connect(server.host, server.port, Credentials(server.token)) as client:
+            super().compile_kernels(requests, heard)
+
+    with (
+        TargetClient.connect(server.host, server.port, Credentials(server.token)) as client,
+        PerformanceCache.open(tmp_path / "cache.sqlite", secret=b"s" * 32) as cache,
+    ):
         identity = DeviceIdentity.from_dict(client.device)
         outcomes = {one.key: one for one in (untuned(task, device_limits(identity)) for task in plan.tasks)}
-        built = builder.build(plan, outcomes, client, compiled, persistent=True)
-        again = builder.build(plan, {one.key: one for one in kept.values()}, client, compiled)
-        assert client.requests["compile"] == len(built.programs), "nothing is compiled twice"
-    assert len(kept) == len(plan.tasks) and again.weights == built.weights
+        repository = Watched(client, [cache], {})
+        built = builder.build(plan, outcomes, repository, persistent=True)
+        again = builder.build(plan, outcomes, repository, persistent=True)
+        assert client.requests["compile"] == len(built.programs) == len(seen) // 2, "nothing is compiled twice"
+    assert again.programs == built.programs and again.weights == built.weights
     if identity.device_type == "cpu" and most_compilers() > 1:
         assert 1 < max(seen) <= most_compilers()
     path = tmp_path / "model.bin"

@@ -1,0 +1,41 @@
+"""The program that a target has harvested is kept for what it was compiled for."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from gputune.cache import PerformanceCache
+from gputune.cache.programs import program_digest
+from gputune.kernels.ops.matmul import FAMILY
+from gputune.kernels.space import Configuration, configuration_key
+from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
+from tests.client.answering_target import TASK, AnsweringTarget, by_width, tune, tuner
+
+
+def program_of(configuration: Configuration, cache: PerformanceCache) -> bytes | None:
+    """What the cache has for what a configuration launches."""
+    search = tuner(AnsweringTarget(by_width), cache)._search(TASK)
+    main = FAMILY.render(TASK.problem, configuration).main
+    return cache.program_of(program_digest(main, search.compiler))
+
+
+def test_the_winners_program_is_kept(cache: PerformanceCache) -> None:
+    outcome = tune(AnsweringTarget(by_width), cache)
+    assert program_of(outcome.configuration, cache) == configuration_key(outcome.configuration).encode()
+
+
+def test_a_program_stays_with_the_configuration_that_the_target_has_harvested(cache: PerformanceCache) -> None:
+    """Who has won by the client's reckoning may be another one."""
+    harvested: list[Configuration] = []
+
+    class Disagreeing(AnsweringTarget):
+        def measure_kernel(self, request: ProfileKernel, on_progress: Callable[[Progress], None]) -> Profiled:
+            measured = super().measure_kernel(request, on_progress)
+            assert measured.best is not None
+            other = (measured.best + 1) % len(request.variants)
+            harvested.append(request.variants[other].configuration)
+            return replace(measured, best=other, binary=configuration_key(harvested[-1]).encode())
+
+    outcome = tune(Disagreeing(by_width), cache)
+    assert outcome.configuration["VW"] == 16
+    assert program_of(outcome.configuration, cache) is None
+    assert program_of(harvested[-1], cache) == configuration_key(harvested[-1]).encode()
