@@ -13,7 +13,6 @@ digests must be those of their keys.
 """
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,7 +29,7 @@ from gputune.cache.record import (
     WinnerRecord,
     moment,
 )
-from gputune.core.json_text import json_text, numbers
+from gputune.core.json_text import json_text, json_value, numbers
 
 FORMAT = "gputune performance cache"
 VERSION = 2
@@ -50,9 +49,9 @@ def to_json(contents: Contents, software: str, exported_at: str) -> str:
 def from_json(text: str, where: str) -> Contents:
     """The contents of an export. Raises CacheError that names `where` and what is wrong with which entry."""
     try:
-        content = json.loads(text)
+        content = json_value(text)
         found = content.get("format"), content.get("version")
-    except (ValueError, RecursionError, AttributeError) as error:
+    except (ValueError, AttributeError) as error:
         raise CacheError(f"{where} is no export of a performance cache: {one_line(error)}") from None
     if found[0] != FORMAT:
         raise CacheError(

@@ -4,7 +4,6 @@ store, and how they travel between files.
 A record checks itself when it is made, so the same rules hold for what is written and for what is read back.
 """
 
-import json
 import math
 import re
 import statistics
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gputune.cache.key import TaskKey, Validity
-from gputune.core.json_text import canonical_json
+from gputune.core.json_text import DEEPEST, canonical_json, json_value
 from gputune.core.statuses import OK, STATUSES
 
 EFFORTS = ("none", "quick", "normal", "full")
@@ -23,6 +22,9 @@ EFFORTS = ("none", "quick", "normal", "full")
 
 PLACES = "validities"
 """The key of `measured` that holds the digests of the validities of the tasks: where the contexts were compared."""
+
+DEEPEST_CELL = DEEPEST - 5
+"""Levels of a JSON value in a record. It lies in a trial of a list in an entry of a list in an export."""
 
 LAST_MOMENT = datetime.max.replace(tzinfo=UTC).timestamp() - 1
 
@@ -291,9 +293,9 @@ def origin_from_row(row: Sequence[Any]) -> Origin:
 def read_json(text: Any, name: str) -> Any:
     """The value of a JSON text that came from a disk. Raises RecordError."""
     try:
-        return json.loads(_text(text, name))
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"{name} is not JSON") from error
+        return json_value(_text(text, name), DEEPEST_CELL)
+    except ValueError as error:
+        raise RecordError(f"{name} is not JSON: {error}") from error
 
 
 def _set(record: object, name: str, value: object) -> None:
@@ -341,7 +343,7 @@ def plain_object(value: Any, name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise RecordError(f"{name} is {value!r}, not an object")
     try:
-        plain: dict[str, Any] = json.loads(canonical_json(value))
+        plain: dict[str, Any] = json_value(canonical_json(value), DEEPEST_CELL)
     except (TypeError, ValueError, RecursionError) as error:
         raise RecordError(f"{name}: {error}") from error
     return plain

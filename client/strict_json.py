@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 from gputune.client.errors import ConfigError
 from gputune.client.suggestions import near
 from gputune.core.files import open_file
+from gputune.core.json_text import json_value
 
 LARGEST_BYTES = 1 << 20
 _MOST_SHOWN = 80
@@ -33,8 +34,8 @@ def read_object(path: Path, example: str = "") -> dict[str, Any]:
     if len(written) > LARGEST_BYTES:
         raise ConfigError(f"{where} has more than {LARGEST_BYTES} bytes, which are all that is read")
     try:
-        content = json.loads(written.decode("utf-8-sig"), object_pairs_hook=_no_twins, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        content = json_value(written.decode("utf-8-sig"), object_pairs_hook=_no_twins, parse_constant=_no_constant)
+    except ValueError as error:
         raise ConfigError(f"{where} is not JSON: {error}") from None
     return an_object(content, where, example)
 

@@ -2,13 +2,17 @@
 
 JSON has no infinities and no NaN, and what Python's json writes for them is refused by other readers. In what
 `json_text` writes they are the texts "Infinity", "-Infinity" and "NaN", which no field holds otherwise; `numbers` turns
-them back. `canonical_json` is the exception: its bytes decide digests and lie in the rows of caches.
+them back. `canonical_json` is the exception: its bytes decide digests and lie in the rows of caches. What comes from a
+file or another machine is read by `json_value`, so that no value is too deep for what is done with it.
 """
 
 import json
 import math
 from collections.abc import Mapping
 from typing import Any
+
+DEEPEST = 32
+"""Levels of a JSON value from outside: a number has one, a list of numbers two."""
 
 TEXTS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
@@ -20,8 +24,29 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return json.dumps(_without_odd_numbers(value), indent=indent, separators=separators, allow_nan=False)
 
 
+def json_value(text: str | bytes, deepest: int = DEEPEST, **hooks: Any) -> Any:
+    """Return the value of a JSON text from outside. hooks: as of json.loads. Raises ValueError for what is not JSON or
+    has more levels than `deepest`."""
+    try:
+        value = json.loads(text, **hooks)
+    except RecursionError:
+        pass
+    else:
+        level = [value]
+        for _ in range(deepest):
+            level = [
+                inner
+                for item in level
+                if isinstance(item, dict | list)
+                for inner in (item.values() if isinstance(item, dict) else item)
+            ]
+        if not level:
+            return value
+    raise ValueError(f"it has more than {deepest} levels")
+
+
 def numbers(value: Any) -> Any:
-    """What json.loads made of a text of `json_text`, with its infinities and NaN."""
+    """What json_value made of a text of `json_text`, with its infinities and NaN."""
     if isinstance(value, str):
         return TEXTS.get(value, value)
     if isinstance(value, dict):

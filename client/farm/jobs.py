@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.client.farm.engine import FarmError
+from gputune.core.json_text import json_value
 
 LOST_SECONDS = 30.0
 """A job that runs and was not heard of for so long has ended without a word."""
@@ -142,7 +143,7 @@ class Journal:
 
 def _job(row: Sequence[str | float], parts: Sequence[Part]) -> Job:
     name, owner, asked, state, began, heard = row
-    content = json.loads(str(asked))
+    content = json_value(str(asked))
     lost = state == "running" and abs(time.time() - float(heard)) > LOST_SECONDS  # a clock may be set back
     told = content if isinstance(content, dict) else {}
     return Job(str(name), str(owner), told, "lost" if lost else str(state), float(began), float(heard), tuple(parts))

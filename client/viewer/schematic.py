@@ -13,6 +13,7 @@ from typing import Any
 from gputune.client.outputs import write_json
 from gputune.core.errors import MalformedLog, shortened
 from gputune.core.files import open_file
+from gputune.core.json_text import json_value
 from gputune.runtime.context.records import Fields
 
 KIND = "gputune-schematic"
@@ -149,9 +150,9 @@ def read_schematic(path: Path) -> Schematic:
     try:
         if len(content) > LARGEST_BYTES:
             raise ValueError(f"more than {LARGEST_BYTES} bytes")
-        found = json.loads(content)
+        found = json_value(content)
         json.dumps(found, ensure_ascii=False).encode()  # halves of surrogate pairs, which no file takes, are escaped
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise MalformedLog(f"{path} is no schematic: {str(error)[:200] or type(error).__name__}") from None
     fields = Fields(found, str(path), MalformedLog)
     if not fields.has("kind") or fields.text("kind") != KIND:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from gputune.core.dtypes import ITEM_BYTES
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, shortened
 from gputune.core.identity import DeviceIdentity, is_count, is_text
+from gputune.core.json_text import DEEPEST
 from gputune.core.launches import check_sizes
 
 BufferKind = Literal["input", "output", "arena", "weights", "counters", "status", "marks"]
@@ -38,7 +39,7 @@ MEMORY_TYPES = ("raw", "memhandle")
 itself. It decides what is allocated when a context is loaded; either may be given to either."""
 LARGEST_TENSOR_BYTES = 1 << 40
 LARGEST_RANK = 16
-DEEPEST_CONFIGURATION = 32
+DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
 
 

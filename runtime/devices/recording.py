@@ -20,7 +20,7 @@ from typing import Any
 from gputune.core.errors import shortened
 from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity, is_count
-from gputune.core.json_text import json_text, numbers
+from gputune.core.json_text import json_text, json_value, numbers
 from gputune.core.statuses import OK, STATUSES
 from gputune.core.whole_file import whole_file
 
@@ -221,8 +221,8 @@ def _digest(parts: object) -> str:
 
 def _map(line: str) -> dict[str, Any]:
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
+        fields = json_value(line)
+    except ValueError:
         fields = None
     if not isinstance(fields, dict):
         raise ValueError(f"not a JSON object: {line[:40]!r}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import logging
 import os
 import re
@@ -23,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from gputune.core.json_text import canonical_json
+from gputune.core.json_text import canonical_json, json_value
 from gputune.core.logs import printable
 from gputune.runtime.power.records import NOTHING, Corner, Corners, PowerMode, Vote
 
@@ -375,10 +374,10 @@ def _fields(path: Path, names: set[str], otherwise: str) -> dict[str, object] | 
     if content is None:
         return None
     try:
-        fields = json.loads(content)
+        fields = json_value(content)
         if not isinstance(fields, dict) or fields.keys() != names | {"version", "boot"} or fields["version"] != VERSION:
             raise ValueError(f"not a file of version {VERSION}")
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         _log.warning("power: %s: %s; %s", path, printable(error), otherwise)
         return None
     return fields if fields["boot"] == _boot() else None

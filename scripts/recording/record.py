@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import logging
 import os
 import sys
@@ -30,7 +29,7 @@ from gputune.client.target.transport.credentials import read_credentials
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import task_key
 from gputune.client.tuning.tuner import names_of
-from gputune.core.json_text import numbers
+from gputune.core.json_text import json_value, numbers
 from gputune.core.logs import LEVELS
 from gputune.kernels.catalogue import families
 from gputune.runtime.devices import recording
@@ -143,7 +142,7 @@ def _tasks(options: argparse.Namespace) -> list[Task]:
 
 def _problem(op: str, text: str | None) -> object:
     try:
-        fields = numbers(json.loads(text or ""))
+        fields = numbers(json_value(text or ""))
     except ValueError as error:
         raise ConfigError(f"--problem is no JSON: {error}") from None
     problem = problem_of(op, fields) if isinstance(fields, dict) else None

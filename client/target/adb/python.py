@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gputune.client.errors import TargetError
+from gputune.core.json_text import json_value
 
 if TYPE_CHECKING:  # its library takes longer to import than most commands need for their options
     from gputune.client.target.adb.device import AdbDevice
@@ -71,7 +71,7 @@ def _check(device: AdbDevice, python: str) -> _Check:
         return _Check("the shell user may not execute it", startable=False)
     answer = next((line for line in ran.output.splitlines() if line.startswith(_MARK)), None)
     try:
-        version, failed = json.loads((answer or "").removeprefix(_MARK))
+        version, failed = json_value((answer or "").removeprefix(_MARK))
         version = (int(version[0]), int(version[1]))
         missing = "; ".join(f"cannot import {name!s}: {reason!s}" for name, reason in failed.items())
     except (ValueError, TypeError, IndexError, AttributeError):
