@@ -63,6 +63,32 @@ def test_the_oldest_go_until_the_file_is_small_enough(file: Path) -> None:
     assert "2 of 2 tasks" in run("prune", file, "--most_size", "0").output
 
 
+def test_each_that_goes_takes_its_share_of_what_is_left(file: Path) -> None:
+    """Four tasks that weigh 1 to 4 tenths of the file, a winner's weight included, the lightest being the oldest."""
+    one = tasks(file)[0]
+    four = [
+        dataclasses.replace(one, trials={"ok": weight - 1}, last_change=one.last_change + timedelta(days=weight))
+        for weight in (1, 2, 3, 4)
+    ]
+    for goes, most_bytes in ((0, 1000), (1, 999), (1, 900), (2, 899), (2, 700), (3, 699), (3, 400), (4, 399), (4, 0)):
+        assert beyond_size(four[::-1], 1000, most_bytes) == four[:goes], most_bytes
+
+
+def test_programs_go_before_measurements(file: Path) -> None:
+    with PerformanceCache.open(file, secret=b"s" * 32) as cache:
+        for number in range(8):
+            cache.keep_program(f"{number:064x}", bytes([number]) * 100_000)
+    size = file.stat().st_size
+    for words in (("--dry_run",), ()):
+        said = run("prune", file, "--most_size", size - 250_000, *words).output
+        assert f"{file}: 244 KiB of compiled programs {'would go' if words else 'are gone'}" in said
+        assert "0 of 2 tasks with 0 trials" in said
+    assert len(tasks(file)) == 2
+    assert file.stat().st_size <= size - 250_000
+    with PerformanceCache.open_readonly(file) as cache:
+        assert cache.program_bytes() == 500_000
+
+
 def test_pruning_needs_a_reason_and_a_size_that_is_one(file: Path) -> None:
     assert isinstance(run("prune", file).exception, ConfigError)
     assert "is no size" in str(run("prune", file, "--most_size", "many").exception)

@@ -148,7 +148,10 @@ def prune(
     dry_run: bool,
     performance_cache_dir: Path | None,
 ) -> None:
-    """Remove measurements that are not needed any more, whole tasks at a time."""
+    """Remove measurements that are not needed any more, whole tasks at a time.
+
+    For --most_size compiled programs go before any measurement, since they can be compiled again.
+    """
     if older_than is None and not drivers and most_size is None:
         raise ConfigError("nothing to prune: give --older_than, --driver or --most_size")
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
@@ -159,13 +162,20 @@ def prune(
             goes += not_changed_for(summaries, older_than, datetime.now(UTC))
         goes += of_drivers(summaries, drivers)
         rest = [summary for summary in summaries if summary not in goes]
+        programs = 0
         if most_size is not None:
-            goes += beyond_size(rest, _bytes(path), _size(most_size))
+            size, most_bytes, kept = _bytes(path), _size(most_size), cache.program_bytes()
+            programs = min(kept, max(size - most_bytes, 0))
+            goes += beyond_size(rest, size - programs, most_bytes)
         chosen = list({(one.task.digest, one.validity.digest): one for one in goes}.values())
         trials = sum(sum(one.trials.values()) for one in chosen)
         if not dry_run:
+            if programs:
+                cache.forget_programs(kept - programs)
             trials = cache.forget(chosen)
     did = "would go" if dry_run else "are gone"
+    if programs:
+        say(f"{path}: {size_words(programs)} of compiled programs {did}")
     say(f"{path}: {len(chosen)} of {len(summaries)} tasks with {trials} trials {did}; {size_words(_bytes(path))}")
 
 
