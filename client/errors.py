@@ -145,7 +145,7 @@ class WrongResults(GputuneError):
 
 
 class CacheMiss(GputuneError):
-    """Something has to be measured that a frozen performance cache does not know."""
+    """Something has to be measured that a frozen performance cache does not know, or there is no such cache."""
 
     exit_code = 11
 

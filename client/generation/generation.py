@@ -23,7 +23,7 @@ from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
-from gputune.client.errors import ConfigError, OutputError, TargetError
+from gputune.client.errors import CacheMiss, ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
 from gputune.client.generation.config import check_precision
 from gputune.client.generation.explaining import gain_line, outcome_line, summary_line
@@ -225,10 +225,13 @@ class Generation:
             return tuner.verdicts(self._tasks)
 
     def _cache_path(self, stack: ExitStack) -> Path:
-        """Where measurements are kept; with cache_mode off in a folder that goes when the stack is closed."""
+        """Where measurements are kept; with cache_mode off in a folder that goes when the stack is closed. Raises
+        CacheMiss if the cache is frozen and is not there."""
         if self._mode == "off":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-"))
             return Path(folder) / self._tier.file_name
+        if self._mode == "frozen" and not self.cache_file.exists():
+            raise no_frozen_cache(f"{self.cache_file} does not exist")
         return self.cache_file
 
     def _tuner(self, cache: PerformanceCache, options: TuningOptions) -> Tuner:
@@ -458,6 +461,14 @@ class Generation:
         )
         write_schematic(request.schematic_file, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
+
+
+def no_frozen_cache(why: str) -> CacheMiss:
+    """Say that there is no cache, and how to get one."""
+    return CacheMiss(
+        f"the performance cache is frozen, and {why}: tune with another cache_mode first, copy a cache there, or take "
+        "an export in with `gputune performance-cache import`"
+    )
 
 
 def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:

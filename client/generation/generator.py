@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputune.cache import check_writable, named, tier_of
+from gputune.cache import cache_files, check_writable, named, tier_of
 from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for
 from gputune.client.errors import ConfigError
 from gputune.client.generation.cache_secret import known_secret
 from gputune.client.generation.config import Config
-from gputune.client.generation.generation import Generation
+from gputune.client.generation.generation import Generation, no_frozen_cache
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
 from gputune.client.generation.request import GenerationRequest, tell_cache, tell_files
@@ -251,7 +251,7 @@ def _check_return(graphs: Graphs, limits: Limits) -> None:
 
 def check_bound(request: GenerationRequest) -> None:
     """Raises ConfigError for wishes about caches that this generation could only ignore, and for a tier that cannot
-    be."""
+    be; CacheMiss if the cache is frozen and its folder has none."""
     if request.device_tier is not None:
         check_tier(request.device_tier)
     config, mode = request.config, request.tuning.cache_mode
@@ -261,6 +261,8 @@ def check_bound(request: GenerationRequest) -> None:
     }
     for key in (key for key, ignored in wishes.items() if ignored):
         raise ConfigError(f"{key} has no meaning with cache_mode {mode!r}; drop one of them")
+    if request.effort.name != "none" and mode == "frozen" and not cache_files(request.performance_cache_dir):
+        raise no_frozen_cache(f"there is none in {request.performance_cache_dir}")
     unused = request.effort.name == "none" or mode in ("off", "frozen")
     if config.invalidate_kernel_repo and config.kernel_repo_path is None and unused:
         raise ConfigError("invalidate_kernel_repo: no kernel repository is kept here; name one with kernel_repo_path")

@@ -45,9 +45,31 @@ def test_off_neither_reads_nor_keeps(generate: Any, tmp_path: Path) -> None:
         assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("command", ["context-binary-generator", "performance-cache explain"])
+def test_frozen_without_a_cache_says_how_to_get_one(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], command: str
+) -> None:
+    """Before a device is opened where the folder has no cache at all, else as soon as the device's tier is known."""
+    output = ("--binary_file", "m", "--output_dir", tmp_path) if command == "context-binary-generator" else ()
+    words = (
+        *command.split(), "--model", save(models.conv_relu_gemm(), tmp_path), *output, "--tuning_effort", "quick",
+        "--config_file", config_file(tmp_path, cache_mode="frozen"),
+    )  # fmt: skip
+    cache = tmp_path / "cache"
+    ran = gputune(*words, "--target", "127.0.0.1:1")
+    assert ran.code == CacheMiss.exit_code
+    assert f"the performance cache is frozen, and there is none in {cache}: tune with another cache_mode" in ran.err
+    assert not cache.exists()
+    cache.mkdir()
+    (cache / "another-tier.sqlite").touch()
+    ran = gputune(*words, *null_target)
+    assert ran.code == CacheMiss.exit_code
+    assert f"and {cache / 'null-cu1.sqlite'} does not exist: tune with another cache_mode" in ran.last_line
+    assert "gputune performance-cache import" in ran.last_line
+    assert [path.name for path in cache.iterdir()] == ["another-tier.sqlite"]
+
+
 def test_frozen_uses_what_is_there_and_fails_on_anything_else(generate: Any, tmp_path: Path) -> None:
-    ran, _ = generate("frozen")
-    assert ran.code == 7, "there is no cache at all"
     ran, _ = generate("use")
     assert "0 of 3 tasks are known, 3 are new" in ran.err
     before = {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()}
