@@ -122,20 +122,10 @@ class PerformanceCache(Programs):
 
     # What was chosen inside whole models.
 
-    def conclude_chain(self, digest: str, chain: ChainRecord, stored_at: float | None = None) -> None:
-        """Remember what was chosen in a chain, in place of an earlier choice; stored now unless told when."""
-        row = chain_to_row(chain)
+    def conclude_chain(self, digest: str, chain: ChainRecord) -> None:
+        """Remember what was chosen in a chain, in place of an earlier choice."""
         with self._keeping("store what was chosen in a chain"):
-            self._connection.execute("DELETE FROM chain_winner WHERE chain = ?", (digest,))
-            self._connection.execute(
-                f"INSERT OR REPLACE INTO chain (digest, {', '.join(CHAIN_COLUMNS)}, stored_at) VALUES (?, ?, ?, ?, ?)",
-                (digest, *row, time.time() if stored_at is None else stored_at),
-            )
-            self._connection.executemany(
-                f"INSERT INTO chain_winner (chain, task, {', '.join(WINNER_COLUMNS)})"
-                f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))})",
-                [(digest, task, *winner_to_row(winner)) for task, winner in chain.winners.items()],
-            )
+            self._store_chain(digest, chain, time.time())
 
     def chain_of(self, digest: str) -> ChainRecord | None:
         """What was chosen in a chain; None where nothing was, or only something malformed (with a warning)."""
@@ -206,10 +196,10 @@ class PerformanceCache(Programs):
                     "INSERT INTO origin (first, last, source, stored_at) VALUES (?, ?, ?, ?)",
                     (first, first + merged.trials - 1, source, time.time()),
                 )
-        for digest, (chain, stored_at) in contents.chains.items():
-            if not self._rows("SELECT 1 FROM chain WHERE digest = ?", (digest,)):
-                self.conclude_chain(digest, chain, stored_at)
-                merged.chains += 1
+            for digest, (chain, stored_at) in contents.chains.items():
+                if not self._rows("SELECT 1 FROM chain WHERE digest = ?", (digest,)):
+                    self._store_chain(digest, chain, stored_at)
+                    merged.chains += 1
         return merged
 
     def origins(self) -> list[Origin]:
@@ -285,6 +275,19 @@ class PerformanceCache(Programs):
         return found + self.warnings[known:]
 
     # Inside.
+
+    def _store_chain(self, digest: str, chain: ChainRecord, stored_at: float) -> None:
+        """Inside the caller's transaction."""
+        self._connection.execute("DELETE FROM chain_winner WHERE chain = ?", (digest,))
+        self._connection.execute(
+            f"INSERT OR REPLACE INTO chain (digest, {', '.join(CHAIN_COLUMNS)}, stored_at) VALUES (?, ?, ?, ?, ?)",
+            (digest, *chain_to_row(chain), stored_at),
+        )
+        self._connection.executemany(
+            f"INSERT INTO chain_winner (chain, task, {', '.join(WINNER_COLUMNS)})"
+            f" VALUES (?, ?, {', '.join('?' * len(WINNER_COLUMNS))})",
+            [(digest, task, *winner_to_row(winner)) for task, winner in chain.winners.items()],
+        )
 
     def _owner(self, task: TaskKey, validity: Validity) -> tuple[int, int]:
         """Row ids of the task and the validity, made on demand inside the caller's transaction."""
