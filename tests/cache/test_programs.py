@@ -51,6 +51,13 @@ def test_only_the_installation_that_has_compiled_programs_uses_them(kept: Path) 
     assert found(kept, MINE) == [None, program(2)[1]]
 
 
+def test_without_a_secret_all_are_of_others(kept: Path) -> None:
+    with PerformanceCache.open(kept) as cache:
+        assert cache.program_of(program(1)[0]) is None
+        assert cache.foreign == {program(1)[0]}
+        assert cache.makers() == {"foreign": 2}
+
+
 def test_nothing_is_kept_without_a_secret(path: Path) -> None:
     with PerformanceCache.open(path) as cache:
         cache.keep_program(*program(1))

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from gputune.cache import PerformanceCache
 from gputune.cache.programs import program_digest
+from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.ops.matmul import FAMILY
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
-from tests.client.answering_target import TASK, AnsweringTarget, by_width, tune, tuner
+from tests.client.answering_target import QUICK, TASK, AnsweringTarget, by_width, tune, tuner
 
 
 def program_of(configuration: Configuration, cache: PerformanceCache) -> bytes | None:
@@ -20,6 +23,13 @@ def program_of(configuration: Configuration, cache: PerformanceCache) -> bytes |
 
 def test_the_winners_program_is_kept(cache: PerformanceCache) -> None:
     outcome = tune(AnsweringTarget(by_width), cache)
+    assert program_of(outcome.configuration, cache) == configuration_key(outcome.configuration).encode()
+
+
+def test_programs_of_several_targets_are_kept(cache: PerformanceCache) -> None:
+    """Each has a connection to the cache of its own."""
+    targets: list[Any] = [AnsweringTarget(by_width), AnsweringTarget(by_width)]
+    (outcome,) = Tuner(targets, cache, QUICK, options=TuningOptions(strategy="random")).tune([TASK])
     assert program_of(outcome.configuration, cache) == configuration_key(outcome.configuration).encode()
 
 
