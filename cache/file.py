@@ -152,9 +152,9 @@ def folder_lock(folder: Path) -> Iterator[bool]:
 
 def _remove(path: Path) -> None:
     """Remove a file with its companions."""
-    for suffix in ("", *COMPANIONS):
+    for one in with_companions(path):
         with contextlib.suppress(OSError):
-            Path(f"{path}{suffix}").unlink()
+            one.unlink()
 
 
 def set_aside(path: Path) -> Path:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gputune.cache import CacheError
 from gputune.client.folders import default_secret_file
+from gputune.core.files import open_file
 
 log = logging.getLogger(__name__)
 
@@ -25,20 +26,24 @@ SECRET_BYTES = 32
 REMEDY = f"(umask 077; head -c {SECRET_BYTES} /dev/urandom > FILE)"
 
 
+def secret_file() -> Path:
+    """Return the path of the secret, which may not be there yet."""
+    named = os.environ.get(SECRET_FILE)
+    return Path(named) if named else default_secret_file()
+
+
 def known_secret() -> bytes | None:
     """Return the secret of this installation, None if there is none yet. Raises CacheError for a file that is refused,
     and if SECRET_FILE names one that cannot be read."""
-    if named := os.environ.get(SECRET_FILE):
-        try:
-            return _read(Path(named))
-        except OSError as error:
-            raise CacheError(
-                f"the secret {named} that {SECRET_FILE} names cannot be read: {error.strerror}; make one by {REMEDY}"
-            ) from None
+    path = secret_file()
     try:
-        return _read(default_secret_file())
-    except OSError:
-        return None
+        return _read(path)
+    except OSError as error:
+        if not os.environ.get(SECRET_FILE):
+            return None
+        raise CacheError(
+            f"the secret {path} that {SECRET_FILE} names cannot be read: {error.strerror}; make one by {REMEDY}"
+        ) from None
 
 
 def own_secret() -> bytes | None:
@@ -46,7 +51,7 @@ def own_secret() -> bytes | None:
     Raises what known_secret does."""
     if (found := known_secret()) is not None:
         return found
-    path = default_secret_file()
+    path = secret_file()
     try:
         _make(path)
         return _read(path)
@@ -62,12 +67,9 @@ def _read(path: Path) -> bytes:
     """Return the secret in a file. Raises CacheError if it is not a secret that its user alone can read, OSError if it
     cannot be opened."""
     _check(path, path.stat())  # a file of another user often cannot be opened
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        _check(path, os.fstat(descriptor))
-        return os.read(descriptor, SECRET_BYTES)
-    finally:
-        os.close(descriptor)
+    with open_file(path) as file:
+        _check(path, os.fstat(file.fileno()))
+        return file.read(SECRET_BYTES)
 
 
 def _check(path: Path, status: os.stat_result) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import with_companions
+from gputune.client.generation.cache_secret import secret_file
 from gputune.client.generation.config import Config
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.phases import Profiling
@@ -112,6 +113,7 @@ def tell_inputs(request: GenerationRequest, files: Files) -> None:
         files.read(inner, "--device")
     for inner in folders_files(request.op_packages):
         files.read(inner, "a file of --op_packages,")
+    files.read(secret_file(), "the secret of performance caches,")
     config = request.config
     folders = {"--performance_cache_dir": request.performance_cache_dir if request.keeps_measurements else None}
     folders |= {

@@ -168,3 +168,20 @@ def test_a_secret_that_is_refused_ends_a_generation_before_a_device_is_opened(
     )  # fmt: skip
     assert (ran.code, len(ran.err.splitlines())) == (7, 1)
     assert "can be used by other users" in ran.last_line
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_no_output_replaces_it(
+    tmp_path: Path, gputune: Gputune, file: Path, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = own_secret()
+    if named:
+        file = file.replace(tmp_path / "named")
+        monkeypatch.setenv(SECRET_FILE, str(file))
+    ran = gputune(
+        "context-binary-generator", "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
+        "--output_dir", tmp_path, "--config_file", config_file(tmp_path), "--device", "null", "--summary_json", file,
+    )  # fmt: skip
+    assert ran.code == 2
+    assert "--summary_json" in ran.last_line and "the secret of performance caches" in ran.last_line
+    assert known_secret() == before
