@@ -23,13 +23,13 @@ from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
-from gputune.client.errors import CacheMiss, ConfigError, OutputError, TargetError
+from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
 from gputune.client.generation.config import check_precision
 from gputune.client.generation.explaining import gain_line, outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
-from gputune.client.generation.request import GenerationRequest, effective_configuration
+from gputune.client.generation.request import GenerationRequest, effective_configuration, no_frozen_cache
 from gputune.client.generation.schematic import Source, peaks_of, schematic_of
 from gputune.client.model.graphs import Graphs, tasks_of
 from gputune.client.model.op_packages import OpPackage
@@ -461,14 +461,6 @@ class Generation:
         )
         write_schematic(request.schematic_file, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
-
-
-def no_frozen_cache(why: str) -> CacheMiss:
-    """Say that there is no cache, and how to get one."""
-    return CacheMiss(
-        f"the performance cache is frozen, and {why}: tune with another cache_mode first, copy a cache there, or take "
-        "an export in with `gputune performance-cache import`"
-    )
 
 
 def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:

@@ -15,10 +15,10 @@ from gputune.client.context.verifying.verification import GroundTruth, ground_tr
 from gputune.client.errors import ConfigError
 from gputune.client.generation.cache_secret import known_secret
 from gputune.client.generation.config import Config
-from gputune.client.generation.generation import Generation, no_frozen_cache
+from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
-from gputune.client.generation.request import GenerationRequest, tell_cache, tell_files
+from gputune.client.generation.request import GenerationRequest, no_frozen_cache, tell_cache, tell_files
 from gputune.client.generation.summary import Totals, summarise
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import Graph

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import with_companions
+from gputune.client.errors import CacheMiss
 from gputune.client.generation.cache_secret import secret_file
 from gputune.client.generation.config import Config
 from gputune.client.generation.ep_context import EpContextFile
@@ -170,3 +171,11 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
 
 def _said(path: Path | None) -> str | None:
     return None if path is None else str(path)
+
+
+def no_frozen_cache(why: str) -> CacheMiss:
+    """Say that there is no cache, and how to get one."""
+    return CacheMiss(
+        f"the performance cache is frozen, and {why}: tune with another cache_mode first, copy a cache there, or take "
+        "an export in with `gputune performance-cache import`"
+    )
