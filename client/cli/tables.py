@@ -1,5 +1,6 @@
 """Tables on standard output."""
 
+import os
 from collections.abc import Iterable
 
 from rich.console import Console
@@ -16,6 +17,6 @@ def add_row(table: Table, cells: Iterable[object]) -> None:
 def print_table(table: Table) -> None:
     """Prints a table to standard output."""
     console = Console(markup=False)  # a text in brackets is a text
-    if not console.is_terminal:  # a pipe has no width to fold to
+    if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width of its own to fold to
         console.width = max(console.width, 240)
     console.print(table)

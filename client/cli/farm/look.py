@@ -85,7 +85,7 @@ def jobs(as_json: bool, farm: FarmFolder) -> None:
     if as_json:
         print_json({"jobs": [{**vars(job), "parts": [vars(part) for part in job.parts]} for job in found]})
         return
-    table = Table("job", "state", "began", "model", "tier", "state", "devices", "")
+    table = Table("job", "state", "began", "model", "tier", "part", "devices", "said")
     for job in found:
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(job.began))
         for part in job.parts or ():

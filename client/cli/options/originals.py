@@ -63,7 +63,9 @@ def refusal(error: click.NoSuchOption) -> str | None:
 
 
 def with_version(command: click.Command) -> click.Command:
-    """The command, with an option that says which gputune this is."""
+    """The command, and each command of a group, with an option that says which gputune this is."""
+    for one in command.commands.values() if isinstance(command, click.Group) else ():
+        with_version(one)
     if not any("--version" in parameter.opts for parameter in command.params):
         said = click.version_option(message=software_version())
         said(command)

@@ -83,6 +83,14 @@ def test_every_command_says_its_version_and_helps(gputune: Gputune, command: str
     assert ran.code == 0 and "--version" in ran.out
 
 
+@pytest.mark.parametrize("group", ["performance-cache", "farm", "power"])
+def test_every_command_of_a_group_says_its_version(gputune: Gputune, group: str) -> None:
+    found: Any = importlib.import_module(f"gputune.client.cli.{COMMANDS[group][0]}").command
+    for command in found.commands:
+        ran = gputune(group, command, "--version")
+        assert (ran.code, ran.out.strip()) == (0, software_version()), command
+
+
 @pytest.mark.parametrize("command", ["context-binary-generator", "net-run"])
 def test_the_backend_can_only_be_the_one_that_there_is(gputune: Gputune, command: str) -> None:
     ran = gputune(command, "--backend", "/sdk/lib/libQnnHtp.so")

@@ -69,3 +69,16 @@ def test_every_command_prints_through_here() -> None:
         text = path.read_text(encoding="utf-8")
         direct = re.findall(r"click\.s?echo\(|(?<![\w.])print\(|\.add_row\(|Console\(", text)
         assert not direct or path.name in ("say.py", "tables.py"), path.name
+
+
+@pytest.mark.parametrize(("columns", "narrow"), [("80", True), (None, False)])
+def test_tables_in_a_pipe_are_as_wide_as_columns_says(
+    columns: str | None, narrow: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    table = Table("first", "second")
+    add_row(table, ("word " * 15, "other " * 15))
+    print_table(table)
+    assert (max(map(len, capsys.readouterr().out.splitlines())) <= 80) == narrow
