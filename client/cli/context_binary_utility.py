@@ -1,6 +1,5 @@
 """gputune context-binary-utility: what context binaries hold, as a summary for people or as JSON for tools."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -114,11 +113,7 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
     yield f"made by: {made.get('gputune', 'unknown')}{f', tuning effort {effort}' if effort else ''}"
     if isinstance(models := asked.get("models"), list) and models:
         yield f"made of: {_few(list(map(str, models)))}"
-    nbytes = Counter[str]()
-    for section in header.sections:
-        nbytes[section.kind] += section.length
-    sizes = ", ".join(f"{count:,} bytes of {kind}" for kind, count in nbytes.items())
-    yield f"programs: {len(header.programs)}; {sizes or 'no sections'}"
+    yield from _held(header)
     gains = {one.graph: one for one in uses_of(header, "").end_to_end}
     for graph in header.graphs:
         operations = len(dict.fromkeys(launch.operation for launch in graph.launches))
@@ -134,6 +129,21 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
     for found in content.get("compatibility", ()):
         why = f", {found['reason']}" if found["reason"] else ""
         yield f"on {found['device']}: {found['verdict']}{why}"
+
+
+def _held(header: ContextHeader) -> Iterator[str]:
+    """Yield what the size of a context is made of."""
+    nbytes = sum(header.sections[place].length for place in header.weights)
+    if nbytes:
+        yield f"weights: {nbytes:,} bytes, packed anew for each kernel that reads them in another order"
+    waiting = {one.program for graph in header.graphs for one in graph.persistent if one.counts}
+    everything = dict(enumerate(header.programs))
+    persistent = [everything.pop(place) for place in sorted(waiting)]
+    for title, programs in (("programs", [*everything.values()]), ("programs of persistent kernels", persistent)):
+        binaries, sources = {one.binary for one in programs}, {one.source for one in programs}
+        binary, source = (sum(header.sections[place].length for place in part) for part in (binaries, sources))
+        if programs:
+            yield f"{title}: {len(programs)}; {binary:,} bytes of binary, {source:,} bytes of source"
 
 
 def _tensors(tensors: Sequence[TensorRecord]) -> str:

@@ -62,7 +62,7 @@ class Fitted:
     @property
     def line(self) -> str:
         """What a generation says of it."""
-        need, limit, before = (f"{nbytes / 1e6:.1f} MB" for nbytes in self._sizes)
+        need, limit, before = map(_told, self._sizes)
         if not self.met:
             return f"memory_limit_hint of {limit} is not met: the smallest that is known needs {need} and is written"
         if not self.changed:
@@ -74,6 +74,11 @@ class Fitted:
     @property
     def _sizes(self) -> tuple[int, int, int]:
         return self.needed_bytes, self.limit_bytes, self.unlimited_bytes
+
+
+def _told(nbytes: int) -> str:
+    """Return a size in words, of which small ones are exact."""
+    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 1e6 else f"{nbytes:,} bytes"
 
 
 def fit(

@@ -1,11 +1,13 @@
 """context-binary-utility: what a context holds, and the memory that several need as a group."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 
+from gputune.client.cli.context_binary_utility import _held
 from gputune.client.errors import DeviceOrContextError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.runtime import load_group
@@ -92,7 +94,7 @@ def test_a_summary_for_people_fits_a_narrow_terminal(gputune: Gputune, tmp_path:
         "  device: null, driver 1, null, simulated: it computes nothing",
         "  tier: null",
         "  made by: 0",
-        "  programs: 1; 0 bytes of binary, 20 bytes of source",
+        "  programs of persistent kernels: 1; 0 bytes of binary, 20 bytes of source",
         "  graph 'net <1>': operations: 20, launches: 24, 1 as persistent kernels",
         "    inputs: x float32[2, 4]",
         "    outputs: y float32[8]",
@@ -108,6 +110,11 @@ def test_a_summary_for_people_fits_a_narrow_terminal(gputune: Gputune, tmp_path:
     said = " ".join(ran.out.split())
     assert "made by: 0.1.0, tuning effort quick made of: part0.onnx, part1.onnx" in said
     assert "part7.onnx and 3 more" in said and "when made" not in said
+    header = read_header(large)
+    assert "weights" not in said
+    first, *_ = _held(replace(header, weights=(header.programs[0].source,)))
+    assert first.startswith(f"weights: {header.sections[header.programs[0].source].length:,} bytes, packed anew")
+    assert f"programs: {len(header.programs)}; " in said and "of persistent kernels" not in said
 
 
 def test_a_file_of_several_that_is_no_context_is_named(gputune: Gputune, three: list[Path], tmp_path: Path) -> None:

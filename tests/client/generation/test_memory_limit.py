@@ -66,6 +66,11 @@ def fitted(decision: Decision, limit: int, measured: object = options) -> Fitted
     return fit([decision], limit, measured, DEVICE, 100)
 
 
+def said(found: Fitted) -> str:
+    nbytes = found.needed_bytes
+    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 1e6 else f"{nbytes:,} bytes"
+
+
 def configurations(decision: Decision) -> list[str]:
     return [configuration_key(one.configuration) for one in decision.outcomes.values()]
 
@@ -74,9 +79,7 @@ def test_what_fits_stays_as_it_is(decision: Decision) -> None:
     found = fitted(decision, HUGE)
     assert found.met and found.changed == 0 and found.cost_ns == 0
     assert found.decisions == [decision]
-    assert found.line == f"memory_limit_hint of {HUGE / 1e6:.1f} MB: arenas and weights need " + (
-        f"{found.needed_bytes / 1e6:.1f} MB"
-    )
+    assert found.line == f"memory_limit_hint of {HUGE / 1e6:.1f} MB: arenas and weights need {said(found)}"
 
 
 def test_a_lower_limit_is_respected_and_costs_no_less(decision: Decision) -> None:
@@ -114,7 +117,7 @@ def test_what_cannot_be_met_is_the_smallest_and_says_what_it_needs(decision: Dec
         for task in decision.plan.tasks
     ]
     assert configurations(found.decisions[0]) == smallest
-    assert f"is not met: the smallest that is known needs {found.needed_bytes / 1e6:.1f} MB" in found.line
+    assert f"hint of 10 bytes is not met: the smallest that is known needs {said(found)} and" in found.line
 
 
 def test_nothing_is_chosen_that_was_not_measured(decision: Decision) -> None:
