@@ -64,20 +64,20 @@ def _nested(levels: int) -> Any:
 
 
 def _contexts() -> Mapping[str, tuple[str, bytes]]:
+    return {**_broken_contexts(), **_wrong_headers()}
+
+
+def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
+    """Return files that are cut short or changed in front of their header's fields."""
     whole = files.rich()
     memory, header = files.head_of(whole)
     fields, need = msgpack.unpackb(header), msgpack.unpackb(memory)
-    twice = msgpack.packb("tier") + msgpack.packb("the last one")
-    again = header[:1] + bytes([header[1]]) if header[0] == 0xDE else bytes([header[0] + 1]) + header[1:] + twice
     front = files.FRONT_BYTES
     starts = {
         one["kind"]: aligned(front + len(memory) + len(header)) + one["offset"]
         for one in fields["sections"]
         if one["length"]
     }
-    launch: tuple[str | int, ...] = ("graphs", 0, "launches", 0)
-    weights: tuple[str | int, ...] = ("graphs", 0, "launches", 1, "arguments", 0)
-    tensor: tuple[str | int, ...] = ("graphs", 0, "inputs", 0)
     malformed, damaged, cut = "malformed_header", "checksum_mismatch", "truncated"
     less = {**need, "graphs": [*need["graphs"][:-1]]}
     return {
@@ -104,6 +104,20 @@ def _contexts() -> Mapping[str, tuple[str, bytes]]:
         "an arena without bytes": (malformed, _with("graphs", 0, "arena_bytes", 0, value=0)),
         "too large an arena": (malformed, _with("graphs", 0, "arena_bytes", 0, value=LARGEST_ARENA_BYTES + 1)),
         "too large a bound": (malformed, _with("graphs", 2, "arena_bound_bytes", value=1 << 60)),
+    }
+
+
+def _wrong_headers() -> Mapping[str, tuple[str, bytes]]:
+    """Return files whose header is no MsgPack, or has a field that is not as it should be."""
+    whole = files.rich()
+    memory, header = files.head_of(whole)
+    twice = msgpack.packb("tier") + msgpack.packb("the last one")
+    again = header[:1] + bytes([header[1]]) if header[0] == 0xDE else bytes([header[0] + 1]) + header[1:] + twice
+    launch: tuple[str | int, ...] = ("graphs", 0, "launches", 0)
+    weights: tuple[str | int, ...] = ("graphs", 0, "launches", 1, "arguments", 0)
+    tensor: tuple[str | int, ...] = ("graphs", 0, "inputs", 0)
+    malformed = "malformed_header"
+    return {
         "no MsgPack": (malformed, files.with_head(whole, memory, b"\xc1" + header[1:])),
         "MsgPack and a byte more": (malformed, files.with_head(whole, memory, header + b"\0")),
         "a key that is there twice": ("ok", files.with_head(whole, memory, again)),
@@ -137,7 +151,7 @@ def _contexts() -> Mapping[str, tuple[str, bytes]]:
         "sections over each other": (malformed, _with("sections", 1, "offset", value=0)),
         "a section of another kind": (malformed, _with("weights", 0, value=0)),
         "a section that is not there": (malformed, _with("weights", 0, value=99)),
-        "another digest of a section": (damaged, _with("sections", 0, "sha256", value="0" * 64)),
+        "another digest of a section": ("checksum_mismatch", _with("sections", 0, "sha256", value="0" * 64)),
         "an alignment of 96": (malformed, _with("device", "base_address_alignment_bytes", value=96)),
     }
 
