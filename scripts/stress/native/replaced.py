@@ -104,7 +104,7 @@ class Child:
     """A process that opens, loads and runs model.bin of a folder until its input ends. ended: its steps so far."""
 
     def __init__(self, language: str, folder: Path) -> None:
-        self.language, self.ended = language, Counter[str]()
+        self.language, self.ended, self._line = language, Counter[str](), ""
         variables = {"POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0", "PYTHONUNBUFFERED": "1"}
         command: list[str | Path] = [sys.executable, "-m", "stress.native.replaced", CHILD]
         if language == "C":
@@ -122,7 +122,8 @@ class Child:
     def has(self, step: str, count: int) -> bool:
         """Whether a step was made so often, or the process has ended."""
         ended = self._process.poll() is not None
-        self.ended.update(self._said.read().decode().splitlines())
+        *lines, self._line = (self._line + self._said.read().decode()).split("\n")
+        self.ended.update(lines)
         return ended or self.ended[step] >= count
 
     def end(self) -> int:
