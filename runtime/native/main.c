@@ -133,20 +133,18 @@ static char *file_stem(const char *name) {
  */
 static char **file_stems(const gputune_tensor *tensors, size_t count) {
     char **stems = memset(more(NULL, count, sizeof *stems), 0, count * sizeof *stems);
-    for (int changed = 0; changed < 2; changed++) /* first those that keep their names */
-        for (size_t place = 0; place < count; place++) {
-            char *stem = file_stem(tensors[place].name);
-            if ((strcmp(stem, tensors[place].name) != 0) != changed) {
-                free(stem);
-                continue;
-            }
-            size_t length = strlen(stem), other = 0;
-            for (size_t number = 2; other < count; number++) {
-                for (other = 0; other < count && (stems[other] == NULL || strcasecmp(stems[other], stem) != 0);) other++;
-                if (other < count) sprintf(stem + length, ".%zu", number);
-            }
-            stems[place] = stem;
+    for (size_t step = 0; step < 2 * count; step++) { /* first those that keep their names */
+        char *stem = file_stem(tensors[step % count].name);
+        size_t length = strlen(stem), number = 2;
+        if ((strcmp(stem, tensors[step % count].name) == 0) != (step < count)) {
+            free(stem);
+            continue;
         }
+        for (size_t other = 0; other < count; other++)
+            if (stems[other] != NULL && strcasecmp(stems[other], stem) == 0)
+                sprintf(stem + length, ".%zu", number++), other = SIZE_MAX; /* against all others once more */
+        stems[step % count] = stem;
+    }
     return stems;
 }
 
@@ -168,11 +166,10 @@ static char *next_word(char **rest, bool *closed) {
 
 /* Finds the input of a name, or else of a file stem, since not every name can be written in a list. */
 static size_t input_of(const run *run, const char *name) {
-    size_t place;
-    for (place = 0; place < run->inputs; place++)
-        if (strcmp(run->info->inputs[place].name, name) == 0) return place;
-    for (place = 0; place < run->inputs && strcmp(run->input_stems[place], name) != 0;) place++;
-    return place;
+    size_t place = 0, by_stem = 0;
+    while (place < run->inputs && strcmp(run->info->inputs[place].name, name) != 0) place++;
+    while (by_stem < run->inputs && strcmp(run->input_stems[by_stem], name) != 0) by_stem++;
+    return place < run->inputs ? place : by_stem;
 }
 
 /* Reads the files of the inputs that a line names: NAME:=FILE, or FILE where there is one input. */
@@ -188,31 +185,26 @@ static int read_line(run *run, char *line, size_t number) {
         if (good) files[place] = file != NULL ? file + 2 : word;
         found += good ? 1 : run->inputs + 1;
     }
-    if (!closed) return failed(BAD_OPTION, "%s:%zu: a quote is not closed", run->input_list, number);
-    if (found == run->inputs) return 0;
-    return failed(BAD_OPTION, "%s:%zu: give NAME:=FILE once for each input; see --help", run->input_list, number);
+    if (closed && found == run->inputs) return 0;
+    return failed(BAD_OPTION, "%s:%zu: %s", run->input_list, number,
+                  closed ? "give NAME:=FILE once for each input; see --help" : "a quote is not closed");
 }
 
-/* Opens a file for reading; what is none, such as a named pipe, would be waited for. */
+/* Opens a file for reading, or says why not; what is none, such as a named pipe, would be waited for. */
 static FILE *open_file(const char *path) {
     struct stat status;
     int descriptor = open(path, O_RDONLY | O_NONBLOCK);
-    FILE *file = NULL;
     if (descriptor >= 0 && !fstat(descriptor, &status)) {
+        if (S_ISREG(status.st_mode)) return fdopen(descriptor, "rb");
         errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-        if (S_ISREG(status.st_mode)) file = fdopen(descriptor, "rb");
     }
-    if (descriptor >= 0 && file == NULL) close(descriptor);
-    return file;
-}
-
-static int unreadable(const char *path) {
-    return failed(BAD_OPTION, "%s cannot be read: %s", path, errno == EINVAL ? "it is no file" : strerror(errno));
+    failed(BAD_OPTION, "%s cannot be read: %s", path, errno == EINVAL ? "it is no file" : strerror(errno));
+    return NULL;
 }
 
 static int read_list(run *run) {
     FILE *file = open_file(run->input_list);
-    if (file == NULL) return unreadable(run->input_list);
+    if (file == NULL) return BAD_OPTION;
     int code = 0;
     size_t room = 0, number = 0;
     run->files = NULL;
@@ -228,21 +220,54 @@ static int read_list(run *run) {
 
 static int read_input(const char *path, const gputune_tensor *tensor, char *to) {
     FILE *file = open_file(path);
-    if (file == NULL) return unreadable(path);
+    if (file == NULL) return BAD_OPTION;
     bool whole = fread(to, 1, tensor->nbytes, file) == tensor->nbytes && fgetc(file) == EOF;
     fclose(file);
     if (whole) return 0;
     return failed(BAD_OPTION, "%s has not the %zu bytes that input '%s' takes", path, tensor->nbytes, tensor->name);
 }
 
-static int write_output(const run *run, const gputune_tensor *tensor, const char *stem, const char *data) {
+/* Makes the path of an output's file of an inference. Returns false for one that is too long. */
+static bool result_path(const run *run, size_t number, const char *stem, char path[LONGEST_PATH]) {
+    int length = snprintf(path, LONGEST_PATH, "%s/Result_%zu/%s.raw", run->output_dir, number, stem);
+    return length > 0 && length < LONGEST_PATH;
+}
+
+static bool is_same(const struct stat *file, const char *path) {
+    struct stat other;
+    return path != NULL && !stat(path, &other) && file->st_dev == other.st_dev && file->st_ino == other.st_ino;
+}
+
+/* Refuses an output that is a file which is read: the context, the input list, or an input. */
+static int check_output(const run *run, const char *option, const char *path) {
+    struct stat file;
+    if (stat(path, &file) || !S_ISREG(file.st_mode)) return 0;
+    bool read = is_same(&file, run->context) || is_same(&file, run->input_list);
+    for (size_t place = 0; !read && place < run->lines * run->inputs; place++) read = is_same(&file, run->files[place]);
+    return read ? failed(BAD_OPTION, "%s would overwrite %s, which is read; name another", option, path) : 0;
+}
+
+/* Checks all outputs before anything is written. */
+static int check_outputs(const run *run) {
     char path[LONGEST_PATH];
-    int begin = snprintf(path, sizeof path, "%s/Result_%zu", run->output_dir, run->done);
-    if (begin < 0 || (size_t)begin + strlen(stem) + 6 > sizeof path)
-        return failed(BAD_OUTPUT, "--output_dir: the path of output '%s' is too long", tensor->name);
-    if ((mkdir(run->output_dir, 0777) && errno != EEXIST) || (mkdir(path, 0777) && errno != EEXIST))
-        return failed(BAD_OUTPUT, "--output_dir: %s cannot be made: %s", path, strerror(errno));
-    sprintf(path + begin, "/%s.raw", stem);
+    int code = run->profile != NULL ? check_output(run, "--profile", run->profile) : 0;
+    for (size_t place = 0; !code && place < run->lines * run->outputs; place++) {
+        if (!result_path(run, place / run->outputs, run->stems[place % run->outputs], path))
+            return failed(BAD_OUTPUT, "--output_dir: the path of output '%s' is too long",
+                          run->info->outputs[place % run->outputs].name);
+        if (run->profile != NULL && strcmp(path, run->profile) == 0)
+            return failed(BAD_OPTION, "--profile and an output of --output_dir are both %s; name another", path);
+        code = check_output(run, "--output_dir", path);
+    }
+    return code;
+}
+
+static int write_output(const run *run, const gputune_tensor *tensor, const char *stem, const char *data) {
+    char path[LONGEST_PATH], folder[LONGEST_PATH];
+    result_path(run, run->done, stem, path);
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
+    if ((mkdir(run->output_dir, 0777) && errno != EEXIST) || (mkdir(folder, 0777) && errno != EEXIST))
+        return failed(BAD_OUTPUT, "--output_dir: %s cannot be made: %s", folder, strerror(errno));
     FILE *file = fopen(path, "wb");
     bool whole = file != NULL && fwrite(data, 1, tensor->nbytes, file) == tensor->nbytes;
     if (file != NULL && fclose(file) == 0 && whole) return 0;
@@ -287,7 +312,8 @@ static void warn_of_launches(gputune_graph *graph) {
                 "processors busy that persistent kernels need\n", others, total.persistent + others);
 }
 
-static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
+/* Learns what the graph takes and gives, and reads the input list. */
+static int prepare(run *run, const gputune_graph *graph) {
     int code = 0;
     size_t named = run->inputs;
     run->info = gputune_info(graph);
@@ -297,11 +323,15 @@ static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
     run->results = values_of(run->info->outputs, run->outputs);
     run->input_stems = file_stems(run->info->inputs, run->inputs);
     run->stems = file_stems(run->info->outputs, run->outputs);
-    warn(run, graph);
     if (run->input_list == NULL && named != run->inputs)
         code = failed(BAD_OPTION, "the graph takes %zu files, not %zu; see --help", run->inputs, named);
     if (run->input_list != NULL && run->inputs) code = read_list(run);
     if (run->lines == 0) run->lines = 1;
+    return code ? code : check_outputs(run);
+}
+
+static int infer_all(run *run, gputune_graph *graph, gputune_error *error) {
+    int code = 0;
     size_t count = run->count ? run->count : run->lines;
     uint64_t begun_ns = now_ns();
     while (!code && (run->seconds > 0 ? run->done == 0 || (double)(now_ns() - begun_ns) < run->seconds * 1e9
@@ -350,6 +380,8 @@ int main(int argc, char **argv) {
     if (!code && gputune_load(device, file, &run.load, &graph, &error)) code = refused(&error);
     uint64_t load_ns = now_ns() - begun_ns;
     gputune_close(file);
+    if (!code) warn(&run, graph);
+    if (!code) code = prepare(&run, graph);
     if (!code && run.profile != NULL &&
         (gputune_open_profile(device, run.profile, GPUTUNE_DETAILED, &profile, &error) ||
          gputune_record(graph, profile, &error)))

@@ -144,6 +144,44 @@ def test_a_list_of_evil_names_is_read_as_python_reads_it(app: Path, tmp_path: Pa
     np.testing.assert_array_equal(result(tmp_path / "app" / "output", 0), 2 * first)
 
 
+@pytest.mark.parametrize("spelled", ["itself", "a link", "a hard link"])
+def test_no_output_of_the_program_replaces_what_it_reads(app: Path, tmp_path: Path, spelled: str) -> None:
+    """A log over context, list and input; a result over them."""
+    X.tofile(tmp_path / "x.raw")
+    shutil.copy(app / "model.bin", tmp_path / "model.bin")
+    (tmp_path / "list.txt").write_text(f"x:={tmp_path}/x.raw")
+    read = [tmp_path / name for name in ("model.bin", "list.txt", "x.raw")]
+    before = [path.read_bytes() for path in read]
+    arguments = ["--context_binary", str(read[0]), "--input_list", str(read[1])]
+    (tmp_path / "Result_0").mkdir()
+    for path in read:
+        other = path
+        if spelled != "itself":
+            other = tmp_path / "other"
+            other.unlink(missing_ok=True)
+            (other.symlink_to if spelled == "a link" else other.hardlink_to)(path)
+        ran = run(app, *arguments, "--profile", str(other), "--output_dir", str(tmp_path / "new"))
+        assert (ran.returncode, "--profile would overwrite" in ran.stderr) == (2, True), ran.stderr
+        result_file = tmp_path / "Result_0" / "y.raw"
+        result_file.unlink(missing_ok=True)
+        (result_file.symlink_to if spelled == "a link" else result_file.hardlink_to)(path)
+        ran = run(app, *arguments, "--output_dir", str(tmp_path))
+        assert (ran.returncode, "--output_dir would overwrite" in ran.stderr) == (2, True), ran.stderr
+        assert [path.read_bytes() for path in read] == before
+    profile = tmp_path / "new" / "Result_0" / "y.raw"
+    ran = run(app, *arguments, "--output_dir", str(tmp_path / "new"), "--profile", str(profile))
+    assert (ran.returncode, "are both" in ran.stderr) == (2, True), ran.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_log_replaces_no_context(app: Path, tmp_path: Path) -> None:
+    """One that the program does not know to be read, too."""
+    other = shutil.copy(app / "model.bin", tmp_path / "other.bin")
+    ran = run(app, *MODEL, "--profile", str(other), "--output_dir", str(tmp_path), "inputs/x.raw")
+    assert (ran.returncode, "a log would overwrite a context binary" in ran.stderr) == (2, True), ran.stderr
+    assert Path(other).read_bytes() == (app / "model.bin").read_bytes()
+
+
 def test_words_of_a_list_may_be_quoted(app: Path, tmp_path: Path) -> None:
     X.tofile(tmp_path / "my x.raw")
     listed = tmp_path / "list.txt"

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -309,6 +310,21 @@ gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gput
     return code;
 }
 
+/* Opens the file of a log, which is replaced; not a context or package, which may be the one that is loaded. */
+static gputune_code open_log(const char *path, FILE **log, gputune_error *error) {
+    char begin[8] = {0};
+    struct stat status;
+    FILE *there = !stat(path, &status) && S_ISREG(status.st_mode) ? fopen(path, "rbe") : NULL;
+    if (there) {
+        size_t length = fread(begin, 1, sizeof begin, there);
+        fclose(there);
+        if (length == 8 && (!memcmp(begin, "GPUTUNE", 8) || !memcmp(begin, "GPUTPKG", 8)))
+            return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: a log would overwrite a context binary", path);
+    }
+    *log = fopen(path, "wbe");
+    return *log ? GPUTUNE_OK : fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(errno));
+}
+
 gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
                                   gputune_profile **profile, gputune_error *error) {
     *profile = NULL;
@@ -317,8 +333,8 @@ gputune_code gputune_open_profile(gputune_device *device, const char *path, gput
     if (!made) return NO_MEMORY;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *made = (gputune_profile){.device = device, .level = level, .log = fopen(path, "wbe")};
-    gputune_code code = made->log ? GPUTUNE_OK : fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(errno));
+    *made = (gputune_profile){.device = device, .level = level};
+    gputune_code code = open_log(path, &made->log, error);
     if (!code) {
         begin_record(made->log, "gputune-profile", 8);
         put_field(made->log, "version", UINT, 1);
