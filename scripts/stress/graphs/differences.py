@@ -96,6 +96,16 @@ DIFFERENCES = (
         "ONNX leaves open which whole number NaN, an infinity and a number beyond the range become",
     ),
     Difference(
+        ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "MeanVarianceNormalization"),
+        _above(1e18),
+        "squares of deviations overflow: the result is NaN or zero",
+    ),
+    Difference(
+        ("InstanceNormalization", "BatchNormalization"),
+        _not_finite,
+        "onnxruntime multiplies value and mean with an infinite scale apart, and infinity less itself is NaN",
+    ),
+    Difference(
         ("Conv", "ConvTranspose"),
         _not_finite,
         "products of zero and infinity: padding, transforms of tiles and outputs without a weight make NaN",
