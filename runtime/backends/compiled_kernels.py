@@ -26,8 +26,9 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # of a 64-bit ELF file
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little endian
 _MAPPED, _CODE = 2, 4  # flags of a section
-# kinds of sections: zeros, and what is made from names
-_EMPTY, _HASH, _NOTE, _GNU_HASH = 8, 5, 7, 0x6FFFFFF6
+# kinds of sections: zeros, symbols, and what is made from names
+_EMPTY, _SYMBOLS, _HASH, _NOTE, _GNU_HASH = 8, 11, 5, 7, 0x6FFFFFF6
+_SYMBOL_BYTES = 24
 _LARGEST_BYTES = 16 << 20
 GENERAL = "0-0-0"
 """The folder of the library for any size; others are called after theirs, such as 8-1-1-goffs0."""
@@ -64,6 +65,8 @@ def _digest(content: bytes, kernel: bytes) -> str:
             mapped = b"" if kind == _EMPTY else content[offset : offset + nbytes]
             if kind != _EMPTY and len(mapped) != nbytes:
                 raise ValueError("the file ends too early")
+            if kind == _SYMBOLS:  # linkers order them by hashes of their names
+                mapped = b"".join(sorted(mapped[at : at + _SYMBOL_BYTES] for at in range(0, nbytes, _SYMBOL_BYTES)))
             code_bytes += nbytes if flags & _CODE else 0
             digest.update(struct.pack("<QQQ", kind, address, nbytes) + mapped.replace(kernel, bytes(len(kernel))))
     if not code_bytes:

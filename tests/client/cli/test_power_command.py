@@ -26,6 +26,7 @@ def test_show_lists_what_is_found_and_what_refuses(
     gputune: Gputune, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: not str(path).endswith("governor"))
+    monkeypatch.setenv("COLUMNS", "200")
     ran = gputune("power", "show", "--root", root)
     assert ran.code == 0
     rows = [line.split() for line in ran.out.splitlines() if "/13000000.mali/" in line]
@@ -76,7 +77,8 @@ def test_profiles_that_are_none(gputune: Gputune, root: Path, tmp_path: Path) ->
     assert gputune("power", "check", "--perf_config_yaml", file, "--perf_profile", "burst").code == 2
 
 
-def test_all_presets_are_listed(gputune: Gputune) -> None:
+def test_all_presets_are_listed(gputune: Gputune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     lines = gputune("power", "presets").out.splitlines()
     row = next(line.split() for line in lines if "sustained_high_performance" in line)
     assert row[3:7:2] == ["TURBO", "held"]

@@ -137,7 +137,9 @@ class TestCommandLine:
 
         def run(*words: object) -> GenerationRequest | str:
             requests: list[GenerationRequest] = []
-            monkeypatch.setattr(context_binary_generator, "generate", lambda request, *others: requests.append(request))
+            monkeypatch.setattr(
+                context_binary_generator, "generate", lambda request, *others, **more: requests.append(request)
+            )
             ran = gputune("context-binary-generator", "--model", "m.onnx", "--binary_file", "b", *words)
             assert (ran.code, len(requests)) in ((0, 1), (2, 0), (4, 0)), ran.err
             return requests[0] if requests else ran.last_line

@@ -18,7 +18,7 @@ from gputune.runtime.backends import ProgramCache, open_backend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.core.launches import Launch
 SOURCE = "__kernel void f(__global const float *x, __global float *y)" \\
-    " { int i = get_global_id(0); y[i] = CALL(x[i]) * FACTOR; }"
+    " { int i = get_global_id(0); y[i] = CALL(x[i]) * FACTOR; } // " + sys.argv[3]
 backend = open_backend(DeviceReport.from_dict(json.loads(sys.argv[1])), compiled=Path(sys.argv[2]))
 programs = ProgramCache(backend)
 options = ["-DFACTOR=2 -DCALL=exp", "-DFACTOR=(1+1) -DCALL=exp -DUNUSED"]
@@ -45,8 +45,10 @@ print(json.dumps(names))
 """
 
 
-def test_equal_code_has_equal_names(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LOOK, json.dumps(device().to_dict()), str(tmp_path)]
+@pytest.mark.parametrize("remark", ["a", "b", "c"])
+def test_equal_code_has_equal_names(tmp_path: Path, remark: str) -> None:
+    """remark: of the source, from which the names of kernels follow; linkers order symbols by hashes of names."""
+    command = [sys.executable, "-c", LOOK, json.dumps(device().to_dict()), str(tmp_path), remark]
     looked = subprocess.run(command, capture_output=True, text=True)
     assert looked.returncode == 0, looked.stderr
     names = json.loads(looked.stdout.splitlines()[-1])
