@@ -20,7 +20,7 @@ from gputune.core.json_text import canonical_json
 from gputune.core.launches import Launch
 
 MOST_PROGRAM_BYTES = 256 << 20
-"""What the kernel repository of a file may hold."""
+"""Limit of what the kernel repository of a file may hold."""
 
 _COLUMNS = "digest, binary, binary_sha256, mac"
 
@@ -105,7 +105,7 @@ class Programs(Database):
 
     @property
     def _has_macs(self) -> bool:
-        """Whether this is no file of an older version, opened for reading only."""
+        """Return whether the file is of this version; one of an older version that is only read is not."""
         return int(self._rows("PRAGMA user_version")[0][0]) >= FIRST_WITH_MACS
 
     def _maker(self, row: Sequence[Any]) -> Maker:

@@ -131,7 +131,7 @@ _BEFORE_MACS = (
     _CHAIN + _with_binaries(_CHAIN_WINNER),
     _ORIGIN + _PROGRAM.replace(_MAC, ""),
 )
-"""What versions 2, 3 and 4 have added; 5 has changed rows only."""
+"""Columns that versions 2, 3 and 4 have added; 5 has changed rows only."""
 
 SCHEMAS = {
     2: _BEFORE_MACS[0],
@@ -140,7 +140,7 @@ SCHEMAS = {
     5: "".join(_BEFORE_MACS),
     SCHEMA_VERSION: _TRIAL + _WINNER + _GENERATION + _CHAIN + _CHAIN_WINNER + _ORIGIN + _PROGRAM,
 }
-"""What files hold by version. Those of an older one are brought up to date when they are opened for writing."""
+"""Tables of files by version. Files of an older version are brought up to date when they are opened for writing."""
 
 _WITHOUT_BINARIES = "".join(
     f"ALTER TABLE {table} RENAME TO before; {made}"

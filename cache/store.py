@@ -264,7 +264,7 @@ class PerformanceCache(Programs):
         return removed
 
     def problems(self) -> list[str]:
-        """What is wrong with the file: damaged pages, and rows that cannot be read."""
+        """Return what is wrong with the file: damaged pages, and rows that cannot be read."""
         known = len(self.warnings)
         found = [row[0] for row in self._rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
         for summary in self.tasks():

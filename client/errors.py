@@ -38,7 +38,7 @@ class ModelError(GputuneError):
 
 
 MODEL_INPUT = "Input"
-"""What stands for the operator where an input of a model is refused."""
+"""Stands for the operator where an input of a model is refused."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ KERNELS_TOGETHER = 9
 """In a program at most: a launch and its stages, as many as it may have."""
 
 BYTES_TOGETHER = 64 << 20
-"""Of the buffers on which these run once, which a device has to have room for."""
+"""Bytes of the buffers on which shared launches run once, for which a device has to have room."""
 
 PROGRAMS_PER_UNIT = 3
 """At least, so that no compute unit waits long for another one's last program."""

@@ -64,7 +64,7 @@ CONFIG = {
 LOGGERS = "distributed", "distributed.client", "tornado", "tornado.application"
 """They write tracebacks of whatever a stranger has sent. Dask gives each of them a level of its own."""
 HANGS_UP = "SSLError", "SSLEOFError", "SSLZeroReturnError", "StreamClosedError", "CommClosedError"
-"""What the TLS library, tornado and Dask call a connection that the other side has ended."""
+"""Errors of the TLS library, tornado and Dask for a connection that the other side has ended."""
 NOT_IDLE = "not idle; cannot convert to SSL"
 """What tornado says where the other side, a scheduler without TLS, has sent something already."""
 _LOOPBACK = "127.0.0.1"

@@ -61,8 +61,7 @@ class _ToldFile(click.Path):
         return path
 
     def tell(self, files: Files, path: Path, name: str) -> None:
-        """Tell what the command does with the file of an option."""
-        raise NotImplementedError
+        """Tell what the command does with the file of an option: nothing, unless a kind of file says more."""
 
 
 class InputFile(_ToldFile):
@@ -114,9 +113,6 @@ class OutputFolder(_ToldFile):
 
 class SearchedFolder(_ToldFile):
     """A folder in which the command finds files; it tells those that it reads or changes."""
-
-    def tell(self, files: Files, path: Path, name: str) -> None:
-        pass
 
 
 class FileText(StringParamType):

@@ -138,3 +138,20 @@ class TestGroupNormalization:
         numbers = [np.ones((2, 6, 3, 5), np.float32), np.ones(2, np.float32), np.ones(2, np.float32)]
         (got,) = GputuneBackend.run_node(model.graph.node[0], numbers, "null", opset_version=18)
         assert got.shape == (2, 6, 3, 5)
+
+
+@pytest.mark.parametrize("place", ["graph", "input", "output", "node"])
+def test_a_name_with_a_zero_character_is_refused(tmp_path: Path, place: str) -> None:
+    """A text of C ends there, so no context can hold it."""
+    model = build("(float[2] x) => (float[2] y)", "y = Relu(x)")
+    graph, node = model.graph, model.graph.node[0]
+    if place == "graph":
+        graph.name = "a\0b"
+    elif place == "input":
+        graph.input[0].name = node.input[0] = "a\0b"
+    elif place == "output":
+        graph.output[0].name = node.output[0] = "a\0b"
+    else:
+        node.name = "a\0b"
+    with pytest.raises(ModelError, match=r"the name 'a\\x00b' has a zero character; rename it"):
+        read_model(save(model, tmp_path))

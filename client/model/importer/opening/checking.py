@@ -34,7 +34,16 @@ def checked(model: ModelProto, file: str | None = None) -> ModelProto:
         onnx.checker.check_model(file or model)
     else:
         onnx.checker.check_model(_in_plainer_terms(ordered))
+    _check_names(ordered)
     return ordered
+
+
+def _check_names(model: ModelProto) -> None:
+    """Raise ValidationError for a name with a zero character, at which a text ends in C."""
+    names = [model.graph.name, *(item.name for item in (*model.graph.input, *model.graph.output))]
+    names += [name for node, _ in _nodes(model) for name in (node.name, *node.output)]
+    if wrong := next((name for name in names if "\0" in name), ""):
+        raise onnx.checker.ValidationError(f"the name {wrong!r} has a zero character; rename it")
 
 
 def check_node(node: NodeProto, opset: int) -> None:
