@@ -368,7 +368,8 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
                 suspicion(path).touch()
         said = one_line(error)
         hints = {
-            sqlite3.SQLITE_BUSY: "another process keeps it locked; try again when that one has finished",
+            sqlite3.SQLITE_BUSY: "another process keeps it locked, or its file system has no locks; try again when it "
+            "has finished, or keep the cache on a local disk",
             sqlite3.SQLITE_NOTADB: f"it is damaged ({said}); the next generation sets it aside",
             sqlite3.SQLITE_CORRUPT: f"it is damaged ({said}); the next generation sets it aside",
             sqlite3.SQLITE_FULL: f"the disk is full; {_MAKE_ROOM}",
