@@ -54,8 +54,8 @@ adb shell "cd /data/local/tmp/app && chmod 700 . && ./gputune-run --context_bina
 * An app for Android 12 or newer says `<uses-native-library android:name="libOpenCL.so" android:required="false"/>` in
   its manifest; otherwise the linker hides the library from it.
 * `GPUTUNE_OPENCL_LIBRARY`, or `library` in `gputune_device_options`, names the library where it is somewhere else.
-* Copy the context from the assets into the app's own files folder: a file that other users can
-  change, such as one on shared storage, is refused, since its code runs as yours.
+* Copy the context from the assets into the app's own files folder: a file that other users can change, such as one
+  on shared storage, is refused, since its code runs as yours.
 * A context runs at its best on the device that it was tuned on, by `gputune context-binary-generator --adb`.
 """
 

@@ -66,7 +66,7 @@ LOGGERS = "distributed", "distributed.client", "tornado", "tornado.application"
 HANGS_UP = "SSLError", "SSLEOFError", "SSLZeroReturnError", "StreamClosedError", "CommClosedError"
 """Errors of the TLS library, tornado and Dask for a connection that the other side has ended."""
 NOT_IDLE = "not idle; cannot convert to SSL"
-"""What tornado says where the other side, a scheduler without TLS, has sent something already."""
+"""The message of tornado if the other side, a scheduler without TLS, has sent something already."""
 _LOOPBACK = "127.0.0.1"
 
 

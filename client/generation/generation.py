@@ -225,7 +225,7 @@ class Generation:
             return tuner.verdicts(self._tasks)
 
     def _cache_path(self, stack: ExitStack) -> Path:
-        """Where measurements are kept; with cache_mode off in a folder that goes when the stack is closed. Raises
+        """Open the cache of measurements; with cache_mode off in a folder that goes when the stack is closed. Raises
         CacheMiss if the cache is frozen and is not there."""
         if self._mode == "off":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-"))

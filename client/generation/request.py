@@ -71,7 +71,7 @@ class GenerationRequest:
 
     @property
     def keeps_measurements(self) -> bool:
-        """Whether a performance cache is used."""
+        """Return whether a performance cache is used."""
         return self.effort.name != "none" and self.tuning.cache_mode != "off"
 
     @property

@@ -14,14 +14,13 @@ from gputune.core.launches import Launch, Stage
 from gputune.kernels.family import Instance, KernelFamily, TensorSpec
 from gputune.kernels.space import TuningSpace, configuration_key
 
-_CHECKED = ("inputs", "output", "space", "default", "starters", "render", "reference")
 _UNCHECKED = ("pays", "guesses", "sample_inputs", "survival", "work", "moved_bytes", "tolerance")
 
 
 def guarded_family(family: KernelFamily, title: str) -> KernelFamily:
     """Return a family that asks another one, which a package of this title has, and raises ConfigError when that fails
     or answers with what cannot be used. A ValueError of `default`, that nothing fits on a device, stays what it is."""
-    methods = {name: _asking(family, name, title) for name in (*_CHECKED, *_UNCHECKED)}
+    methods = {name: _asking(family, name, title) for name in (*_CHECKS, *_UNCHECKED)}
     more = {name: getattr(family, name) for name in dir(family) if not name.startswith("__") and name not in methods}
     kind = type(f"Guarded{type(family).__name__}", (KernelFamily,), {**more, **methods})
     guarded: KernelFamily = kind()
@@ -40,7 +39,7 @@ def guarded_function(function: Callable[..., Any], what: str, title: str) -> Cal
 
 def _asking(family: KernelFamily, name: str, title: str) -> Callable[..., Any]:
     method, what = getattr(family, name), f"{name} of {family.op}"
-    check: Callable[..., str] | None = globals()[f"_wrong_{name}"] if name in _CHECKED else None
+    check = _CHECKS.get(name)
 
     @functools.wraps(method)  # the type of its problem is read from it
     def ask(_: KernelFamily, *arguments: Any) -> Any:
@@ -81,10 +80,6 @@ def _wrong_space(family: KernelFamily, answer: Any, problem: Any, limits: Any) -
     return "" if isinstance(answer, TuningSpace) else f"it returned {answer!r} instead of a TuningSpace"
 
 
-def _wrong_default(family: KernelFamily, answer: Any, problem: Any, limits: Any) -> str:
-    return _wrong_configuration(family, answer, problem, limits)
-
-
 def _wrong_starters(family: KernelFamily, answer: Any, problem: Any, limits: Any) -> str:
     return next(filter(None, (_wrong_configuration(family, one, problem, limits) for one in answer)), "")
 
@@ -119,3 +114,14 @@ def _wrong_launch(launch: Launch | Stage, buffers: set[str]) -> str:
 def _wrong_reference(family: KernelFamily, answer: Any, problem: Any, inputs: Any) -> str:
     want, got = family.output(problem).shape, getattr(answer, "shape", None)
     return "" if got == want else f"it returned the shape {got}, and the output has {want}"
+
+
+_CHECKS: Mapping[str, Callable[..., str]] = {
+    "inputs": _wrong_inputs,
+    "output": _wrong_output,
+    "space": _wrong_space,
+    "default": _wrong_configuration,
+    "starters": _wrong_starters,
+    "render": _wrong_render,
+    "reference": _wrong_reference,
+}

@@ -1,4 +1,4 @@
-"""Whether the axes, indices and lengths of a node lie within the tensor that they are of, as far as they are known.
+"""Checks that axes, indices and lengths of a node lie within their tensor, as far as they are known.
 
 onnxruntime refuses to run a node whose indices do not, so a model that has such constants is broken. Slice and OneHot
 are not looked at: ONNX says what they make of places outside.

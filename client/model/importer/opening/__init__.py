@@ -1,1 +1,1 @@
-"""What a model file holds, before its nodes are visited: checked and sorted, with its weights and inputs."""
+"""Opens a model file before its nodes are visited: checks and sorts it, and finds its weights and inputs."""

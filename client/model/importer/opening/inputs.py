@@ -23,7 +23,7 @@ NO_SYMBOLS = frozenset(("", "?", "-1", "None"))
 """How exporters write that a dimension has no name."""
 
 LINES_OF_A_PICTURE = 224
-"""What an example proposes for height and width; the maps of many a network vanish in smaller pictures."""
+"""Height and width in an example; the maps of many networks vanish in smaller pictures."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def names_of(graph: onnx.GraphProto) -> tuple[str, ...]:
 
 
 def _said(path: Path, real: Mapping[str, Input], wanted: Mapping[str, tuple[int, ...]]) -> Sizes:
-    """What is said of symbols, by themselves and by inputs that have them."""
+    """Sizes that are given for symbols, by their names and by inputs that have them."""
     sizes, symbols = Sizes(path), dict.fromkeys(symbol for one in real.values() for symbol in one.symbols)
     for name, shape in wanted.items():
         if name in real:
@@ -162,7 +162,8 @@ def _said(path: Path, real: Mapping[str, Input], wanted: Mapping[str, tuple[int,
 
 
 def _example(undecided: list[Input], known: Mapping[str, int], inputs: Iterable[str]) -> str:
-    """What decides these inputs: symbols where these are fewer, and none is called like an input, else shapes."""
+    """Return an example that decides these inputs: by symbols if these are fewer and none is called like an input, and
+    by shapes if not."""
     sizes, shapes = dict[str, int](), list[str]()
     for one in undecided:
         example = one.example({**known, **sizes})
