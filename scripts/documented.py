@@ -128,8 +128,8 @@ def _with_stand_ins(line: str, ready: _Page) -> str:
     replaced = replaced.replace("$XDG_RUNTIME_DIR/", "").replace("adreno-740-cu6", "waiting-cu1")
     replaced = re.sub(r"^ssh -N .*", "gputune target-server", replaced)
     replaced = re.sub(r"--duration \w+", "--duration 1s", replaced)
-    if replaced.startswith("gputune compare ") and "--rounds" not in replaced:
-        replaced += " --rounds 6"
+    if replaced.startswith("gputune compare ") and "--compare_seconds" not in replaced:
+        replaced += " --compare_seconds 1"
     words = shlex.split(replaced)
     if words[:2] == ["gputune", "target-server"] and "--unix" not in words:
         replaced += f" --port {ready.server_port}"

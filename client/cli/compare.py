@@ -17,17 +17,18 @@ from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, INPUT, OUT
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
-from gputune.client.compare.comparing import LEAST_ROUNDS, Comparison, Measured, compare
+from gputune.client.compare.comparing import SECONDS, Comparison, Measured, compare
 from gputune.client.context.verifying.distance import ALLOWED
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
-from gputune.client.html.scales import time_range, time_text
+from gputune.client.html.scales import time_text
 from gputune.client.model.model_files import ModelFile, combined
 from gputune.client.outputs import check_output, write_json, write_text
 from gputune.client.progress import Progress, reporting
+from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.core.files import open_file
 
@@ -57,11 +58,12 @@ log = logging.getLogger(__name__)
 )
 @device_option("A name part or number of `gputune devices`, or null.")
 @click.option(
-    "--rounds",
-    type=click.IntRange(min=LEAST_ROUNDS),
-    default=16,
+    "--compare_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=SECONDS,
     show_default=True,
-    help="How often each takes its turn, for about 0.3 s.",
+    metavar="S",
+    help="How long to go on if it is not certain earlier which one is faster.",
 )
 @summary_json_option
 @click.option("--chart", type=OUTPUT, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
@@ -72,16 +74,17 @@ def command(
     tuning_effort: str | None,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     device: str | None,
-    rounds: int,
+    compare_seconds: float,
     summary_json: Path | None,
     chart: Path | None,
     log_level: str,
 ) -> None:
     """Compare a tuned model with an untuned one and with other engines, on this machine.
 
-    The tuned context, one of effort none, onnxruntime, and OpenVINO where it is installed, take turns in rounds, each
-    in a process that is stopped while another one runs. Ratios are those of the same rounds. The other engines run on
-    the CPU, with as many threads as an OpenCL device has cores that is a CPU, else one for each core.
+    The tuned context, one of effort none, onnxruntime, and OpenVINO if it is installed, take turns in rounds, each in a
+    process that is stopped while another one runs. Ratios are those of the same rounds. The comparison ends as soon as
+    it is certain which one is faster, or when its time is up. The other engines run on the CPU, with as many threads as
+    an OpenCL device has cores if that is a CPU, else one for each core.
 
     \b
     gputune compare --model m.onnx --input_dimensions x=1,3,224,224 --chart gain.svg
@@ -104,7 +107,7 @@ def command(
         untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)
         effort = tuning_effort or "normal"
         tuned = context_binary or _generated(file, Path(folder) / "tuned.bin", effort, device, progress)
-        comparison = compare(model, tuned, untuned, device, rounds, progress)
+        comparison = compare(model, tuned, untuned, device, compare_seconds, progress)
         _warn(comparison)
     _print(comparison)
     if summary_json is not None:
@@ -140,21 +143,21 @@ def _warn(comparison: Comparison) -> None:
 
 
 def _print(comparison: Comparison) -> None:
-    table = Table("contender", "inference", "95 %", "tuned is", "95 %", box=None)
+    table = Table("contender", "inference", f"tuned is ({SURE:.1%} interval)", "rounds", box=None)
     for one in comparison.contenders:
-        interval = one.interval_ns
-        row = [one.name, time_text(one.median_ns), time_range(interval.low, interval.high)]
-        add_row(table, row + _ratio(comparison, one))
+        said = "" if one.gain is None else one.gain.words
+        add_row(table, [one.name, time_text(one.time_ns), said, str(len(one.rounds_ns))])
     print_table(table)
-    count = len(comparison.tuned.rounds_ns)
     say(
-        f"{comparison.model}: contexts on {comparison.device}, other engines on the CPU with {comparison.threads} "
-        f"thread{'s' if comparison.threads > 1 else ''}, {count} rounds"
+        f"{comparison.model}: contexts on {comparison.device}, other engines on the CPU with "
+        f"{comparison.threads} thread{'s' if comparison.threads > 1 else ''}, {comparison.seconds:.0f} s"
     )
+    say(f"tuned beside untuned: {_conclusion(comparison.others[0])}")
 
 
-def _ratio(comparison: Comparison, one: Measured) -> list[str]:
-    if one is comparison.tuned:
-        return ["", ""]
-    speed = comparison.speed(one)
-    return [f"{speed.median:.2f} times as fast", f"{speed.low:.2f}–{speed.high:.2f}"]
+def _conclusion(untuned: Measured) -> str:
+    gain = untuned.gain
+    assert gain is not None
+    if gain.certain or gain.settled:
+        return gain.words
+    return f"{gain.words}; a quieter machine or a longer --compare_seconds tells more"

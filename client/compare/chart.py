@@ -1,4 +1,5 @@
-"""A comparison as a picture: a bar for each contender, with its interval, as SVG that stands alone."""
+"""Draw a comparison: a bar for each contender's time by the tuned context's, with its interval, as SVG that stands
+alone."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ from gputune.client.compare.comparing import Comparison, Measured
 from gputune.client.html.axes import words
 from gputune.client.html.markup import text
 from gputune.client.html.scales import Scale, time_text
+from gputune.client.tuning.measuring.sequential import SURE, Gain
 
-WIDTH, LEFT, RIGHT = 640, 110, 440
+WIDTH, LEFT, RIGHT = 680, 110, 430
 TOP, ROW, BAR = 56, 34, 20
 STYLE = """
 svg { background: #ffffff; font: 13px system-ui, sans-serif; } text { fill: #1b1f27; }
@@ -19,40 +21,58 @@ svg { background: #ffffff; font: 13px system-ui, sans-serif; } text { fill: #1b1
 
 
 def chart(comparison: Comparison) -> str:
-    """The time of an inference by contender; a whisker is the 95 % interval of the median."""
-    most = max(max(each.median_ns, each.interval_ns.high) for each in comparison.contenders)
-    across = Scale(0, most, LEFT, RIGHT)
+    """How many times as long an inference of each contender takes as the tuned context's; a whisker is the interval of
+    that ratio, and there is none while too little is known."""
+    ratios = [1.0, *(end for each in comparison.others for end in _ends(each))]
+    across = Scale(0, max(ratios), LEFT, RIGHT)
     height = TOP + ROW * len(comparison.contenders) + 30
     title = f"{comparison.model} on {comparison.device}"
     threads = f"{comparison.threads} thread{'s' if comparison.threads > 1 else ''}"
     parts = [
         f"<style>{STYLE}</style>",
         words(12, 24, title, "start", "head"),
-        words(12, 42, "time of an inference, less is better; whiskers: 95 % interval", "start", "soft"),
+        words(
+            12,
+            42,
+            f"time of an inference by the tuned context's, less is better; {SURE:.1%} intervals",
+            "start",
+            "soft",
+        ),
         *(_row(comparison, place, across) for place in range(len(comparison.contenders))),
         words(12, height - 10, f"other engines run on the CPU with {threads}", "start", "soft"),
     ]
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    label = text(f"Time of an inference: {title}")
+    label = text(f"Time of an inference by the tuned context's: {title}")
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     return f"{opening}{''.join(parts)}</svg>\n"
+
+
+def _ends(one: Measured) -> tuple[float, ...]:
+    """What of a contender's ratio the picture has to hold."""
+    assert one.gain is not None
+    return (one.gain.median, one.gain.high) if one.gain.low else (one.gain.median,)
 
 
 def _row(comparison: Comparison, place: int, across: Scale) -> str:
     one, top = comparison.contenders[place], TOP + ROW * place
     middle = top + BAR / 2
-    low, high = across(one.interval_ns.low), across(one.interval_ns.high)
-    style = "tuned" if one is comparison.tuned else "bar"
-    length = across(one.median_ns) - LEFT
+    style = "tuned" if one.gain is None else "bar"
+    ratio, said, end, whisker = 1.0, time_text(one.time_ns), across(1.0), ""
+    if one.gain is not None:
+        ratio, said = one.gain.median, f"{said}, {_words(one.gain)}"
+        end = across(max(_ends(one)))
+        if one.gain.low:
+            low, high = across(one.gain.low), across(one.gain.high)
+            whisker = (
+                f'<path class="range" d="M{low:g} {middle}H{high:g}M{low:g} {middle - 4}v8M{high:g} {middle - 4}v8"/>'
+            )
     return (
         words(LEFT - 8, middle + 4, one.name, "end")
-        + f'<rect class="{style}" x="{LEFT}" y="{top}" width="{length:g}" height="{BAR}"/>'
-        + f'<path class="range" d="M{low} {middle}H{high}M{low} {middle - 4}v8M{high} {middle - 4}v8"/>'
-        + words(max(high, LEFT + length) + 8, middle + 4, _text(comparison, one), "start")
+        + f'<rect class="{style}" x="{LEFT}" y="{top}" width="{across(ratio) - LEFT:g}" height="{BAR}"/>'
+        + whisker
+        + words(end + 8, middle + 4, said, "start")
     )
 
 
-def _text(comparison: Comparison, one: Measured) -> str:
-    if one is comparison.tuned:
-        return time_text(one.median_ns)
-    return f"{time_text(one.median_ns)}, {comparison.speed(one).median:.2f} x the time"
+def _words(gain: Gain) -> str:
+    return f"{gain.median:.2f} x the time" if gain.certain else gain.words

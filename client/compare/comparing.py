@@ -1,13 +1,22 @@
-"""A comparison in rounds: in each round every contender runs for a block, and ratios are those of the same rounds."""
+"""Compare contexts and engines in rounds, until it is certain which one is faster.
+
+In a round every contender opens its model anew and takes two turns, one there and one back, so that a machine that
+becomes slower meanwhile does so for all alike. Two openings of equal contexts differ by several per cent for as long as
+they last: by where their memory lies, and by what they have concluded from their first inferences. So a round has an
+opening of its own, and its ratios are independent samples. `gain_of` may be asked after every round whether they tell
+a difference.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +25,7 @@ from gputune.client.compare.turns import Contender
 from gputune.client.context.verifying.distance import distance
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.progress import Progress
-from gputune.client.tuning.measuring.intervals import Interval, median_interval, paired_interval
+from gputune.client.tuning.measuring.sequential import SURE, Gain, gain_of
 from gputune.runtime.measuring.successive_halving import paired
 
 log = logging.getLogger(__name__)
@@ -25,60 +34,59 @@ TUNED, UNTUNED = "tuned", "untuned"
 OTHERS = {"onnxruntime": "onnxruntime", "OpenVINO": "openvino"}
 """Other engines, which all run on the CPU, and the module of each; both names are those of engines.ENGINES in lower
 case."""
-BLOCK_S = 0.25
-"""What a contender has of a round."""
-LEAST_ROUNDS = 6
-"""With fewer there is no interval of 95 % by order statistics."""
+TURN_S = 0.1
+"""What a contender has of a turn, of which it takes two in a round."""
+CLOSE = 1.1
+"""A difference that is certain is known closely enough once its interval's ends differ by this factor at most."""
+SECONDS = 60.0
+"""What a comparison may take, unless you say otherwise."""
+
+Round = Callable[[Sequence[str]], Mapping[str, float]]
+"""One round of the named contenders: what an inference of each took, in ns."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A contender. rounds_ns: the median of its inferences in each round, deviation: how far its outputs are from the
-    tuned context's, by their largest value, None where nothing is computed."""
+    """A contender. rounds_ns: what its inferences took in each round; gain: how many times as fast the tuned context
+    is, None for that one itself; time_ns: what an inference takes, so that ratios of times are the gains told;
+    deviation: how far its outputs are from the tuned context's, by their largest value, None where nothing is
+    computed."""
 
     name: str
     rounds_ns: tuple[float, ...] = field(repr=False)
+    gain: Gain | None
+    time_ns: float
     deviation: float | None
 
-    @property
-    def median_ns(self) -> float:
-        return statistics.median(self.rounds_ns)
-
-    @property
-    def interval_ns(self) -> Interval:
-        """Of 95 %, where the median lies."""
-        return median_interval(self.rounds_ns)
-
-
-@dataclass(frozen=True)
-class Speed:
-    """How many times as fast the tuned context is as another contender: the median of the rounds' ratios and its 95 %
-    interval."""
-
-    median: float
-    low: float
-    high: float
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return {
+            "name": self.name,
+            "time_ns": self.time_ns,
+            "tuned_times_as_fast": None if self.gain is None else self.gain.to_dict(),
+            "deviation": self.deviation,
+            "rounds_ns": list(self.rounds_ns),
+        }
 
 
 @dataclass(frozen=True)
 class Comparison:
     """What a comparison has found; the first contender is the tuned context. device: where contexts ran; threads: of
-    the other engines, which run on the CPU."""
+    the other engines, which run on the CPU; seconds: what the rounds took."""
 
     model: str
     device: str
     threads: int
+    seconds: float
     contenders: tuple[Measured, ...]
 
     @property
     def tuned(self) -> Measured:
         return self.contenders[0]
 
-    def speed(self, other: Measured) -> Speed:
-        """The tuned context beside another contender."""
-        over, under = other.rounds_ns, self.tuned.rounds_ns
-        interval = paired_interval(over, under)
-        return Speed(statistics.median(paired(over, under)), interval.low, interval.high)
+    @property
+    def others(self) -> tuple[Measured, ...]:
+        return self.contenders[1:]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -86,24 +94,44 @@ class Comparison:
             "model": self.model,
             "device": self.device,
             "threads": self.threads,
+            "seconds": self.seconds,
             "rounds": len(self.tuned.rounds_ns),
-            "contenders": [self._facts(each) for each in self.contenders],
-        }
-
-    def _facts(self, one: Measured) -> dict[str, Any]:
-        interval = one.interval_ns
-        return asdict(one) | {
-            "rounds_ns": list(one.rounds_ns),
-            "median_ns": one.median_ns,
-            "interval_ns": [interval.low, interval.high],
-            "tuned_times_as_fast": None if one is self.tuned else asdict(self.speed(one)),
+            "sure": SURE,
+            "contenders": [each.to_dict() for each in self.contenders],
         }
 
 
-def compare(model: Path, tuned: Path, untuned: Path, device: str | None, rounds: int, progress: Progress) -> Comparison:
+def take_turns(tuned: str, others: Sequence[str], run: Round, late: Callable[[], bool]) -> dict[str, tuple[float, ...]]:
+    """By contender, the times of its rounds: round after round, until for each of the others it is known how fast the
+    tuned one is beside it, or until it is late. A known contender takes no part any more."""
+    times: dict[str, list[float]] = {name: [] for name in (tuned, *others)}
+    open_ones = list(others)
+    while open_ones and not late():
+        for name, time_ns in run([tuned, *open_ones]).items():
+            times[name].append(time_ns)
+        gains = gains_of(tuned, times)
+        open_ones = [name for name in open_ones if not _known(gains[name])]
+    return {name: tuple(own) for name, own in times.items()}
+
+
+def gains_of(tuned: str, times: Mapping[str, Sequence[float]]) -> dict[str, Gain]:
+    """How many times as fast the tuned context is as each other contender, so that all intervals together hold with
+    SURE."""
+    others = [name for name in times if name != tuned]
+    sure = 1 - (1 - SURE) / max(1, len(others))
+    return {name: gain_of(paired(times[name], times[tuned]), sure) for name in others}
+
+
+def _known(gain: Gain) -> bool:
+    return gain.settled or (gain.certain and gain.high <= CLOSE * gain.low)
+
+
+def compare(
+    model: Path, tuned: Path, untuned: Path, device: str | None, seconds: float, progress: Progress
+) -> Comparison:
     """Runs both contexts of a model on a device, and the model in each engine that is installed and can run it, on the
-    same random inputs. Raises DeviceOrContextError for contexts that do not run, ConfigError for such of which one is
-    not of the model."""
+    same random inputs, for at most so many seconds and a round. Raises DeviceOrContextError for contexts that do not
+    run, ConfigError for such of which one is not of the model."""
     with ExitStack() as stack:
         contexts = [
             stack.enter_context(Contender(name, "context", {"context": str(path), "device": device}))
@@ -122,10 +150,17 @@ def compare(model: Path, tuned: Path, untuned: Path, device: str | None, rounds:
         threads = facts["threads"] or len(os.sched_getaffinity(0))
         arguments = {"model": str(model), "inputs": facts["inputs"], "threads": threads}
         contenders = [*contexts, *_others(stack, arguments)]
-        rounds_ns = _rounds(contenders, rounds, progress)
+        began_s = time.monotonic()
+        rounds_ns = _rounds(contenders, seconds, progress)
+        took_s = time.monotonic() - began_s
         deviations = _deviations(contenders) if facts["computes"] else {}
-    measured = [Measured(name, tuple(each), deviations.get(name)) for name, each in rounds_ns.items()]
-    return Comparison(model.name, facts["device"], threads, tuple(measured))
+    gains = gains_of(TUNED, rounds_ns)
+    untuned_ns = statistics.median(rounds_ns[UNTUNED])
+    tuned_ns = untuned_ns / gains[UNTUNED].median
+    measured = [Measured(TUNED, rounds_ns[TUNED], None, tuned_ns, None)]
+    for name, gain in gains.items():
+        measured.append(Measured(name, rounds_ns[name], gain, tuned_ns * gain.median, deviations.get(name)))
+    return Comparison(model.name, facts["device"], threads, took_s, tuple(measured))
 
 
 def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
@@ -142,15 +177,34 @@ def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
     return found
 
 
-def _rounds(contenders: Sequence[Contender], rounds: int, progress: Progress) -> dict[str, list[float]]:
-    """By contender, the median of each round; every second round goes the other way round."""
-    found: dict[str, list[float]] = {each.name: [] for each in contenders}
-    with progress.running("round", rounds):
-        for number in range(rounds):
-            for contender in contenders if number % 2 == 0 else reversed(contenders):
-                found[contender.name].append(statistics.median(contender.block_ns(BLOCK_S)))
-            progress.advance(1, "comparing")
-    return found
+def _rounds(contenders: Sequence[Contender], seconds: float, progress: Progress) -> dict[str, tuple[float, ...]]:
+    by_name = {each.name: each for each in contenders}
+    began_s = time.monotonic()
+    rounds = told_s = 0
+
+    def run(names: Sequence[str]) -> dict[str, float]:
+        nonlocal rounds, told_s
+        found = _round([by_name[name] for name in (names if rounds % 2 == 0 else reversed(names))])
+        rounds, before_s = rounds + 1, told_s
+        told_s = min(math.ceil(seconds), int(time.monotonic() - began_s))
+        progress.advance(told_s - before_s, f"round {rounds}, {', '.join(names)}")
+        return found
+
+    with progress.running("comparing, seconds", math.ceil(seconds), seconds):
+        return take_turns(
+            contenders[0].name, list(by_name)[1:], run, lambda: rounds > 0 and time.monotonic() - began_s >= seconds
+        )
+
+
+def _round(contenders: Sequence[Contender]) -> dict[str, float]:
+    """What an inference of each takes: the lower quartile of both turns. Next to other programs an inference takes what
+    it takes or whole time slices of the system more, and a low quantile does not depend on how many did."""
+    for contender in contenders:
+        contender.open_again()
+    samples_ns: dict[str, list[float]] = {each.name: [] for each in contenders}
+    for contender in [*contenders, *reversed(contenders)]:
+        samples_ns[contender.name] += contender.block_ns(TURN_S)
+    return {name: sorted(own)[len(own) // 4] for name, own in samples_ns.items()}
 
 
 def _deviations(contenders: Sequence[Contender]) -> dict[str, float]:

@@ -3,14 +3,15 @@
     python -m gputune.client.compare.contender ENGINE ARGUMENTS
 
 ENGINE is one of engines.ENGINES, ARGUMENTS are what that takes, in JSON. It answers questions from its standard input,
-line by line, in JSON. Its first line holds the engine's facts, or {"error"} where the engine cannot be opened; then it
-answers {"do": "block", "seconds"} with {"samples_ns"}, and {"do": "outputs", "file"} with {"names"} of the arrays that
-it has written there.
+line by line, in JSON. Its first line holds the engine's facts, or {"error"} if the engine cannot be opened; then it
+answers {"do": "open"} with {} when it has closed the engine and opened it again, {"do": "block", "seconds"} with
+{"samples_ns"}, and {"do": "outputs", "file"} with {"names"} of the arrays that it has written there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -52,13 +53,25 @@ def block(run: Callable[[], float], seconds: float, most: int = MOST) -> list[fl
     return samples_ns
 
 
-def answer(engine: Engine, question: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a question."""
-    if question["do"] == "block":
-        return {"samples_ns": block(engine.timed, question["seconds"])}
-    found = engine.outputs()
-    np.savez(question["file"], *found.values())
-    return {"names": list(found)}
+class Answering:
+    """An engine that is opened again and again, and what it answers."""
+
+    def __init__(self, open_engine: Callable[[], Engine]) -> None:
+        self._open = open_engine
+        self._engine = open_engine()
+        self.facts = self._engine.facts
+
+    def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a question."""
+        if question["do"] == "open":
+            self._engine.close()
+            self._engine = self._open()
+            return {}
+        if question["do"] == "block":
+            return {"samples_ns": block(self._engine.timed, question["seconds"])}
+        found = self._engine.outputs()
+        np.savez(question["file"], *found.values())
+        return {"names": list(found)}
 
 
 def main() -> None:
@@ -72,13 +85,13 @@ def main() -> None:
             out.flush()
 
         try:
-            engine = ENGINES[sys.argv[1]](**json.loads(sys.argv[2]))
+            answering = Answering(functools.partial(ENGINES[sys.argv[1]], **json.loads(sys.argv[2])))
         except Exception as error:  # a library's errors have no class in common
             say({"error": f"{error} ({type(error).__name__})"})
             return
-        say(engine.facts)
+        say(answering.facts)
         for line in sys.stdin:
-            say(answer(engine, json.loads(line)))
+            say(answering.answer(json.loads(line)))
 
 
 if __name__ == "__main__":

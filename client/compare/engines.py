@@ -30,6 +30,9 @@ class Engine(Protocol):
     def outputs(self) -> Arrays:
         """Those of one inference, by name."""
 
+    def close(self) -> None:
+        """Frees what it holds. It is not used afterwards."""
+
 
 class ContextEngine:
     """The first graph of a context binary on an OpenCL device, as an application runs it."""
@@ -53,6 +56,9 @@ class ContextEngine:
     def outputs(self) -> Arrays:
         return self._executor.run(self._inputs)
 
+    def close(self) -> None:
+        self._executor.close()
+
 
 class OnnxRuntimeEngine:
     """onnxruntime's CPU provider, as `onnxruntime_session` opens it."""
@@ -68,6 +74,9 @@ class OnnxRuntimeEngine:
     def outputs(self) -> Arrays:
         return session_outputs(self._session, self._inputs)
 
+    def close(self) -> None:
+        del self._session
+
 
 class OpenVinoEngine:
     """OpenVINO on the CPU in float32, one stream, for the least latency; inputs and outputs are the application's."""
@@ -81,6 +90,9 @@ class OpenVinoEngine:
 
     def outputs(self) -> Arrays:
         return self._request.outputs()
+
+    def close(self) -> None:
+        del self._request
 
 
 def onnxruntime_session(model: str, threads: int, profile: str = "") -> Any:

@@ -41,6 +41,10 @@ class Contender:
             raise
         self._process.send_signal(signal.SIGSTOP)
 
+    def open_again(self) -> None:
+        """Closes its engine and opens it again. Raises DeviceOrContextError."""
+        self._ask(do="open")
+
     def block_ns(self, seconds: float) -> list[float]:
         """What each inference of a block of so many seconds takes, after a warm-up. Raises DeviceOrContextError."""
         samples: list[float] = self._ask(do="block", seconds=seconds)["samples_ns"]

@@ -20,6 +20,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 SURE = 0.995
 """The share of comparisons whose interval always holds the true ratio, however often one looks."""
@@ -53,6 +54,20 @@ class Gain:
         """Whether more rounds would tell nothing that matters: the interval is narrow."""
         return self.low >= self.median * (1 - NARROW) and self.high <= self.median * (1 + NARROW)
 
+    @property
+    def words(self) -> str:
+        """What is told of it, such as "1.35 times as fast (1.28–1.42)"."""
+        if not self.low:
+            return f"not known after {self.rounds} round{'s' * (self.rounds > 1)}"
+        interval = f"({_digits(self.low)}–{_digits(self.high)})"
+        return f"{_digits(self.median)} times as fast {interval}" if self.certain else f"no difference found {interval}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values; both ends are null while there is no interval."""
+        known = self.low > 0
+        ends = {"low": self.low if known else None, "high": self.high if known else None}
+        return {"median": self.median, **ends, "rounds": self.rounds}
+
 
 def gain_of(ratios: Sequence[float], sure: float = SURE) -> Gain:
     """The gain of paired rounds: the other's time by one's own in each of them. Raises ValueError without rounds."""
@@ -70,6 +85,14 @@ def least_rounds(sure: float = SURE) -> int:
     while _rejected(count, sure) < 0:
         count += 1
     return count
+
+
+def _digits(ratio: float) -> str:
+    """A ratio with two decimals, or as many as show on which side of 1 it lies."""
+    decimals = 2
+    while ratio != 1 and decimals < 5 and float(f"{ratio:.{decimals}f}") == 1:
+        decimals += 1
+    return f"{ratio:.{decimals}f}"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as Xml
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from gputune.client.compare.comparing import Comparison, Measured
 from gputune.client.compare.turns import Contender
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.progress import SILENT
+from gputune.client.tuning.measuring.sequential import gain_of
 from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
@@ -22,54 +24,88 @@ from tests.waiting import becomes
 
 pytestmark = pytest.mark.slow  # each starts processes
 
+SVG = "{http://www.w3.org/2000/svg}"
 TENSOR = {"name": "x", "shape": [1, 3, 9, 7], "dtype": "float32"}
 
 
-def comparison() -> Comparison:
-    """The second is twice as slow in each round, whatever slows down both; the third is as slow at times."""
-    slowed = [1.0, 5.0, 2.0, 1.5, 3.0, 1.0]
-    return Comparison(
-        "a<b>.onnx",
-        "a device",
-        2,
-        (
-            Measured("tuned", tuple(1e6 * each for each in slowed), None),
-            Measured("untuned", tuple(2e6 * each for each in slowed), 0.0),
-            Measured("onnxruntime", tuple(1e6 * each for each in sorted(slowed)), 1e-7),
-        ),
-    )
+SLOWED = [1.0, 5.0, 2.0, 1.5, 3.0, 1.0, 1.2, 2.5] * 4
+UNSURE = [0.5, 2.0, 3.0, 0.25] * 8
+
+
+def measured(name: str, rounds: Sequence[float]) -> Measured:
+    """A contender that took so many times as long as the tuned context in each round."""
+    gain = gain_of(rounds)
+    return Measured(name, tuple(1e6 * a * b for a, b in zip(SLOWED, rounds, strict=False)), gain, 1e6 * gain.median, 0)
+
+
+def comparison(*others: Measured) -> Comparison:
+    tuned = Measured("tuned", tuple(1e6 * each for each in SLOWED), None, 1e6, None)
+    chosen = others or (measured("untuned", [2.0] * 32), measured("onnxruntime", UNSURE))
+    return Comparison("a<b>.onnx", "a device", 2, 12.5, (tuned, *chosen))
 
 
 def test_ratios_are_those_of_the_same_rounds() -> None:
-    found = comparison()
-    twice, unsure = (found.speed(each) for each in found.contenders[1:])
-    assert (twice.median, twice.low, twice.high) == (2, 2, 2)
-    assert unsure.low < 1 < unsure.high
-    facts = json.loads(json.dumps(found.to_dict()))
-    assert facts["rounds"] == 6 and facts["contenders"][0]["tuned_times_as_fast"] is None
-    assert facts["contenders"][1]["tuned_times_as_fast"] == {"median": 2, "low": 2, "high": 2}
+    """Whatever slows down all contenders of a round."""
+    times = {"tuned": SLOWED, "untuned": [2 * each for each in SLOWED], "onnxruntime": SLOWED[:20]}
+    gains = comparing.gains_of("tuned", times)
+    assert (gains["untuned"].low, gains["untuned"].high, gains["untuned"].rounds) == (2, 2, 32)
+    assert (gains["onnxruntime"].median, gains["onnxruntime"].rounds) == (1, 20)
 
 
-def test_the_chart_has_a_bar_for_each_as_long_as_its_time() -> None:
+def test_a_contender_that_is_known_takes_no_part_any_more() -> None:
+    """And the comparison ends once all are known, or when it is late."""
+    turns: list[list[str]] = []
+
+    def run(names: Sequence[str]) -> dict[str, float]:
+        turns.append(list(names))
+        unsure = 1.0 if len(turns) % 2 else 1.2
+        return {name: {"tuned": 1.0, "far": 2.0, "near": 1.0}.get(name, unsure) for name in names}
+
+    times = comparing.take_turns("tuned", ["far", "near"], run, lambda: False)
+    rounds = len(times["tuned"])
+    assert len(times["far"]) == len(times["near"]) == rounds < 20
+    assert comparing.take_turns("tuned", ["far"], run, lambda: True) == {"tuned": (), "far": ()}
+    turns.clear()
+    times = comparing.take_turns("tuned", ["far", "unsure"], run, lambda: len(turns) >= 50)
+    assert len(times["far"]) == rounds and len(times["unsure"]) == len(times["tuned"]) == 50
+    assert turns[-1] == ["tuned", "unsure"]
+
+
+def test_the_times_told_have_the_ratios_told() -> None:
+    facts = json.loads(json.dumps(comparison().to_dict()))
+    assert facts["rounds"] == 32 and facts["contenders"][0]["tuned_times_as_fast"] is None
+    for one in facts["contenders"][1:]:
+        assert one["time_ns"] == facts["contenders"][0]["time_ns"] * one["tuned_times_as_fast"]["median"]
+
+
+def test_the_chart_has_a_bar_for_each_as_long_as_its_ratio() -> None:
     drawn = Xml.fromstring(chart(comparison()))
-    lengths = [float(each.attrib["width"]) for each in drawn.iter("{http://www.w3.org/2000/svg}rect")]
+    lengths = [float(each.attrib["width"]) for each in drawn.iter(f"{SVG}rect")]
     assert len(lengths) == 3 and lengths[1] == pytest.approx(2 * lengths[0], abs=0.2)
-    assert "a<b>.onnx on a device" in [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    written = [each.text or "" for each in drawn.iter(f"{SVG}text")]
+    assert "a<b>.onnx on a device" in written and any("2.00 x the time" in text for text in written)
+    assert any("no difference found (0.25–3.00)" in text for text in written)
+
+
+def test_the_chart_has_no_whisker_while_no_interval_is_known() -> None:
+    drawn = Xml.fromstring(chart(comparison(measured("untuned", [2.0]))))
+    assert not list(drawn.iter(f"{SVG}path"))
+    assert any("not known after 1 round" in (each.text or "") for each in drawn.iter(f"{SVG}text"))
 
 
 def test_a_model_is_compared_with_its_context(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparing, "BLOCK_S", 0.001)
+    monkeypatch.setattr(comparing, "TURN_S", 0.001)
     model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
     context, figures, picture = small_context(tmp_path / "tuned.bin"), tmp_path / "c.json", tmp_path / "c.svg"
-    asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--rounds", 6)
+    asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--compare_seconds", 1)
     ran = gputune(*asked, "--summary_json", figures, "--chart", picture)
     assert ran.code == 0, ran.err
     content = read_json(figures)
     names = [each["name"] for each in content["contenders"]]
     assert names[:3] == ["tuned", "untuned", "onnxruntime"]
-    assert all(len(each["rounds_ns"]) == 6 and min(each["rounds_ns"]) > 0 for each in content["contenders"])
+    assert all(each["rounds_ns"] and min(each["rounds_ns"]) > 0 for each in content["contenders"])
     assert all(name in ran.out and name in picture.read_text(encoding="utf-8") for name in names)
     assert f"wrote the chart {picture}" in ran.out and "warning: the device computes nothing" in ran.err
 
@@ -77,11 +113,11 @@ def test_a_model_is_compared_with_its_context(
 def test_a_device_that_computes_nothing_may_be_chosen_by_the_environment(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(comparing, "BLOCK_S", 0.001)
+    monkeypatch.setattr(comparing, "TURN_S", 0.001)
     monkeypatch.setenv("GPUTUNE_DEVICE", "null")
     model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
     context = small_context(tmp_path / "tuned.bin")
-    ran = gputune("compare", "--model", model, "--retrieve_context", context, "--rounds", 6)
+    ran = gputune("compare", "--model", model, "--retrieve_context", context, "--compare_seconds", 0.1)
     assert ran.code == 0 and "warning: the device computes nothing" in ran.err
 
 
@@ -95,7 +131,7 @@ def test_contexts_of_other_models_and_missing_ones_are_refused(
     )
     assert made.code == 0, made.err
     with pytest.raises(ConfigError, match=r"other\.bin takes x float32\[2, 4\], and .*onnx x float32\[1, 3, 9, 7\]"):
-        comparing.compare(model, context, tmp_path / "untuned.bin", "null", 6, SILENT)
+        comparing.compare(model, context, tmp_path / "untuned.bin", "null", 1.0, SILENT)
     ran = gputune("compare", "--model", model, "--retrieve_context", tmp_path / "none.bin")
     assert ran.code == 8 and "none.bin" in ran.last_line
     ran = gputune("compare", "--model", model, "--chart", tmp_path / "gain.png")

@@ -52,6 +52,19 @@ def test_rounds_that_are_all_equal_are_settled_and_no_difference() -> None:
     assert not found.certain
 
 
+def test_words_fit_the_interval() -> None:
+    assert gain_of([1.35] * 13).words == "1.35 times as fast (1.35–1.35)"
+    assert gain_of([0.8] * 13).words == "0.80 times as fast (0.80–0.80)"
+    assert gain_of([0.998] + [1.05] * 11 + [1.2]).words == "no difference found (0.998–1.20)"
+    assert gain_of([1.002] * 13).words == "1.002 times as fast (1.002–1.002)"
+    assert gain_of([2.0]).words == "not known after 1 round"
+
+
+def test_json_has_no_infinite_numbers() -> None:
+    assert gain_of([2.0]).to_dict() == {"median": 2.0, "low": None, "high": None, "rounds": 1}
+    assert gain_of([2.0] * 13).to_dict() == {"median": 2.0, "low": 2.0, "high": 2.0, "rounds": 13}
+
+
 def test_a_gain_of_no_rounds_is_refused() -> None:
     with pytest.raises(ValueError, match="no rounds"):
         gain_of([])
