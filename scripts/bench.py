@@ -16,7 +16,7 @@ import onnx
 import onnxruntime
 
 import tool
-from benchmarks import builds, channel, contention, executor, kernels, load, networks, rpc, survive
+from benchmarks import builds, certainty, channel, contention, executor, kernels, load, networks, rpc, survive
 from benchmarks import cache as cache_bench
 from benchmarks.farm import bench as farm_bench
 from benchmarks.memory import arena
@@ -232,6 +232,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "cache": bench_cache,
     "channel": channel.run,
     "accuracy": bench_accuracy,
+    "certainty": certainty.run,
     "contention": contention.run,
     "conv": bench_conv,
     "executor": executor.run,
@@ -258,6 +259,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     arena.run: arena.add_arguments,
     builds.run: builds.add_arguments,
     channel.run: channel.add_arguments,
+    certainty.run: certainty.add_arguments,
     contention.run: contention.add_arguments,
     executor.run: executor.add_arguments,
     farm_bench.run: farm_bench.add_arguments,

@@ -101,7 +101,18 @@ class Comparison:
         }
 
 
-def take_turns(tuned: str, others: Sequence[str], run: Round, late: Callable[[], bool]) -> dict[str, tuple[float, ...]]:
+def is_known(gain: Gain) -> bool:
+    """Whether more rounds would tell nothing that matters."""
+    return gain.settled or (gain.certain and gain.high <= CLOSE * gain.low)
+
+
+def take_turns(
+    tuned: str,
+    others: Sequence[str],
+    run: Round,
+    late: Callable[[], bool],
+    known: Callable[[Gain], bool] = is_known,
+) -> dict[str, tuple[float, ...]]:
     """By contender, the times of its rounds: round after round, until for each of the others it is known how fast the
     tuned one is beside it, or until it is late. A known contender takes no part any more."""
     times: dict[str, list[float]] = {name: [] for name in (tuned, *others)}
@@ -110,7 +121,7 @@ def take_turns(tuned: str, others: Sequence[str], run: Round, late: Callable[[],
         for name, time_ns in run([tuned, *open_ones]).items():
             times[name].append(time_ns)
         gains = gains_of(tuned, times)
-        open_ones = [name for name in open_ones if not _known(gains[name])]
+        open_ones = [name for name in open_ones if not known(gains[name])]
     return {name: tuple(own) for name, own in times.items()}
 
 
@@ -120,10 +131,6 @@ def gains_of(tuned: str, times: Mapping[str, Sequence[float]]) -> dict[str, Gain
     others = [name for name in times if name != tuned]
     sure = 1 - (1 - SURE) / max(1, len(others))
     return {name: gain_of(paired(times[name], times[tuned]), sure) for name in others}
-
-
-def _known(gain: Gain) -> bool:
-    return gain.settled or (gain.certain and gain.high <= CLOSE * gain.low)
 
 
 def compare(
@@ -151,7 +158,7 @@ def compare(
         arguments = {"model": str(model), "inputs": facts["inputs"], "threads": threads}
         contenders = [*contexts, *_others(stack, arguments)]
         began_s = time.monotonic()
-        rounds_ns = _rounds(contenders, seconds, progress)
+        rounds_ns = race(contenders, seconds, progress)
         took_s = time.monotonic() - began_s
         deviations = _deviations(contenders) if facts["computes"] else {}
     gains = gains_of(TUNED, rounds_ns)
@@ -161,6 +168,31 @@ def compare(
     for name, gain in gains.items():
         measured.append(Measured(name, rounds_ns[name], gain, tuned_ns * gain.median, deviations.get(name)))
     return Comparison(model.name, facts["device"], threads, took_s, tuple(measured))
+
+
+def race(
+    contenders: Sequence[Contender], seconds: float, progress: Progress, *, whole: bool = False
+) -> dict[str, tuple[float, ...]]:
+    """By contender, what its inferences took in each round, in ns; the first one is the tuned context. whole: go on for
+    all of the seconds, whatever is known. Raises DeviceOrContextError."""
+    by_name = {each.name: each for each in contenders}
+    began_s = time.monotonic()
+    rounds = told_s = 0
+
+    def run(names: Sequence[str]) -> dict[str, float]:
+        nonlocal rounds, told_s
+        found = _round([by_name[name] for name in (names if rounds % 2 == 0 else reversed(names))])
+        rounds, before_s = rounds + 1, told_s
+        told_s = min(math.ceil(seconds), int(time.monotonic() - began_s))
+        progress.advance(told_s - before_s, f"round {rounds}, {', '.join(names)}")
+        return found
+
+    def late() -> bool:
+        return rounds > 0 and time.monotonic() - began_s >= seconds
+
+    with progress.running("comparing, seconds", math.ceil(seconds), seconds):
+        first, *others = by_name
+        return take_turns(first, others, run, late, (lambda gain: False) if whole else is_known)
 
 
 def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
@@ -175,25 +207,6 @@ def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
         except DeviceOrContextError as error:
             log.warning(f"{error}; it takes no part")
     return found
-
-
-def _rounds(contenders: Sequence[Contender], seconds: float, progress: Progress) -> dict[str, tuple[float, ...]]:
-    by_name = {each.name: each for each in contenders}
-    began_s = time.monotonic()
-    rounds = told_s = 0
-
-    def run(names: Sequence[str]) -> dict[str, float]:
-        nonlocal rounds, told_s
-        found = _round([by_name[name] for name in (names if rounds % 2 == 0 else reversed(names))])
-        rounds, before_s = rounds + 1, told_s
-        told_s = min(math.ceil(seconds), int(time.monotonic() - began_s))
-        progress.advance(told_s - before_s, f"round {rounds}, {', '.join(names)}")
-        return found
-
-    with progress.running("comparing, seconds", math.ceil(seconds), seconds):
-        return take_turns(
-            contenders[0].name, list(by_name)[1:], run, lambda: rounds > 0 and time.monotonic() - began_s >= seconds
-        )
 
 
 def _round(contenders: Sequence[Contender]) -> dict[str, float]:
