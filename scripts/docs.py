@@ -181,7 +181,9 @@ def written(page: str) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/docs", description="Writes what pages take from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a page is behind")
-    parser.add_argument("--site", action="store_true", help="make a site of all pages in build/site")
+    parser.add_argument(
+        "--site", action="store_true", help="make a site of all pages in build/site; needs gputune[docs]"
+    )
     options = parser.parse_args(arguments)
     if options.site:
         return website.make()

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import tool
@@ -26,8 +25,6 @@ _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(#[^)]*)?\)")
 
 def make() -> int:
     """Makes it; whatever Sphinx warns of is an error. The exit code."""
-    if missing := [name for name in ("sphinx", "furo", "myst_parser", "sphinx_click") if find_spec(name) is None]:
-        sys.exit(f"scripts/docs --site needs {', '.join(missing)}: {sys.executable} -m pip install -e '.[docs]'")
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.copytree(DOCS, SOURCE, ignore=shutil.ignore_patterns("__pycache__"))
     for page, text in pages().items():

@@ -15,6 +15,7 @@ import pytest
 
 import bench
 import demo
+import docs
 import tool
 from benchmarks.peers import comparing
 from gputune.runtime.context.format import write_context
@@ -105,13 +106,69 @@ def test_without_any_device_one_is_installed(tmp_path: Path) -> None:
 )
 def test_the_demo_checks_its_arguments_first(tmp_path: Path, arguments: list[str], code: int) -> None:
     (tmp_path / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts" / "demo", tmp_path / "scripts" / "demo")
-    setup = 'say() { echo "$@" >&2; }; python_environment() { say SETTING UP; exit 9; }'
-    (tmp_path / "scripts" / "setup").write_text(setup)
+    for name in ("demo", "setup"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts" / name)
+    with (tmp_path / "scripts" / "setup").open("a") as setup:
+        setup.write("python_environment() { say SETTING UP; exit 9; }\n")
     run = subprocess.run([tmp_path / "scripts" / "demo", *arguments], capture_output=True, text=True)
     assert run.returncode == code
-    assert "usage: scripts/demo" in (run.stderr if code else run.stdout)
+    assert "scripts/demo " in (run.stderr if code else run.stdout)
     assert "SETTING UP" not in run.stderr
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The commands in a folder of their own, where Python and apt-get only write down that they were called."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for name in ("bin/apt-get", "bin/sudo", ".venv/bin/python"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f'#!/bin/sh\necho "$*" | tee -a {tmp_path}/called\n')
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+def help_of(command: str, clone: Path) -> subprocess.CompletedProcess[str]:
+    """What a command of the clone says to --help when it is called from its own folder."""
+    path = clone / "scripts" / command
+    environment = os.environ | {"PATH": f"{clone / 'bin'}:{os.environ['PATH']}", "PYTHON": "/no/python"}
+    return subprocess.run(
+        [f"./{path.name}", "--help"], cwd=path.parent, env=environment, capture_output=True, text=True
+    )
+
+
+COMMANDS = [str(path.relative_to(ROOT / "scripts")) for path in docs.executables()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_installs_nothing(command: str, clone: Path) -> None:
+    run = help_of(command, clone)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines()[0] in (ROOT / "scripts" / command).read_text().splitlines()[1]
+    assert not (clone / "called").exists()
+
+
+@pytest.mark.parametrize(("command", "module"), [("bench", "bench"), ("models/zoo_native", "models.zoo_native")])
+def test_help_shows_options_when_all_is_installed(command: str, module: str, clone: Path) -> None:
+    stamp = f'root={clone}; eval "$(grep ^wanted_stamp scripts/setup)"; wanted_stamp >.venv/installed'
+    subprocess.run(["bash", "-c", stamp], cwd=clone, check=True)
+    assert help_of(command, clone).stdout == f"-m {module} --help\n"
+
+
+@pytest.mark.parametrize(("there", "calls"), [(True, 1), (False, 2)])
+def test_the_site_installs_what_is_missing(there: bool, calls: int) -> None:
+    python = f'python() {{ echo "$*"; [[ "$1" != -c || {int(there)} = 1 ]]; }}; python=python'
+    stubs = f"{python}; python_environment() {{ :; }}; run_module() {{ :; }}"
+    script = (ROOT / "scripts" / "docs").read_text().split("source scripts/setup\n")[1]
+    run = subprocess.run(
+        ["bash", "-c", f"source scripts/setup; {stubs}; {script}", "docs", "--site"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    said = run.stdout.splitlines()
+    assert (run.returncode, len(said)) == (0, calls)
+    assert there or said[-1].endswith(f"--editable {ROOT}[docs]")
 
 
 def test_a_result_is_found_under_the_name_that_net_run_gives_it(tmp_path: Path) -> None:
