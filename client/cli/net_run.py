@@ -36,7 +36,7 @@ from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts, Wishes
 from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
 from gputune.client.run.net_run import InPlace, Job
-from gputune.client.run.profiling import OPTRACE, content_of, level_of, lines_of, log_path, record
+from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of, lines_of, log_path, record
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
@@ -398,8 +398,8 @@ def _profiled(
     with device_errors():
         recorded = record(jobs, level, path, progress, most_events)
     contents = {name: content_of(recorded, place) for place, name in enumerate(jobs)}
-    for name, content in contents.items():
-        for line in lines_of(content):
+    for place, (name, content) in enumerate(contents.items()):
+        for line in lines_of(content, forms_in(recorded, place)):
             log.info(f"{name}: {line}" if name else line)
     log.info(f"wrote the profile {path}; `gputune profile-viewer --input_log {path}` shows it")
     return contents

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from gputune.client.outputs import writing
 from gputune.client.progress import Progress
 from gputune.client.run.net_run import InPlace, Job, median_ns
 from gputune.client.target.remote_executor import RemoteExecutor, Values
+from gputune.client.viewer.analysis.forms import Forms, forms_of
 from gputune.core.errors import MalformedLog
 from gputune.runtime import Executor
 from gputune.runtime.memory.handles import MemHandle
@@ -115,6 +115,11 @@ def _read(path: Path) -> Log:
         raise TargetError("bad_message", str(error)) from None
 
 
+def forms_in(log: Log, place: int) -> Forms | None:
+    """Return how the forms of a graph compare, None if they did not take turns."""
+    return forms_of([one for one in log.comparisons if one.graph == place])
+
+
 def content_of(log: Log, place: int) -> dict[str, Any]:
     """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the order of
     the graph. `share` is of the sum of the operations' medians. `inside`: of inferences by persistent kernels that mark
@@ -129,6 +134,7 @@ def content_of(log: Log, place: int) -> dict[str, Any]:
     medians = {name: float(np.median(times)) for name, times in samples.items()}
     total = sum(medians.values())
     comparisons = [one for one in log.comparisons if one.graph == place]
+    forms = forms_in(log, place)
     marked = [one for one in log.marked if one.graph == place]
     inference_ns = [one.elapsed_ns for one in inferences]
     return {
@@ -149,18 +155,7 @@ def content_of(log: Log, place: int) -> dict[str, Any]:
             }
             for name, median in medians.items()
         ],
-        "comparison": [
-            {
-                "profiled_ns": statistics.median(one.profiled_ns),
-                "cost": _ratio(one.profiled_ns, one.unprofiled_ns),
-                "launches_by_usual": _ratio(one.unprofiled_ns, one.usual_ns),
-                "unprofiled_ns": statistics.median(one.unprofiled_ns),
-                "usual_ns": statistics.median(one.usual_ns),
-                "usual_form": one.usual_form,
-            }
-            for one in comparisons
-            if 0 < len(one.profiled_ns) == len(one.unprofiled_ns) == len(one.usual_ns)
-        ],
+        "comparison": forms.to_dict() if forms else None,
         "inside": {
             "inferences": len(marked),
             "given_up": max(0, sum(len(each.profiled_ns) for each in comparisons) - len(marked)) if marked else 0,
@@ -171,30 +166,17 @@ def content_of(log: Log, place: int) -> dict[str, Any]:
     }
 
 
-def _ratio(one_ns: Sequence[int], other_ns: Sequence[int]) -> float:
-    """The median of pairs that ran one behind the other."""
-    return statistics.median(mine / max(theirs, 1) for mine, theirs in zip(one_ns, other_ns, strict=True))
-
-
-def lines_of(content: Mapping[str, Any]) -> list[str]:
-    """A profile in lines for people: the slowest operations, and what recording has cost."""
+def lines_of(content: Mapping[str, Any], forms: Forms | None) -> list[str]:
+    """Return a profile in lines for people: the slowest operations, and what recording has cost. forms: of the same
+    graph."""
     slowest = sorted(content["operations"], key=lambda entry: -entry["median_ns"])
     lines = [f"{'median':>12} {'share':>6}  operation"] if slowest else []
     lines += [_row(entry["median_ns"], entry["share"], entry["operation"]) for entry in slowest[:TABLE_ROWS]]
     if rest := slowest[TABLE_ROWS:]:
         ns, share = (sum(entry[name] for entry in rest) for name in ("median_ns", "share"))
         lines.append(_row(ns, share, f"{len(rest)} others together"))
-    for found in content["comparison"]:
-        profiled, unprofiled, usual = (found[f"{name}_ns"] / 1e6 for name in ("profiled", "unprofiled", "usual"))
-        lines.append(
-            f"recording changes the time of an inference by {found['cost'] - 1:+.1%}: {profiled:.3f} ms with it, "
-            f"{unprofiled:.3f} ms without, in turns"
-        )
-        if found["usual_form"] != "launches" and content["operations"]:
-            lines.append(
-                f"it usually runs by persistent kernels, in {usual:.3f} ms: launch by launch, as recorded, it takes "
-                f"{found['launches_by_usual']:.2f} times as long"
-            )
+    if forms is not None:
+        lines += filter(None, (forms.recording(), forms.usually()))
     inside = content["inside"]
     if inside["inferences"]:
         took_ms, launches_ms = inside["median_inference_ns"] / 1e6, inside["launches_ns"] / 1e6

@@ -69,7 +69,10 @@ def write_output(profile: Profile, features: Features | None, output: Path, prog
     for path, content in beside.items():
         write_json(path, content())
     if profile.schematic is None and _usual(features, output).htp_json:
-        log.info("%s_htp.json needs a schematic and was left out", _name_of(profile))
+        log.info(
+            f"{_name_of(profile)}_htp.json was left out: it needs the schematic, a file that says what each launch "
+            f"stands for; `{SCHEMATIC_COMMAND}` writes it next to the context binary, then give --schematic"
+        )
     return [output, *beside]
 
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from gputune.client.tuning.measuring.intervals import median_interval, median_ratio, paired_interval
+from gputune.client.tuning.measuring.intervals import median_interval
 from gputune.client.viewer.analysis.critical_path import critical_path_of
 from gputune.client.viewer.analysis.findings import findings_of
+from gputune.client.viewer.analysis.forms import forms_of
 from gputune.client.viewer.analysis.roofline import roofline_of
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
 from gputune.client.viewer.schematic import OperationPlan
@@ -203,16 +204,8 @@ def _findings(of: _Subject) -> Iterator[Row]:
 
 def _comparisons(of: _Subject) -> Iterator[Row]:
     for one in of.graph.comparisons:
-        yield {
-            "graph": of.place,
-            "inferences": len(one.profiled_ns),
-            "profiled_median_ns": _median(one.profiled_ns),
-            "unprofiled_median_ns": _median(one.unprofiled_ns),
-            "usual_median_ns": _median(one.usual_ns),
-            "usual_form": one.usual_form,
-            **_ratio("profiled_by_unprofiled", one.profiled_ns, one.unprofiled_ns),
-            **_ratio("usual_by_unprofiled", one.usual_ns, one.unprofiled_ns),
-        }
+        if (forms := forms_of([one])) is not None:
+            yield {"graph": of.place, "inferences": len(one.profiled_ns), **forms.to_dict()}
 
 
 def _profiler(of: _Subject) -> Iterator[Row]:
@@ -321,11 +314,3 @@ def _log(profile: Profile, graph: GraphProfile) -> int:
 
 def _median(times_ns: Sequence[int]) -> float | None:
     return float(statistics.median(times_ns)) if times_ns else None
-
-
-def _ratio(name: str, over: Sequence[int], under: Sequence[int]) -> Row:
-    """The ratio of the medians, and the interval of the ratios pair by pair."""
-    if not (over and under and all(under)):
-        return {name: None, f"{name}_low": None, f"{name}_high": None}
-    interval = paired_interval(over, under)
-    return {name: median_ratio(over, under), f"{name}_low": interval.low, f"{name}_high": interval.high}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 KIND = "gputune-profile-summary"
-VERSION = 1
+VERSION = 2
 _OR_NULL = "|null"
 
 COLUMNS: Mapping[str, Mapping[str, str]] = {
@@ -106,13 +106,13 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "comparisons": {
         "graph": "integer",
         "inferences": "integer",
-        "profiled_median_ns": "number|null",
-        "unprofiled_median_ns": "number|null",
-        "usual_median_ns": "number|null",
+        "unprofiled_ns": "number",
+        "profiled_ns": "number",
+        "usual_ns": "number",
         "usual_form": "string",
-        "profiled_by_unprofiled": "number|null",
-        "profiled_by_unprofiled_low": "number|null",
-        "profiled_by_unprofiled_high": "number|null",
+        "profiled_by_unprofiled": "number",
+        "profiled_by_unprofiled_low": "number",
+        "profiled_by_unprofiled_high": "number",
         "usual_by_unprofiled": "number|null",
         "usual_by_unprofiled_low": "number|null",
         "usual_by_unprofiled_high": "number|null",

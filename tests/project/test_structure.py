@@ -82,7 +82,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.viewer.traces": {"client.html"},
     "client.doctor": {"client.target"},
     "client.compare": {"client.context", "client.html", "client.tuning"},
-    "client.run": {"client.model", "client.target", "client.context", "client.html"},
+    "client.run": {"client.model", "client.target", "client.context", "client.html", "client.viewer.analysis"},
     "client.run.throughput": set(),
     "client.export": {"client.html"},
     "client.farm": {"client.html", "client.target"},

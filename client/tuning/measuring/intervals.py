@@ -42,6 +42,28 @@ def median_interval(samples: Sequence[float], wanted: float = WANTED) -> Interva
     return Interval(ordered[k - 1], ordered[count - k], max(0.0, 1 - 2 * tail))
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one takes as another: the median of pairs that took turns, and its interval."""
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+
+    @property
+    def certain(self) -> bool:
+        """Return whether the one differs from the other for certain."""
+        return self.confidence >= WANTED and not self.low <= 1 <= self.high
+
+
+def paired_ratio(over: Sequence[float], under: Sequence[float]) -> Ratio:
+    """Return the time of one by that of another, which took turns. Raises ValueError without samples."""
+    ratios = paired(over, under)
+    interval = median_interval(ratios)
+    return Ratio(statistics.median(ratios), interval.low, interval.high, interval.confidence)
+
+
 def paired_interval(over: Sequence[float], under: Sequence[float]) -> Interval:
     """Of the time of one by that of another, which took turns. Raises ValueError without samples."""
     return median_interval(paired(over, under))

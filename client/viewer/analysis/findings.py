@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.measuring.intervals import Ratio
+from gputune.client.viewer.analysis.forms import Forms, forms_of
 from gputune.client.viewer.analysis.roofline import Roofline, RooflineRow, roofline_of
 from gputune.client.viewer.analysis.texts import part_text, percent_text, time_text
 from gputune.client.viewer.profile import GraphProfile, OperationTimes, Profile
@@ -41,10 +42,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class _Subject:
-    """A graph that has run, and its roofline where one could be drawn."""
+    """A graph that has run, its roofline where one could be drawn, and how its forms compare where they took turns."""
 
     graph: GraphProfile
     roofline: Roofline | None
+    forms: Forms | None
 
     @property
     def elapsed_ns(self) -> int:
@@ -73,15 +75,25 @@ def findings_of(profile: Profile, graph: GraphProfile) -> list[Finding]:
     """Of a graph of the profile, the largest share first; none of a graph that has not run."""
     if not graph.account.elapsed_ns:
         return []
-    subject = _Subject(graph, roofline_of(profile, graph))
+    subject = _Subject(graph, roofline_of(profile, graph), forms_of(graph.comparisons))
     found = [finding for rule in _RULES for finding in rule(subject)]
     return sorted(found, key=lambda finding: -finding.share)
 
 
 def _gaps(of: _Subject) -> Iterator[Finding]:
     if of.share(gaps_ns := of.graph.account.gaps_ns) >= LEAST_SHARE:
-        more = f": {len(of.graph.graph.launches)} launches; persistent kernels or larger fusion groups would save them"
+        more = f": {len(of.graph.graph.launches)} launches; {_without_gaps(of)}"
         yield of.finding("gaps", gaps_ns, "gaps between launches", more)
+
+
+def _without_gaps(of: _Subject) -> str:
+    """What saves gaps, by what was measured: persistent kernels that do not pay here are no advice."""
+    if not of.graph.graph.persistent:
+        return "persistent kernels or larger fusion groups would save them"
+    usual = of.forms.usual if of.forms else None
+    if usual is not None and usual.certain and usual.median < 1:
+        return "persistent kernels, by which the context usually runs, save them"
+    return "larger fusion groups would save them"
 
 
 def _copies(of: _Subject) -> Iterator[Finding]:
@@ -170,15 +182,19 @@ def _longer_than_alone(of: _Subject) -> Iterator[Finding]:
 
 
 def _usual_form(of: _Subject) -> Iterator[Finding]:
-    """Where the graph usually runs by persistent kernels; those of usual inferences have no marks of launches."""
-    for one in of.graph.comparisons:
-        if one.usual_form == "launches" or not (one.usual_ns and one.unprofiled_ns):
-            continue
-        usual_ns, launches_ns = statistics.median(one.usual_ns), statistics.median(one.unprofiled_ns)
-        text = f"The profiled path is not the usual one: {time_text(usual_ns)} by {_FORMS[one.usual_form]}, "
-        text += f"{time_text(launches_ns)} by launches one by one, medians, a ratio of {usual_ns / launches_ns:.3f}"
-        text += _inside(of.graph)
-        yield Finding("usual-form", min(1.0, abs(1 - usual_ns / launches_ns)), f"{text}.")
+    """Where the graph usually runs in another form; inferences in the usual form have no marks of launches."""
+    if of.forms is not None and of.forms.usual is not None:
+        text = of.forms.usually() + _inside(of.graph)
+        yield Finding("usual-form", _saved(of.forms.usual), _sentence(text))
+
+
+def _saved(ratio: Ratio) -> float:
+    """The share of the slower one's time that the other one saves for certain."""
+    return 1 - min(ratio.median, 1 / ratio.median) if ratio.certain and ratio.median > 0 else 0.0
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _inside(graph: GraphProfile) -> str:
@@ -202,15 +218,8 @@ def _aborted(of: _Subject) -> Iterator[Finding]:
 
 def _overhead(of: _Subject) -> Iterator[Finding]:
     """What profiling has changed."""
-    for one in of.graph.comparisons:
-        if one.profiled_ns and one.unprofiled_ns and all(one.unprofiled_ns):
-            interval = paired_interval(one.profiled_ns, one.unprofiled_ns)
-            profiled_ns, unprofiled_ns = statistics.median(one.profiled_ns), statistics.median(one.unprofiled_ns)
-            more = profiled_ns / unprofiled_ns - 1
-            text = f"Profiling makes an inference {100 * more:.1f} % longer: {time_text(profiled_ns)} against "
-            text += f"{time_text(unprofiled_ns)} by the same launches, medians; pair by pair "
-            text += f"{100 * (interval.low - 1):.1f} to {100 * (interval.high - 1):.1f} %"
-            yield Finding("overhead", max(0.0, 1 - unprofiled_ns / profiled_ns), f"{text}.")
+    if of.forms is not None:
+        yield Finding("overhead", _saved(of.forms.profiled), _sentence(of.forms.recording()))
 
 
 def _clock(of: _Subject) -> Iterator[Finding]:
@@ -250,7 +259,6 @@ _RULES: tuple[_Rule, ...] = (
     _clock,
     _preemptions,
 )
-_FORMS = {"persistent": "persistent kernels", "aborted": "persistent kernels that gave up"}
 
 
 def _configured(plan: OperationPlan) -> str:

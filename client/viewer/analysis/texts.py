@@ -18,6 +18,11 @@ def percent_text(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.1f} %"
 
 
+def signed_text(ratio: float) -> str:
+    """What a ratio is above 1, in percent with its sign."""
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
 def unit_of(ns: float) -> tuple[str, float]:
     """The unit in which a time is read most easily, and its ns."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from gputune.client.html.axes import LEFT, RIGHT, WIDTH, columns, picture, rows
 from gputune.client.html.markup import text, tile
 from gputune.client.html.scales import Scale, counted, percent, time_range, time_text
-from gputune.client.tuning.measuring.intervals import median_interval, paired_interval
+from gputune.client.tuning.measuring.intervals import median_interval
 from gputune.client.viewer.analysis.findings import Finding
+from gputune.client.viewer.analysis.forms import forms_of
+from gputune.client.viewer.analysis.texts import signed_text
 from gputune.client.viewer.profile import GraphProfile
-from gputune.runtime.profiling.records import Comparison, Form
+from gputune.runtime.profiling.records import Form
 
 FORM_NAMES: dict[Form, str] = {
     "launches": "launch by launch",
@@ -43,18 +45,17 @@ def _kernels(graph: GraphProfile) -> str:
 
 def _compared(graph: GraphProfile) -> str:
     """What a context usually takes, and what profiling costs; nothing where they were not compared."""
-    profiled, unprofiled, usual = _all(graph.comparisons)
-    tiles = ""
-    if usual and profiled and min(usual) > 0:
-        ratio = statistics.median(profiled) / statistics.median(usual)
-        more = f"{FORM_NAMES[graph.comparisons[0].usual_form]}, unprofiled; the profile is {ratio:.2f} times that"
-        tiles += tile("As it usually runs", time_text(statistics.median(usual)), text(more))
-    if unprofiled and profiled and min(unprofiled) > 0:
-        cost = paired_interval(profiled, unprofiled)
-        ratio = statistics.median(profiled) / statistics.median(unprofiled)
-        more = f"{_signed(cost.low)} to {_signed(cost.high)} of the same launches without a profiler"
-        tiles += tile("Profiling costs", _signed(ratio), text(more))
-    return tiles
+    forms = forms_of(graph.comparisons)
+    if forms is None:
+        return ""
+    usual, cost = forms.usual, forms.profiled
+    more = f"{FORM_NAMES[forms.usual_form]}, unprofiled"
+    if usual is not None:
+        held = f"{_signed(usual.low)} to {_signed(usual.high)}"
+        more += f"; {_signed(usual.median)} ({held}) beside launches one by one"
+    first = tile("As it usually runs", time_text(forms.usual_ns), text(more))
+    held = f"{_signed(cost.low)} to {_signed(cost.high)} of {time_text(forms.unprofiled_ns)} without a profiler"
+    return first + tile("Recording adds", _signed(cost.median), text(held))
 
 
 def paths(graph: GraphProfile) -> str:
@@ -123,14 +124,6 @@ def _thinned(elapsed_ns: Sequence[int]) -> list[int]:
     return sorted({*slowest, *range(0, count, -(-count // MOST_DOTS))})
 
 
-def _all(comparisons: Sequence[Comparison]) -> tuple[list[int], list[int], list[int]]:
-    return (
-        [ns for one in comparisons for ns in one.profiled_ns],
-        [ns for one in comparisons for ns in one.unprofiled_ns],
-        [ns for one in comparisons for ns in one.usual_ns],
-    )
-
-
 def _signed(ratio: float) -> str:
-    """What a ratio is above 1, with its sign."""
-    return f"{100 * (ratio - 1):+.1f}\u00a0%".replace("-", "−")
+    """What a ratio is above 1, as pages show it."""
+    return signed_text(ratio).replace(" ", "\u00a0").replace("-", "−")

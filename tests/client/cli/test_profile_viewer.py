@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gputune.client.viewer.outputs import SCHEMATIC_COMMAND
 from gputune.client.viewer.schematic import write_schematic
 from gputune.runtime.profiling.log import LogWriter
 from gputune.runtime.profiling.records import FINALIZE, NODE, Span
@@ -72,6 +73,13 @@ def test_features_decide_what_lies_beside(feature: str, files: Files, gputune: G
     assert ran.code == 0, ran.err
     assert files.made() == {"chrometrace.json", *([BESIDE[feature]] if feature in BESIDE else [])}
     assert all(read_json(files.folder / "made" / name) for name in files.made())
+
+
+def test_what_is_left_out_says_what_it_needs(files: Files, gputune: Gputune) -> None:
+    ran = gputune("profile-viewer", "--input_log", files.log, "--output", files.folder / "a.pftrace")
+    [line] = [one for one in ran.err.splitlines() if "left out" in one]
+    assert "_htp.json was left out: it needs the schematic, a file that says what each launch stands for; " in line
+    assert line.endswith(f"`{SCHEMATIC_COMMAND}` writes it next to the context binary, then give --schematic")
 
 
 def test_a_chrometrace_needs_a_schematic(files: Files, gputune: Gputune) -> None:

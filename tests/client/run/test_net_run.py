@@ -168,7 +168,7 @@ def test_results_stay_in_their_folder(tmp_path: Path) -> None:
 
 def test_the_table_of_a_profile_shows_the_slowest_first_and_sums_up_the_rest() -> None:
     operations = [{"operation": f"op{n}", "median_ns": 1000.0 * n, "share": n / 78} for n in range(1, 13)]
-    heading, *rows = lines_of({"operations": operations, "comparison": [], "inside": {"inferences": 0, "unmarked": ""}})
+    heading, *rows = lines_of({"operations": operations, "inside": {"inferences": 0, "unmarked": ""}}, None)
     assert heading.split() == ["median", "share", "operation"]
     assert [row.split()[-1] for row in rows[:3]] == ["op12", "op11", "op10"]
     assert rows[0].split() == ["12.0", "us", "15.4%", "op12"]

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from gputune.client.run.profiling import content_of, lines_of
+from gputune.client.run.profiling import content_of, forms_in, lines_of
 from gputune.client.viewer.analysis.findings import Finding, findings_of
+from gputune.client.viewer.page.headline import tiles
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.schematic import RooflinePeaks
+from gputune.client.viewer.summary import summary_of
 from gputune.runtime.profiling.records import Comparison, LoggedInference
 from tests.client.viewer.made_up_plans import plan, schematic
 from tests.runtime.profiling import made_up
@@ -17,6 +19,7 @@ PEAKS = RooflinePeaks(100.0, 10.0, "measured")
 COUNT = 10
 KERNEL_NS = 100_000
 GRAPH = made_up.graph([f"op{place}" for place in range(COUNT)])
+GAPS = [made_up.inference([KERNEL_NS] * COUNT, 60_000)]
 AT_THE_PEAK = int(0.9 * PEAKS.flops_per_ns * KERNEL_NS)
 """Floating-point operations of an operation of KERNEL_NS that is close to its roofline."""
 
@@ -59,10 +62,11 @@ def test_the_usual_path_is_told_with_its_launches_or_why_they_have_no_times(unma
     log = made_up.read(made_up.written([graph], records))
     log.comparisons.append(Comparison(0, (3_000,), (2_000,), (1_000,), "persistent"))
     of = profile_of([log], None)
-    assert named(of, "usual-form").text.startswith("The profiled path is not the usual one: ")
+    assert named(of, "usual-form").text.startswith("The recorded form is not the usual one: ")
     assert rest in named(of, "usual-form").text
     assert len(of.graphs[0].inferences) == 1, "an inference with marks counts nowhere else"
-    (said,) = [one for one in lines_of(content_of(log, 0)) if "inside persistent kernels" in one]
+    lines = lines_of(content_of(log, 0), forms_in(log, 0))
+    (said,) = [one for one in lines if "inside persistent kernels" in one]
     assert said.startswith(unmarked) if unmarked else "take 0.800 ms together, in 1 inferences" in said
 
 
@@ -135,15 +139,65 @@ def test_kernels_that_take_longer_than_alone_are_named() -> None:
     assert found.share == pytest.approx(share(KERNEL_NS * COUNT // 5, records))
 
 
-def test_another_usual_form_is_named_with_both_medians() -> None:
+def test_another_usual_form_is_named_with_both_times() -> None:
     one = Comparison(0, (2_020_000,) * 9, (2_000_000,) * 9, (1_000_000,) * 9, "persistent")
     records = [made_up.inference([KERNEL_NS] * COUNT)]
     of = profile(records, comparisons=[one])
     assert named(of, "usual-form") == findings(of)[0]
-    assert "1 ms by persistent kernels, 2 ms by launches one by one, medians, a ratio of 0.500" in findings(of)[0].text
-    assert "1.0 % longer" in named(of, "overhead").text
+    said = "usually runs by persistent kernels, 1 ms against 2 ms by launches one by one, 0.50 times as long"
+    assert said in findings(of)[0].text
+    assert named(of, "overhead").text == "Recording adds +1.0 % (+1.0 % to +1.0 %) to an inference of 2 ms."
     same = replace(one, usual_form="launches", usual_ns=one.unprofiled_ns)
-    assert "usual-form" not in [each.kind for each in findings(profile(records, comparisons=[same]))]
+    at_level_basic = replace(one, usual_ns=one.unprofiled_ns)
+    for each in (same, at_level_basic):
+        assert "usual-form" not in [found.kind for found in findings(profile(records, comparisons=[each]))]
+
+
+@pytest.mark.parametrize(
+    ("usual_ns", "advice", "said"),
+    [
+        ([1_000_000], "persistent kernels, by which the context usually runs, save them", "The recorded form is not"),
+        ([5_000_000], "larger fusion groups would save them", "Launches one by one are faster here: "),
+        ([1_000_000, 5_000_000], "larger fusion groups would save them", "(0.50 to 2.50); no certain difference"),
+        ([], "larger fusion groups would save them", ""),
+    ],
+)
+def test_advice_follows_what_was_measured(usual_ns: list[int], advice: str, said: str) -> None:
+    log = made_up.read(made_up.written([replace(GRAPH, persistent=1)], GAPS))
+    if usual_ns:
+        usual = tuple(usual_ns * 20)
+        log.comparisons.append(Comparison(0, (2_000_000,) * len(usual), (2_000_000,) * len(usual), usual, "persistent"))
+    of = profile_of([log], None)
+    assert named(of, "gaps").text.endswith(f"10 launches; {advice}.")
+    form = next((one for one in findings(of) if one.kind == "usual-form"), None)
+    assert said in form.text if form else not said
+    assert form is None or ("persistent_kernels" in form.text) == said.startswith("Launches")
+
+
+def test_what_recording_adds_is_one_figure_everywhere() -> None:
+    """The machine is slower for a while, so that the medians have a ratio of 2, and pairs 1.04."""
+    unprofiled = (*[10_000_000] * 8, *[20_000_000] * 7, *[10_000_000] * 5)
+    profiled = (*[10_400_000] * 8, *[20_800_000] * 7, *[30_000_000] * 5)
+    log = made_up.read(made_up.written([GRAPH], GAPS))
+    log.comparisons.append(Comparison(0, profiled, unprofiled, unprofiled, "launches"))
+    of = profile_of([log], None)
+    [row] = summary_of(of)["comparisons"]
+    assert (row["profiled_by_unprofiled"], row["unprofiled_ns"]) == (pytest.approx(1.04), 10_000_000)
+    assert row["profiled_ns"] == row["unprofiled_ns"] * row["profiled_by_unprofiled"]
+    said = "ecording adds +4.0 % (+4.0 % to +4.0 %) to an inference of 10 ms"
+    assert said in named(of, "overhead").text
+    content = content_of(log, 0)
+    assert any(said in line for line in lines_of(content, forms_in(log, 0)))
+    assert row == {"graph": 0, "inferences": 20, **content["comparison"]}
+    assert "+4.0 % to +4.0 % of 10 ms without a profiler" in tiles(of.graphs[0])
+
+
+def test_a_few_turns_tell_nothing_for_certain() -> None:
+    few = Comparison(0, (2_000,) * 5, (1_000,) * 5, (3_000,) * 5, "persistent")
+    of = profile([made_up.inference([KERNEL_NS] * COUNT)], comparisons=[few])
+    for kind in ("overhead", "usual-form"):
+        assert named(of, kind).text.endswith("; no certain difference.")
+        assert named(of, kind).share == 0
 
 
 def test_preemptions_have_the_time_by_which_these_inferences_took_longer() -> None:
