@@ -21,6 +21,7 @@ OUTPUT = tool.ROOT / "build" / "release"
 CONTAINERFILE = tool.ROOT / "Containerfile"
 PAGES = r"""
 import inspect
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -36,6 +37,12 @@ def set_as_written(text):
     return "\n\n".join(f".nf\n{one[2:]}\n.fi" if one.startswith("\b\n") else one for one in paragraphs)
 
 
+def head_that_fits(page, names):
+    # the title stands twice in the first line, the manual's name once, which is too much of long names
+    head = f'.TH "GPUTUNE" "1" "" "gputune {version("gputune")}" "{" ".join(names)}"'
+    return re.sub(r"^\.TH .*", lambda _: head, page, count=1, flags=re.MULTILINE)
+
+
 def write(command, names, parent):
     context = click.Context(command, info_name=names[-1], parent=parent)
     inner = {}
@@ -45,7 +52,8 @@ def write(command, names, parent):
     for one in (command, *inner.values()):
         one.short_help = " ".join(one.help.split("\n\n")[0].split()).partition(". ")[0].partition(": ")[0].rstrip(".")
     command.help = set_as_written(command.help)
-    (Path(sys.argv[1]) / f"{'-'.join(names)}.1").write_text(generate_man_page(context, version=version("gputune")))
+    page = head_that_fits(generate_man_page(context), names)
+    (Path(sys.argv[1]) / f"{'-'.join(names)}.1").write_text(page)
     for name, one in inner.items():
         write(one, [*names, name], context)
 

@@ -87,7 +87,8 @@ def command(
     an OpenCL device has cores if that is a CPU, else one for each core.
 
     \b
-    gputune compare --model m.onnx --input_dimensions x=1,3,224,224 --chart gain.svg
+    gputune compare --model m.onnx --input_dimensions x=1,3,224,224 \\
+        --chart gain.svg
     """
     shapes = combined(input_dimensions)
     if len(shapes) > 1:

@@ -17,7 +17,8 @@ def command(shell: str) -> None:
 
     \b
     gputune completion bash > ~/.local/share/bash-completion/completions/gputune
-    gputune completion zsh > ~/.zfunc/_gputune       with fpath+=~/.zfunc before compinit in ~/.zshrc
+    # needs fpath+=~/.zfunc before compinit in ~/.zshrc
+    gputune completion zsh > ~/.zfunc/_gputune
     gputune completion fish > ~/.config/fish/completions/gputune.fish
     """
     root = click.get_current_context().find_root().command

@@ -32,7 +32,8 @@ def command(context_binary: Path, output_dir: Path) -> None:
     \b
     gputune export --context_binary output/model.bin --output_dir app
     make -C app
-    cd app && build/gputune-run --context_binary model.bin --input_list input_list.txt
+    cd app
+    build/gputune-run --context_binary model.bin --input_list input_list.txt
     """
     check_output(output_dir, folder=True)
     with device_errors(context_binary):

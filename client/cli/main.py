@@ -72,16 +72,19 @@ class _Commands(click.Group):
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="gputune", prog_name="gputune")
+@click.version_option(package_name="gputune", prog_name="gputune", message="%(prog)s %(version)s")
 def cli() -> None:
     """Tune the OpenCL kernels of ONNX models for the device that will run them.
 
     \b
-    gputune target-server                                     on the device
+    # on the device
+    gputune target-server
+    # on the host: writes out/m.bin
     gputune context-binary-generator --model m.onnx \\
-        --binary_file m --output_dir out                      on the host: out/m.bin
+        --binary_file m --output_dir out
+    # on the device again
     gputune net-run --retrieve_context out/m.bin \\
-        --input_list inputs.txt --output_dir results          where it runs
+        --input_list inputs.txt --output_dir results
 
     Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
     cache, 8 device or context, 9 nodes that cannot run (model-check), 10 another result than onnxruntime's

@@ -79,7 +79,8 @@ def command(
     meter. Every result must be bit for bit the first on its inputs.
 
     \b
-    gputune throughput-net-run --config_file contexts.json --duration 10m --summary_json run.json
+    gputune throughput-net-run --config_file contexts.json --duration 10m \\
+        --summary_json run.json
     """
     plan = _asked(read_plan(config), duration, device)
     _tell_inputs(plan)

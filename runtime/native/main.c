@@ -18,24 +18,24 @@ enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH =
 
 static const char HELP[] =
     "usage: gputune-run --context_binary FILE [OPTION ...] [INPUT.raw ...]\n\n"
-    "Runs a context binary of gputune on this machine's device and writes its outputs.\n\n"
-    "    gputune-run --context_binary model.bin page.raw               a file for each input, in the graph's order\n"
+    "Runs a context binary of gputune on this machine's device, writes its outputs.\n\n"
+    "    gputune-run --context_binary model.bin page.raw  # a file for each input\n"
     "    echo x:=page.raw > inputs.txt\n"
-    "    gputune-run --context_binary model.bin --input_list inputs.txt --num_inferences 100 --output_dir results\n\n"
-    "  --context_binary FILE\n"
-    "                       a context binary, a package, or an ONNX file with EPContext nodes\n"
-    "  --input_list FILE    an inference a line: NAME:=FILE NAME2:=FILE; what has blanks stands in double quotes\n"
-    "  --output_dir DIR     for Result_N/NAME.raw, N counting the lines of the input list; default: output\n"
-    "  --num_inferences N   starts over in the list when it is used up; default: one a line\n"
+    "    gputune-run --context_binary model.bin --input_list inputs.txt\n\n"
+    "  --context_binary FILE\n                       a context, package, or ONNX file with EPContext nodes\n"
+    "  --input_list FILE    a line for each inference: NAME:=FILE NAME2:=\"A FILE\"\n"
+    "  --output_dir DIR     for Result_N/NAME.raw, N counts lines; default: output\n"
+    "  --num_inferences N   starts over at the end of the list; default: one a line\n"
     "  --duration SECONDS   instead of a number: as many as begin within that time\n"
     "  --graph NAME         of the context; default: its first\n"
-    "  --device NAME        a part of the device's or its platform's name; default: the one of the context\n"
-    "  --strict             refuse a context for another device or driver, which is built from source otherwise\n"
+    "  --device NAME        part of its or its platform's name; default: context's\n"
+    "  --strict             refuse a context for another device or driver\n"
     "  --one_by_one         no persistent kernels\n"
-    "  --perf_profile NAME  for which clocks and power to vote meanwhile, such as burst or power_saver\n"
-    "  --profile FILE       record launches; `gputune profile-viewer --input_log FILE` shows them\n\n"
-    "Raw files hold a tensor's values one after the other, little endian. GPUTUNE_OPENCL_LIBRARY names libOpenCL.so\n"
-    "where it lies somewhere else. Exit codes: 0 done, 2 bad option or input, 6 output, 8 device or context.\n";
+    "  --perf_profile NAME  for which clocks and power to vote, such as burst\n"
+    "  --profile FILE       record launches; `gputune profile-viewer` shows them\n\n"
+    "Raw files hold the values of a tensor one after the other, little endian.\n"
+    "GPUTUNE_OPENCL_LIBRARY names libOpenCL.so if it lies somewhere else.\n"
+    "Exit codes: 0 done, 2 bad option or input, 6 output, 8 device or context.\n";
 
 typedef struct run {
     const char *context, *input_list, *output_dir, *device, *profile;

@@ -234,6 +234,7 @@ def test_the_help_names_every_option(app: Path) -> None:
     options = source.split("options[] = {", 1)[1].split("};", 1)[0]
     for option in options.replace('"--help"', "").split('"--')[1:]:
         assert f"--{option.split(chr(34))[0]}" in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 80
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ import pytest
 import bench
 import demo
 import docs
+import release
 import tool
 from benchmarks.peers import comparing
 from gputune.runtime.context.format import write_context
@@ -169,6 +170,23 @@ def test_the_site_installs_what_is_missing(there: bool, calls: int) -> None:
     said = run.stdout.splitlines()
     assert (run.returncode, len(said)) == (0, calls)
     assert there or said[-1].endswith(f"--editable {ROOT}[docs]")
+
+
+def test_the_first_line_of_a_man_page_fits_whatever_the_command_is_called(tmp_path: Path) -> None:
+    core = tmp_path / "click_man" / "core.py"
+    core.parent.mkdir()
+    core.write_text(
+        "def generate_man_page(context, **_):\n"
+        "    name = context.command_path\n"
+        '    return f\'.TH "{name.upper()}" "1" "2026-01-01" "1" "{name} Manual"\\n.SH NAME\\n\'\n'
+    )
+    pages = tmp_path / "man"
+    pages.mkdir()
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", release.PAGES, pages], env=environment, check=True)
+    heads = {page.stem: page.read_text().splitlines()[0].split('"') for page in pages.iterdir()}
+    assert heads["gputune-farm-tune"][9] == "gputune farm tune"
+    assert [name for name, head in heads.items() if 2 * len(f"{head[1]}(1)") + len(head[9]) + 4 > 78] == []
 
 
 def test_a_result_is_found_under_the_name_that_net_run_gives_it(tmp_path: Path) -> None:

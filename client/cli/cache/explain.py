@@ -26,8 +26,8 @@ def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
     \b
     hit      what is known is used, and nothing is measured
     default  the default is used, unmeasured: it is not to be tuned
-    stale    it was tuned on this device, but something is different now: what, from what to what
-    seeded   it was tuned on other devices, or near ones were: that is measured first
+    stale    it was tuned on this device, but something has changed: what
+    seeded   it or a similar task was tuned elsewhere: measured first
     new      nothing is known of it
 
     All but the first two are measured. Here nothing is measured and nothing is written.

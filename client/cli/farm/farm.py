@@ -11,9 +11,9 @@ def command() -> None:
     """Tune many models on many devices.
 
     \b
-    gputune farm scheduler                                    one per farm
-    gputune farm worker --device 0                            one per device
-    gputune farm tune --models DIR --output_dir out           whenever there is something to tune
+    gputune farm scheduler                            # one per farm
+    gputune farm worker --device 0                    # one per device
+    gputune farm tune --models DIR --output_dir out   # for each set of models
     """
 
 
