@@ -1,5 +1,6 @@
 """How Sphinx makes a site of these pages: `scripts/docs --site`."""
 
+import itertools
 import re
 from importlib.metadata import version as version_of
 
@@ -18,12 +19,30 @@ autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 
 
+BAR = "| "
+"""Begins a line of help that stands as it is written: an example, or a table."""
+
+
 def _plain(app, context, lines):
-    """Help is text for a terminal: in it a star is no markup, and code stands in single backticks."""
+    """Help is text for a terminal: in it a star is no markup, code stands in single backticks, and what is not to be
+    wrapped is code."""
+    groups = itertools.groupby(lines, key=lambda line: line.startswith(BAR))
+    shown = [(_code if as_written else _prose)(list(group)) for as_written, group in groups]
+    lines[:] = itertools.chain.from_iterable(shown)
+
+
+def _prose(lines):
     for place, line in enumerate(lines):
         if not line.lstrip().startswith(".. "):
             line = re.sub(r"PosixPath\((.*?)\)", r"\1", line)
             lines[place] = re.sub(r"(?<!`)`(?!`)", "``", re.sub(r"(?<!\*)\*(?!\*)", r"\\*", line))
+    return lines
+
+
+def _code(lines):
+    lines = [line.removeprefix(BAR) for line in lines]
+    language = "sh" if any(line.startswith("gputune ") for line in lines) else "text"
+    return ["", f".. code-block:: {language}", "", *(f"   {line}" for line in lines), ""]
 
 
 def setup(app):

@@ -1,5 +1,6 @@
 """The site's pages lead to each other, whatever folder their texts come from."""
 
+import importlib.util
 import re
 from pathlib import PurePosixPath
 
@@ -39,3 +40,21 @@ def test_a_link_into_the_code_is_the_name_of_the_file() -> None:
     assert "](../examples/two_parts.py)" not in memory
     assert "`examples/two_parts.py`" in memory
     assert "](glossary.md)" in architecture
+
+
+def test_examples_of_help_are_code() -> None:
+    spec = importlib.util.spec_from_file_location("conf", website.DOCS / "conf.py")
+    assert spec is not None and spec.loader is not None
+    conf = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conf)
+    lines = ["Tune `*.onnx`.", "", "| gputune tune *.onnx   # all", "| cd out", "", "More.", "", "| hit  known", ""]
+    conf._plain(None, None, lines)
+    assert [line for line in lines if line] == [
+        r"Tune ``\*.onnx``.",
+        ".. code-block:: sh",
+        "   gputune tune *.onnx   # all",
+        "   cd out",
+        "More.",
+        ".. code-block:: text",
+        "   hit  known",
+    ]
