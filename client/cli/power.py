@@ -86,23 +86,16 @@ def presets(as_json: bool) -> None:
     if as_json:
         print_json({name: PerfProfile.from_preset(name).to_dict() for name in PRESETS})
         return
-    table = Table("preset", "corner", "governor", "sleep latency", "done", "hysteresis", "RPC polling", "power mode")
+    table = Table("preset", "during work", "after it")
     for name, preset in PRESETS.items():
         if not preset.asks:
-            add_row(table, (name, "asks for nothing", "", "", "", "", "", ""))
+            add_row(table, (name, "asks for nothing", ""))
             continue
+        corner, governor = preset.start.name, "scales" if preset.dcvs else "held"
+        asks = f"{corner} {governor}, latency {preset.latency_us} us, RPC polling {preset.rpc_polling_us} us"
         done = "-".join(dict.fromkeys(corner.name for corner in (preset.done.least, preset.done.most)))
-        row = (
-            name,
-            preset.start.name,
-            "scales" if preset.dcvs else "held",
-            f"{preset.latency_us} us",
-            f"{done}, {preset.done_latency_us} us",
-            f"{preset.hysteresis_us // 1000} ms",
-            f"{preset.rpc_polling_us} us",
-            preset.power_mode.value,
-        )
-        add_row(table, row)
+        after = f"{done}, latency {preset.done_latency_us} us, hysteresis {preset.hysteresis_us // 1000} ms"
+        add_row(table, (name, f"{asks}, {preset.power_mode.value}", after))
     print_table(table)
 
 

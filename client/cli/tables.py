@@ -15,7 +15,11 @@ def add_row(table: Table, cells: Iterable[object]) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Prints a table to standard output."""
+    """Prints a table to standard output. In a narrow terminal texts are folded, not cut, and the first column, which
+    names the rows, stays whole."""
+    for column in table.columns:
+        column.overflow = "fold"
+    table.columns[0].no_wrap = True
     console = Console(markup=False)  # a text in brackets is a text
     if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width of its own to fold to
         console.width = max(console.width, 240)

@@ -82,3 +82,16 @@ def test_tables_in_a_pipe_are_as_wide_as_columns_says(
     add_row(table, ("word " * 15, "other " * 15))
     print_table(table)
     assert (max(map(len, capsys.readouterr().out.splitlines())) <= 80) == narrow
+
+
+def test_a_narrow_table_folds_and_cuts_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    table = Table("name", "first", "second")
+    add_row(table, ("sustained_high", "performance" * 3, "hysteresis" * 3))
+    print_table(table)
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if "│" in line]
+    whole = ["".join(part.strip() for part in column) for column in zip(*rows, strict=True)]
+    assert whole == ["sustained_high", "performance" * 3, "hysteresis" * 3]
+    assert rows[0][0].strip() == "sustained_high", "what names a row is not folded"
