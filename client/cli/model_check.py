@@ -131,4 +131,5 @@ def _effort(name: str, effort: Mapping[str, Any]) -> str:
         return f"{name} no trials"
     minutes, more = effort["seconds"] / 60, "more than " if effort["at_least"] else "about "
     time = f"{minutes:.0f} min" if minutes >= 2 else f"{effort['seconds']:.0f} s"
-    return f"{name} {more}{time} ({effort['trials']} trials)"
+    most = "" if effort["at_least"] else "at most "
+    return f"{name} {more}{time} ({most}{effort['trials']} trials)"

@@ -66,8 +66,9 @@ def test_dimensions_are_given_by_their_names(gputune: Gputune, tmp_path: Path) -
     assert ran.code == 3 and "'N'" in ran.last_line
 
 
-def test_trials_are_those_of_the_tuner(tmp_path: Path, cache: PerformanceCache) -> None:
-    found = check_model(models.save(models.conv_relu_gemm(), tmp_path), {})
+def test_trials_are_those_of_the_tuner(tmp_path: Path, cache: PerformanceCache, gputune: Gputune) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    found = check_model(path, {})
     assert found.model is not None
     content = describe(found, ASSUMED, LIMITS)["tuning"]
     for name in ("quick", "normal"):
@@ -78,6 +79,7 @@ def test_trials_are_those_of_the_tuner(tmp_path: Path, cache: PerformanceCache) 
     sizes = [family_of(task.op).space(task.problem, LIMITS).size for task in found.model.tasks]
     assert content["full"]["at_least"] == any(size >= COUNTED for size in sizes)
     assert content["none"] == {"trials": 0, "seconds": 0.0, "at_least": False}
+    assert f"(at most {content['quick']['trials']} trials)" in gputune("model-check", path).out
     seconds = [content[name]["seconds"] for name in ("none", "quick", "normal", "full")]
     assert seconds == sorted(seconds)
 
