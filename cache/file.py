@@ -193,7 +193,7 @@ def connect(path: Path, busy_timeout_s: float, alone: bool) -> sqlite3.Connectio
     """A checked connection for reading and writing. Raises Damaged, and CacheError also where other users could put a
     journal beside the file. alone: no other process opens it now, so that a new file that cannot be completed goes."""
     if why := _others_beside(path):
-        raise CacheError(f"performance cache {path} is not opened, since SQLite obeys journals beside it: {why}")
+        raise CacheError(f"performance cache {path} is not opened, since SQLite obeys journals next to it: it {why}")
     _check_companions(path)
     with named_errors(path, "open"):
         new = alone and not os.path.lexists(path)

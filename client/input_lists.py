@@ -92,7 +92,7 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str,
             raise ConfigError(f"{place}: there is no input {name!r}; {instead(name, known, 'the inputs are')}")
         name = named[name]
         if name in files:
-            hint = "" if separator else "; a path with spaces stands in double quotes"
+            hint = "" if separator else f"; write {name}:=FILE without spaces, or a path with spaces in double quotes"
             raise ConfigError(f"{place}: input {name!r} is given twice{hint}")
         files[name] = Path(file)
     missing = [name for name in known if name not in files]

@@ -48,7 +48,7 @@ def untrusted(path: Path | str, shared_folder: bool = True) -> str:
             continue
         sticky = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX)
         if why := _changeable(status, sticky and (shared_folder or place != found.parent)):
-            where = "" if place == found else f"its folder {place} "
+            where = "" if place == found else f"lies in {place}, which "
             return f"{where}{why}; change that, or name a folder that you trust in {TRUSTED_FOLDERS}"
         if place == home:
             break

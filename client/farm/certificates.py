@@ -53,7 +53,7 @@ class Certificates:
         if self.key.stat().st_mode & 0o077:
             raise FarmError(f"{self.key} can be read by others; chmod 600 it")
         if why := untrusted(self.authority):
-            raise FarmError(f"{self.authority} is not trusted: {why}")
+            raise FarmError(f"{self.authority} is not trusted: it {why}")
         _check_together(self)
         return self
 

@@ -78,7 +78,7 @@ def test_a_file_counts_by_its_owner_and_mode_and_so_do_all_its_folders(
     files.set(files.file, ME, ME, 0o644)
     for folder in (files.file.parent, files.file.parent.parent):
         files.set(folder, owner, group, mode | 0o111)
-        assert untrusted(files.file).startswith(f"its folder {folder} {says}" if says else "")
+        assert untrusted(files.file).startswith(f"lies in {folder}, which {says}" if says else "")
         assert bool(untrusted(files.file)) == bool(says)
         files.set(folder, ME, ME, 0o755)
 
@@ -101,7 +101,7 @@ def test_folders_above_the_home_folder_are_the_systems_business(files: Files, mo
 def test_a_folder_with_the_sticky_bit_protects_a_file_but_not_a_databases_companions(files: Files) -> None:
     files.set(files.file.parent, 0, 0, 0o1777)
     assert untrusted(files.file) == ""
-    assert "its folder" in untrusted(files.file, shared_folder=False)
+    assert "lies in" in untrusted(files.file, shared_folder=False)
     assert untrusted(files.file.parent / "deeper" / "cache", shared_folder=False) == ""
 
 
@@ -109,7 +109,7 @@ def test_a_file_that_is_not_there_yet_counts_by_its_folder(files: Files) -> None
     new = files.file.parent / "new" / "cache"
     assert untrusted(new) == ""
     files.set(files.file.parent, ME, ME, 0o777)
-    assert f"its folder {files.file.parent} can be written by every user" in untrusted(new)
+    assert f"lies in {files.file.parent}, which can be written by every user" in untrusted(new)
 
 
 def test_folders_that_are_named_are_taken_as_they_are(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,7 @@ def _others(*names: str) -> Callable[[Certificates], object]:
         (_others(MEMBER, MEMBER_KEY), "member.pem was not signed by the authority of .*authority.pem; copy"),
         (_others(AUTHORITY), "member.pem was not signed by the authority of .*authority.pem; copy"),
         (lambda files: files.member.write_bytes(files.authority.read_bytes()), "member.key is not the key of"),
-        (lambda files: files.authority.chmod(0o666), "authority.pem is not trusted: can be written by every user"),
+        (lambda files: files.authority.chmod(0o666), "authority.pem is not trusted: it can be written by every user"),
         (
             _valid(datetime(2001, 2, 3), datetime(2004, 5, 6)),
             "is valid from 2001-02-03 to 2004-05-06, and .* clock says",

@@ -139,7 +139,7 @@ def test_a_cache_in_a_folder_that_others_can_write_to_is_not_written(
     ran = gputune("context-binary-generator", *words)
     assert ran.code == 7
     (line,) = (line for line in ran.err.splitlines() if "error" in line)
-    assert f"its folder {folder} can be written by every user; " in line
+    assert f"it lies in {folder}, which can be written by every user; " in line
     assert "GPUTUNE_TRUSTED_FOLDERS" in line
     assert not list(folder.iterdir())
     folder.chmod(0o755)
