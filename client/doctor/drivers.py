@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ from gputune.runtime.devices.drivers import library_of, vendor_folders
 
 LOAD_SECONDS = 60.0
 NO_DRIVER = Finding("drivers", "problem", "no OpenCL driver is installed", INSTALL_HINT)
+LIBRARY_VARIABLE = "GPUTUNE_OPENCL_LIBRARY"
+"""Names the library that the C runtime loads."""
+LOADERS = ("libOpenCL.so.1", "libOpenCL.so")
 _IMPORT = "import pyopencl"
 _LOAD = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
@@ -24,7 +28,7 @@ def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[F
     to use works; where no driver is installed, that alone is a problem and not what follows from it."""
     files = check_files()
     missing = NO_DRIVER in files and not any(report.usable for report in reports)
-    found = [_pyopencl(), *files, *([] if missing else map(_tested, reports))]
+    found = [_pyopencl(), *_loader_of_c(), *files, *([] if missing else map(_tested, reports))]
     try:
         choice = choose(reports, wanted)
     except DeviceNotFound as error:
@@ -41,6 +45,20 @@ def _pyopencl() -> Finding:
         advice = f"{INSTALL}; pyopencl's wheels bring the OpenCL loader, a build of its own needs libOpenCL.so.1"
         return Finding("drivers", "problem", f"pyopencl cannot be imported: {reason}", advice)
     return Finding("drivers", "ok", "pyopencl can be imported")
+
+
+def _loader_of_c() -> list[Finding]:
+    """The OpenCL loader that programs in C find on Linux; the loader in pyopencl's wheels works for Python only. Makers
+    of phones have names of their own for it."""
+    if sys.platform != "linux" or hasattr(sys, "getandroidapilevel"):
+        return []
+    named = os.environ.get(LIBRARY_VARIABLE)
+    for name in [named] if named else LOADERS:
+        if not failure_of([sys.executable, "-c", _LOAD, name], LOAD_SECONDS):
+            return [Finding("drivers", "ok", f"programs in C find {name}")]
+    line = f"programs in C, such as those of `gputune export`, find no {named or 'libOpenCL.so'} here"
+    advice = "" if named else "; pyopencl's loader is for Python only: install one (Debian's ocl-icd-libopencl1)"
+    return [Finding("drivers", "note", f"{line}{advice}")]
 
 
 def check_files() -> list[Finding]:

@@ -5,7 +5,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -160,6 +160,7 @@ def vendors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("OCL_ICD_VENDORS", str(folder))
     monkeypatch.setattr(drivers, "_IMPORT", "")  # pyopencl need not be there
+    monkeypatch.setattr(drivers, "LOADERS", ("libc.so.6",))  # nor a loader of the system
     return folder
 
 
@@ -182,6 +183,28 @@ def test_a_library_that_cannot_be_loaded_is_named(vendors: Path) -> None:
     assert "gone.icd: libgone-1.so cannot be loaded" in gone
     assert "No such file" in gone
     assert of(findings, "ok") == [f"{vendors / 'good.icd'}: libc.so.6 can be loaded"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "loaders", "status", "said"),
+    [
+        (None, ("libgone.so.1", "libc.so.6"), "ok", "programs in C find libc.so.6"),
+        (None, ("libgone.so.1",), "note", "is for Python only: install one (Debian's ocl-icd-libopencl1)"),
+        ("libm.so.6", ("libgone.so.1",), "ok", "programs in C find libm.so.6"),
+        ("libother.so", ("libc.so.6",), "note", "`gputune export`, find no libother.so here"),
+    ],
+)
+def test_what_programs_in_c_find_is_told(
+    variable: str | None, loaders: Sequence[str], status: str, said: str, vendors: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drivers, "LOADERS", loaders)
+    monkeypatch.delenv(drivers.LIBRARY_VARIABLE, raising=False)
+    if variable is not None:
+        monkeypatch.setenv(drivers.LIBRARY_VARIABLE, variable)
+    findings = check_drivers([report("good")], None)
+    assert exit_code(findings) == 0, "what only C needs is no problem of Python"
+    [line] = [line for line in of(findings, status) if "programs in C" in line]
+    assert line.endswith(said)
 
 
 def test_a_broken_driver_beside_a_working_one_stops_nothing(vendors: Path) -> None:
