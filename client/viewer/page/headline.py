@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from gputune.client.html.axes import LEFT, RIGHT, WIDTH, columns, picture, rows
 from gputune.client.html.markup import text, tile
 from gputune.client.html.scales import Scale, counted, percent, time_range, time_text
-from gputune.client.tuning.measuring.intervals import median_interval
+from gputune.client.tuning.measuring.intervals import Ratio, median_interval
 from gputune.client.viewer.analysis.findings import Finding
 from gputune.client.viewer.analysis.forms import forms_of
 from gputune.client.viewer.analysis.texts import signed_text
@@ -51,11 +51,15 @@ def _compared(graph: GraphProfile) -> str:
     usual, cost = forms.usual, forms.profiled
     more = f"{FORM_NAMES[forms.usual_form]}, unprofiled"
     if usual is not None:
-        held = f"{_signed(usual.low)} to {_signed(usual.high)}"
-        more += f"; {_signed(usual.median)} ({held}) beside launches one by one"
+        more += f"; {_signed(usual.median)} against launches one by one, {_held(usual)}"
     first = tile("As it usually runs", time_text(forms.usual_ns), text(more))
-    held = f"{_signed(cost.low)} to {_signed(cost.high)} of {time_text(forms.unprofiled_ns)} without a profiler"
-    return first + tile("Recording adds", _signed(cost.median), text(held))
+    more = f"to {time_text(forms.unprofiled_ns)} without a profiler; {_held(cost)}"
+    return first + tile("Recording adds", _signed(cost.median), text(more))
+
+
+def _held(ratio: Ratio) -> str:
+    """The interval of a ratio, and what it leaves open."""
+    return f"{_signed(ratio.low)} to {_signed(ratio.high)}" + ("" if ratio.certain else ": no certain difference")
 
 
 def paths(graph: GraphProfile) -> str:

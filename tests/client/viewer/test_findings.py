@@ -189,7 +189,7 @@ def test_what_recording_adds_is_one_figure_everywhere() -> None:
     content = content_of(log, 0)
     assert any(said in line for line in lines_of(content, forms_in(log, 0)))
     assert row == {"graph": 0, "inferences": 20, **content["comparison"]}
-    assert "+4.0 % to +4.0 % of 10 ms without a profiler" in tiles(of.graphs[0])
+    assert "to 10 ms without a profiler; +4.0 % to +4.0 %</p>" in tiles(of.graphs[0])
 
 
 def test_a_few_turns_tell_nothing_for_certain() -> None:
@@ -198,6 +198,7 @@ def test_a_few_turns_tell_nothing_for_certain() -> None:
     for kind in ("overhead", "usual-form"):
         assert named(of, kind).text.endswith("; no certain difference.")
         assert named(of, kind).share == 0
+    assert tiles(of.graphs[0]).count(": no certain difference") == 2
 
 
 def test_preemptions_have_the_time_by_which_these_inferences_took_longer() -> None:
