@@ -1,0 +1,68 @@
+"""How often recorded rounds of equal contexts are told as different, and rounds of contexts a tenth apart are not.
+
+`scripts/bench certainty --whole` took the rounds next to other programs on two processors. A comparison here is made of
+blocks of neighbouring rounds, so that what changes slowly stays as it was. Of two equal contexts either one could have
+been called the first: so blocks of such are turned round as a coin falls, or else a thousand comparisons would all find
+the same small difference that the few hundred recorded rounds happen to have.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gputune.client.compare.comparing import gains_of, take_turns
+from gputune.client.tuning.measuring.sequential import Gain
+
+pytestmark = pytest.mark.slow
+
+COMPARISONS = 1000
+BLOCK = 8
+"""Rounds that stay together."""
+ROUNDS = 250
+"""What five minutes have room for."""
+
+Recording = Sequence[float]
+"""The second contender's time by the first one's, round by round."""
+
+RECORDED: Mapping[str, Sequence[Recording]] = json.loads(
+    Path(__file__).with_name("recorded_rounds.json").read_text(encoding="utf-8")
+)
+
+
+def blocks(kind: str, numbers: random.Random) -> Iterator[float]:
+    while True:
+        recording = numbers.choice(RECORDED[kind])
+        begin = numbers.randrange(len(recording) - BLOCK + 1)
+        turned = kind == "equal" and numbers.random() < 0.5
+        yield from (1 / ratio if turned else ratio for ratio in recording[begin : begin + BLOCK])
+
+
+def comparison(kind: str, number: int) -> Gain:
+    """One that goes on until it is known which one is faster, for five minutes at most."""
+    ratios, taken = blocks(kind, random.Random(number)), 0
+
+    def run(names: Sequence[str]) -> dict[str, float]:
+        nonlocal taken
+        taken += 1
+        return {"tuned": 1.0, "other": next(ratios)}
+
+    return gains_of("tuned", take_turns("tuned", ["other"], run, lambda: taken >= ROUNDS))["other"]
+
+
+def comparisons(kind: str) -> list[Gain]:
+    return [comparison(kind, number) for number in range(COMPARISONS)]
+
+
+def test_equal_contexts_are_hardly_ever_told_as_different() -> None:
+    assert sum(gain.certain for gain in comparisons("equal")) <= 0.005 * COMPARISONS
+
+
+def test_contexts_a_tenth_apart_are_told_as_different_in_five_minutes() -> None:
+    gains = comparisons("a tenth more")
+    assert sum(gain.certain and gain.median > 1 for gain in gains) >= 0.9 * COMPARISONS
+    assert not any(gain.certain and gain.median < 1 for gain in gains)
