@@ -8,7 +8,7 @@ are kept as they would be on a device that is as fast as at first, by the defaul
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -76,8 +76,9 @@ class Recorder:
         """What has still to be measured."""
         return [one for one in self.chosen if self._values(one) not in self._rows]
 
-    def run(self) -> None:
-        """Measures what is left and writes the recording. Raises TargetError, OSError."""
+    def run(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Measures what is left and writes the recording; goes_on: asked before each batch, ends it early where it says
+        no. Raises TargetError, OSError."""
         lines = [self.header.to_line(), *map(recording.row_line, self._known())]
         whole = self._part.with_suffix(".new")
         whole.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -86,7 +87,7 @@ class Recorder:
         with self._part.open("a", encoding="utf-8") as part:
             self._drift = Drift(self.search.baseline_ns)
             bench = TaskRunner(self._client, self.search, self._way.effort, self._way.cold)
-            while batch := self.left[:BATCH]:
+            while (batch := self.left[:BATCH]) and goes_on():
                 self._measure(bench, batch, part)
                 self._progress.advance(len(batch), self.search.title)
             bench.clear()

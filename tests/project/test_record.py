@@ -17,10 +17,12 @@ from onnx import numpy_helper
 from benchmarks.search import spaces
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
+from gputune.client.progress import Silent
 from gputune.client.report.problems import problem_of
 from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.task_search import BATCH
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.statuses import STATUSES
 from gputune.kernels.catalogue import family_of
@@ -51,6 +53,17 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recorded") / "whole.jsonl.gz"
     assert run(path, "--t4", path.with_name("matmul_null_T4.json.gz")) == 0
     return path
+
+
+def test_a_recording_that_may_not_go_on_keeps_what_it_has(tmp_path: Path) -> None:
+    path, answers = tmp_path / "begun.jsonl.gz", iter((True, True, False))
+    way = recorder.Way(sample=None, samples=1, sample_ns=1000, warm_up_ns=0, cold=False)
+    with choose_target(None, {}, "null") as target, target.connect() as client:
+        begun = recorder.Recorder(client, Task("MatMul", MatMulProblem(**SIZES), 1), path, way, Silent())
+        begun.run(lambda: next(answers))
+    assert len(recording.read(path).rows) == 2 * BATCH
+    assert len(begun.left) == SPACE - 2 * BATCH
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_whole_space_is_recorded(whole: Path) -> None:
