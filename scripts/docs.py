@@ -40,6 +40,7 @@ FOLDERS = {
     "models": "models/: networks, run as a whole",
     "stress": "stress/: what must not break",
     "recording": "recording/: tuning spaces kept for later",
+    "gpu": "gpu/: a few minutes with a graphics card",
     "pages": "pages/: pages in a browser",
 }
 """The folders of scripts/ with commands, and their headings; the benchmarks stand between the first two."""

@@ -1,0 +1,86 @@
+"""Measures what a machine with a GPU can say in a few minutes, and brings it back in a few files.
+
+    scripts/gpu/day --budget 450 --out DIR
+    scripts/gpu/day --rehearse --out DIR
+    scripts/gpu/day --diff EARLIER/day.json DIR/day.json
+
+Each phase is a process of its own with a time box: what crashes or hangs costs its phase, and what it had written until
+then is kept. DIR gets day.json with all records, and what else phases leave, packed. The exit code is 3 where there is
+no GPU to measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ROOMS = ("cache", "client", "core", "kernels", "runtime", "server")
+NO_GPU = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the day; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    sys.path[:0] = [str(HERE.parent), str(ROOT)]
+    if options.diff:
+        return int(importlib.import_module("gpu.keeping").print_difference(*options.diff))
+    work = Path(options.work or tempfile.mkdtemp(prefix="gpu-day-"))
+    work.mkdir(parents=True, exist_ok=True)
+    _prepare(work)
+    _link_gputune(work)
+    return int(importlib.import_module("gpu.running").run_day(options, work))
+
+
+def _parser() -> argparse.ArgumentParser:
+    head, _, rest = (__doc__ or "").partition("\n\n")
+    result = argparse.ArgumentParser(
+        prog="scripts/gpu/day",
+        description=head,
+        epilog=rest,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    result.add_argument("--budget", type=float, default=450, metavar="S", help="seconds in all (default: %(default)s)")
+    result.add_argument("--out", type=Path, metavar="DIR", help="where the results go")
+    result.add_argument("--work", type=Path, metavar="DIR", help="where phases work (default: a temporary folder)")
+    result.add_argument("--only", metavar="PHASE[,..]", help="run these phases only")
+    result.add_argument("--rehearse", action="store_true", help="run everything small, on any device")
+    result.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="print two day.json next to each other")
+    result.set_defaults(start=time.monotonic())
+    return result
+
+
+def _prepare(work: Path) -> None:
+    """Keeps the user's own caches out of it, and lets code of this checkout run, also where another user owns it."""
+    for name in ("CACHE", "CONFIG", "DATA"):
+        os.environ[f"XDG_{name}_HOME"] = str(work / "home" / name.lower())
+    trusted = os.environ.get("GPUTUNE_TRUSTED_FOLDERS", "")
+    os.environ["GPUTUNE_TRUSTED_FOLDERS"] = os.pathsep.join(filter(None, [str(ROOT), str(work), trusted]))
+
+
+def _link_gputune(work: Path) -> None:
+    """Makes `import gputune` work here and in all children where it is not installed, from this checkout."""
+    if importlib.util.find_spec("gputune") is None:
+        package = work / "site" / "gputune"
+        package.mkdir(parents=True, exist_ok=True)
+        for source in (*(ROOT / room for room in ROOMS), *sorted((ROOT / "core" / "api").glob("__*__.py"))):
+            link = package / source.name
+            if not link.is_symlink():
+                link.symlink_to(source)
+        sys.path.insert(0, str(package.parent))
+        importlib.invalidate_caches()
+    inherited = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    ours = [str(work / "site"), str(HERE.parent)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*ours, *inherited]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""The device as phases use it: one context and queue, kernels, times, and the calls that pyopencl does not have."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpu.card import POSITION
+from gputune.core.quirks import unset_defaults
+
+os.environ.update(unset_defaults(os.environ))
+os.environ["PYOPENCL_NO_CACHE"] = "1"
+warnings.filterwarnings("ignore")  # build logs, which are kept where they matter
+
+import pyopencl as cl  # noqa: E402  # reads the variables
+
+__all__ = ["Device", "address_of", "cl", "in_turns", "set_pointer"]
+
+PROGRAMS = Path(__file__).parent / "programs"
+Enqueue = Callable[[], Any]
+
+
+class Device:
+    """A device that is open."""
+
+    def __init__(self, profiling: bool = True) -> None:
+        devices = [device for platform in cl.get_platforms() for device in platform.get_devices()]
+        self.device = devices[int(os.environ.get(POSITION, "0"))]
+        self.context = cl.Context([self.device])
+        self.queue = self.new_queue(profiling)
+        self.nvidia = "NVIDIA" in self.device.vendor
+        self.gpu = bool(self.device.type & cl.device_type.GPU)
+        self.units = int(self.device.max_compute_units)
+        self._held: list[Any] = []  # arguments of kernels, which do not hold them
+        self._built: dict[tuple[str, str], Any] = {}
+
+    def new_queue(self, profiling: bool) -> Any:
+        """Return one more in-order queue."""
+        clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if profiling else {}
+        return cl.CommandQueue(self.context, self.device, **clock)
+
+    def build(self, source: str, options: str = "", **defines: int) -> Any:
+        """Return a built program. Raises pyopencl's RuntimeError with the build log."""
+        words = [options, *(f"-D{name}={value}" for name, value in defines.items())]
+        key = source, " ".join(filter(None, words))
+        if key not in self._built:
+            self._built[key] = cl.Program(self.context, source).build(key[1])
+        return self._built[key]
+
+    def log_of(self, program: Any) -> str:
+        """Return what the compiler said of a program."""
+        return str(program.get_build_info(self.device, cl.program_build_info.LOG))
+
+    def upload(self, array: Any) -> Any:
+        """Return a buffer with an array's contents."""
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        return cl.Buffer(self.context, flags, hostbuf=np.ascontiguousarray(array))
+
+    def empty(self, nbytes: int) -> Any:
+        """Return a buffer."""
+        return cl.Buffer(self.context, cl.mem_flags.READ_WRITE, nbytes)
+
+    def read(self, buffer: Any, dtype: Any, count: int) -> Any:
+        """Return a buffer's contents once all commands before are done."""
+        result = np.empty(count, dtype)
+        cl.enqueue_copy(self.queue, result, buffer, is_blocking=True)
+        return result
+
+    def kernel(self, program: Any, name: str, *arguments: Any) -> Any:
+        """Return a kernel with its arguments; pointers into shared virtual memory are given as int."""
+        kernel = cl.Kernel(program, name)
+        self._held.append(arguments)
+        for place, argument in enumerate(arguments):
+            if isinstance(argument, int):
+                set_pointer(kernel, place, argument)
+            else:
+                kernel.set_arg(place, argument)
+        return kernel
+
+    def event_us(self, kernel: Any, size: Sequence[int], local: Sequence[int]) -> float:
+        """Run a kernel once; its microseconds by the device's clock."""
+        event = cl.enqueue_nd_range_kernel(self.queue, kernel, tuple(size), tuple(local))
+        event.wait()
+        return float(event.profile.end - event.profile.start) / 1e3
+
+    def wall_us(self, enqueue: Enqueue, times: int) -> float:
+        """Return the microseconds of one call when so many follow each other, by the host's clock."""
+        self.queue.finish()
+        start = time.perf_counter()
+        for _ in range(times):
+            enqueue()
+        self.queue.finish()
+        return (time.perf_counter() - start) / times * 1e6
+
+
+LIBRARY = ctypes.CDLL(cl._cl.__file__)
+_set_pointer = LIBRARY.clSetKernelArgSVMPointer
+_set_pointer.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p]
+
+
+def set_pointer(kernel: Any, place: int, pointer: int) -> None:
+    """Give a kernel a pointer into shared virtual memory. Raises OSError with the error's number."""
+    if code := _set_pointer(kernel.int_ptr, place, pointer):
+        raise OSError(code, f"clSetKernelArgSVMPointer: error {code}")
+
+
+def address_of(name: str) -> int:
+    """Return where a function of the OpenCL library lies."""
+    return ctypes.cast(getattr(LIBRARY, name), ctypes.c_void_p).value or 0
+
+
+def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int, left: Callable[[], float]) -> dict[str, Any]:
+    """Return the samples of contenders that take turns, for so many rounds or until no time is left; of those that
+    fail, the error's text."""
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    failed: dict[str, str] = {}
+    for turn in range(rounds):
+        for name, work in contenders.items():
+            if name not in failed:
+                try:
+                    samples[name].append(work())
+                except Exception as error:
+                    failed[name] = " ".join(str(error).split())[:300]
+        if left() < 0 and turn:
+            break
+    return {**samples, **failed}

@@ -1,0 +1,245 @@
+"""scripts/gpu/day: what crashes or hangs costs its phase, what was written stays, and a rehearsal fills the records."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gpu import card, keeping, running
+from gpu.phases import counters, kernel_tests
+from gpu.plan import PHASES, Phase, box, chosen
+from gpu.record import Record, spread
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
+CARD = {"card": "a card", "platform": "a platform", "driver": "1.2"}
+
+CRASHES = """
+import os, signal
+from gpu.record import Record, run
+
+def main(record: Record) -> None:
+    record.put("before", value=1)
+    record.say("half of it")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+run(main)
+"""
+HANGS = """
+import subprocess, sys, time
+from gpu.record import Record, run
+
+def main(record: Record) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    record.put("child", value=child.pid)
+    time.sleep(600)
+
+run(main)
+"""
+WORKS = """
+from gpu.record import Record, run
+
+def main(record: Record) -> None:
+    record.attempt("fails", lambda: 1 / 0)
+    record.attempt("works", lambda: {"us": 2.5})
+    (record.folder / "kept.txt").write_text("a file")
+
+run(main)
+"""
+
+
+def day(tmp_path: Path, phases: Mapping[str, tuple[str, float]]) -> tuple[list[running.Outcome], dict[str, Any]]:
+    """Runs phases that are made up, each a text and its box; the outcomes, and day.json."""
+    modules, work, out = tmp_path / "modules", tmp_path / "work", tmp_path / "out"
+    for folder in (modules, work, out):
+        folder.mkdir()
+    for name, (text, _) in phases.items():
+        (modules / f"made_{name}.py").write_text(text)
+    plan = [Phase(name, seconds, module=f"made_{name}") for name, (_, seconds) in phases.items()]
+    path = os.pathsep.join(map(str, (modules, SCRIPTS, os.environ.get("PYTHONPATH", ""))))
+    environment = {"PYTHONPATH": path, card.CARD: json.dumps(CARD)}
+    outcomes = running.run_phases(plan, work, out, environment, time.monotonic() + 600, rehearse=True)
+    return outcomes, keeping.read(out / keeping.DAY)
+
+
+@pytest.mark.slow
+def test_a_phase_that_crashes_costs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes, found = day(tmp_path, {"crashes": (CRASHES, 120), "works": (WORKS, 120)})
+    assert [(one.name, one.how, one.code) for one in outcomes] == [
+        ("crashes", "crashed", -signal.SIGSEGV),
+        ("works", "ok", 0),
+    ]
+    assert found["crashes"]["before"] == 1
+    assert {name: found["works"][name] for name in CARD} == CARD
+    assert found["works"]["works"] == {"us": 2.5}
+    assert found["works"]["error"]["fails"].startswith("ZeroDivisionError")
+    assert [one["how"] for one in found["outcomes"]] == ["crashed", "ok"]
+    said = capsys.readouterr().out
+    assert "half of it" in said
+    assert "Segmentation fault" in said  # of faulthandler, in the phase's log
+    with tarfile.open(tmp_path / "out" / "others.tar.gz") as package:
+        assert {"works/kept.txt", "crashes.log"} <= set(package.getnames())
+
+
+@pytest.mark.slow
+def test_a_phase_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    (outcome,), found = day(tmp_path, {"hangs": (HANGS, 12)})
+    assert (outcome.how, outcome.code) == ("over", None)
+    for _ in range(500):
+        state = Path(f"/proc/{found['hangs']['child']}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("the child of the phase still runs")
+
+
+def test_no_phase_begins_without_time(tmp_path: Path) -> None:
+    outcome = running.run_phase(Phase("facts", 10), tmp_path, {}, 1.0, rehearse=True)
+    assert (outcome.how, outcome.code) == ("left out", None)
+
+
+def test_what_is_left_goes_to_elastic_phases() -> None:
+    phases = (Phase("a", 10), Phase("b", 20, elastic=True), Phase("c", 30, elastic=True), Phase("d", 5))
+    assert box(phases, 0, 100) == 10
+    assert box(phases, 1, 75) == 20 + 20 / 2
+    assert box(phases, 2, 65) == 30 + 30
+    assert box(phases, 3, 3) == 3
+    assert box(phases, 3, -1) == 0
+
+
+def test_phases_are_chosen_in_the_order_of_the_day() -> None:
+    assert [phase.name for phase in chosen("launches,facts")] == ["facts", "launches"]
+    assert chosen(None) == PHASES
+    with pytest.raises(ValueError, match="no phase dinner"):
+        chosen("facts,dinner")
+
+
+@pytest.mark.parametrize(("kind", "rehearse", "code"), [("cpu", False, 3), ("none", True, 3), ("cpu", True, 0)])
+def test_without_a_gpu_only_rehearsals_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, rehearse: bool, code: int
+) -> None:
+    found = None if kind == "none" else SimpleNamespace(is_gpu=False, environment={})
+    monkeypatch.setattr(card, "find", lambda work, any_device: found)
+    monkeypatch.setattr(running, "run_phases", lambda *arguments: [])
+    options: Any = SimpleNamespace(out=tmp_path / "out", only="facts", rehearse=rehearse, start=0.0, budget=10)
+    assert running.run_day(options, tmp_path) == code
+
+
+def test_where_no_driver_is_found_all_that_is_known_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(card, "discover", lambda seconds: [])
+    monkeypatch.setattr(card, "_found", lambda pattern: [f"/somewhere/{pattern}"])
+    assert card.find(tmp_path, any_device=False) is None
+    said = capsys.readouterr().out
+    assert "no OpenCL driver is registered" in said
+    assert "/somewhere/libnvidia-opencl*" in said
+    assert "LD_LIBRARY_PATH=" in said
+
+
+def test_a_library_that_is_found_becomes_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = tmp_path / "far" / card.LIBRARY
+    library.parent.mkdir()
+    library.write_bytes(b"")
+    monkeypatch.setattr(card, "_found", lambda pattern: [str(library)] if "opencl" in pattern else [])
+    assert list(card._libraries())[-1] == str(library)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/before")
+    variables = card._registered(str(library), tmp_path)
+    (entry,) = Path(variables["OCL_ICD_VENDORS"]).iterdir()
+    assert entry.read_text().strip() == str(library)
+    assert variables["LD_LIBRARY_PATH"] == f"/before{os.pathsep}{library.parent}"
+    assert "LD_LIBRARY_PATH" not in card._registered(f"/usr/lib/x86_64-linux-gnu/{card.LIBRARY}", tmp_path)
+
+
+def test_a_package_has_what_there_is_room_for(tmp_path: Path) -> None:
+    for name, content in (("small.txt", b"1"), ("large.bin", os.urandom(5000))):
+        (tmp_path / name).write_bytes(content)
+    keeping.pack(tmp_path / "p.tar.gz", tmp_path, [tmp_path / "large.bin", tmp_path / "small.txt"], most=2000)
+    with tarfile.open(tmp_path / "p.tar.gz") as package:
+        assert package.getnames() == ["small.txt", "left_out.txt"]
+        missing = package.extractfile("left_out.txt")
+        assert missing is not None
+        assert missing.read() == b"large.bin\n"
+
+
+def test_two_days_next_to_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, median in (("a", 4.0), ("b", 3.0)):
+        record = {"card": name, "us": {"median": median, "q1": 1, "q3": 9, "n": 5}, "only": {name: 1}, "flag": True}
+        (tmp_path / f"{name}.json").write_text(json.dumps({"gemm": record}))
+    command = [sys.executable, str(SCRIPTS / "gpu" / "day.py"), "--diff"]
+    command += [str(tmp_path / f"{name}.json") for name in "ab"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()[2:]] == [["4", "3", "0.750", "gemm.us"]]
+    assert keeping.print_difference(tmp_path / "a.json", tmp_path / "nothing.json") == 1
+
+
+def test_what_pytest_says_is_read_with_processes_and_without() -> None:
+    text = """
+tests/opencl/kernels/test_pool.py::test_a[1] PASSED                      [ 10%]
+[gw3] [ 20%] FAILED tests/opencl/kernels/test_top.py::test_b
+[gw0] [ 30%] PASSED tests/opencl/kernels/test_top.py::test_c[x y]
+FAILED tests/opencl/kernels/test_top.py::test_b - AssertionError
+"""
+    found = kernel_tests.results(text)
+    assert sorted(found.values()) == ["FAILED", "PASSED", "PASSED"]
+    assert found["tests/opencl/kernels/test_top.py::test_b"] == "FAILED"
+
+
+def test_what_ncu_counts_is_read_between_what_others_say() -> None:
+    text = """==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","gpu__time_duration.sum","other"
+"","","","nsecond",""
+"0","7","gemm","50,112","1"
+==PROF== Disconnected
+"""
+    assert counters.counters(text) == [{"Kernel Name": "gemm", "gpu__time_duration.sum": "50,112"}]
+    assert counters.counters("==WARNING== No kernels were profiled.\n") == []
+
+
+def test_samples_are_told_by_median_and_quartiles() -> None:
+    assert spread([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0, "n": 5}
+    assert spread([2.0]) == {"median": 2.0, "n": 1}
+    assert spread([]) == {"n": 0}
+
+
+def test_a_record_is_whole_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(card.CARD, json.dumps(CARD))
+    record = Record(tmp_path / "phase.json", 10, rehearse=True)
+    record.put("a", "b", value=3)
+    written = keeping.read(tmp_path / "phase.json")
+    assert (written["phase"], written["a"], written["rehearsal"]) == ("phase", {"b": 3}, True)
+    assert written.keys() >= {*CARD, "date"}
+    assert record.get("a", "b") == 3
+    assert record.get("a", "c") is None
+
+
+@pytest.mark.opencl
+@pytest.mark.slow
+def test_a_rehearsal_fills_the_records(tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "gpu" / "day.py"), "--rehearse", "--only", "facts,launches,gemm"]
+    command += ["--budget", "600", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = keeping.read(tmp_path / "out" / keeping.DAY)
+    assert [one["how"] for one in found["outcomes"]] == ["ok"] * 3, done.stdout
+    assert all("error" not in found[name] and found[name]["card"] for name in ("launches", "gemm"))
+    assert found["facts"]["device"]["MAX_COMPUTE_UNITS"] >= 1
+    assert found["facts"]["probes"]["half_storage"]["works"]
+    assert found["facts"]["probes"]["wide_access"]["works"]
+    for kind in ("whole", "parts", "few_parts", "offsets", "crowded"):
+        cell = found["launches"]["launches"][kind]["c"]["4"]
+        assert {"median", "q1", "q3", "n"} == cell["enqueue_us"].keys() == cell["inference_us"].keys()
+    (products,) = found["gemm"]["gemm"].values()
+    assert {name.split()[0] for name in products} == {"local", "mma3"}
+    assert all(one["error"] < 1e-6 for one in products.values())
