@@ -83,20 +83,18 @@ gputune_code async_open(gputune_graph *graph, gputune_error *error) {
 
 void async_close(async *async) {
     if (!async) return;
-    if (!is_here(async->graph->device)) {
-        for (job *job = async->first, *next; job; job = next) {
-            next = job->next;
-            free(job);
-        }
-        free(async);
-        return;
+    if (is_here(async->graph->device)) {
+        mutex_lock(&async->lock);
+        async->closing = true;
+        condition_tell(&async->changed);
+        mutex_unlock(&async->lock);
+        if (async->started) thread_join(async->thread);
+        condition_close(&async->changed);
+        mutex_close(&async->lock);
     }
-    mutex_lock(&async->lock);
-    async->closing = true;
-    condition_tell(&async->changed);
-    mutex_unlock(&async->lock);
-    if (async->started) thread_join(async->thread);
-    condition_close(&async->changed);
-    mutex_close(&async->lock);
+    for (job *job = async->first, *next; job; job = next) { /* those of a fork */
+        next = job->next;
+        free(job);
+    }
     free(async);
 }

@@ -311,9 +311,7 @@ uint32_t little_endian(const uint8_t *bytes) {
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-uint64_t aligned(uint64_t offset) {
-    return (offset + 63) / 64 * 64;
-}
+uint64_t aligned(uint64_t offset) { return (offset + 63) / 64 * 64; }
 
 const uint8_t *bytes_of(reader *reader, extent part) {
     if (part.data != NULL) return part.data;

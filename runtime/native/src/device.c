@@ -224,9 +224,7 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
     gputune_code code = open_library(&made->cl, given->library, error);
     if (!code) code = choose(made, wanted ? wanted : "", given->file, error);
     if (!code) code = open_chosen(made, error);
-    if (!code) return code;
-    gputune_close_device(made);
-    *device = NULL;
+    if (code) gputune_close_device(made), *device = NULL;
     return code;
 }
 
@@ -251,13 +249,9 @@ gputune_code check_here(const gputune_device *device, gputune_error *error) {
                 (long)device->process, (long)getpid());
 }
 
-void device_take(gputune_device *device) {
-    if (is_here(device)) mutex_lock(&device->turn);
-}
+void device_take(gputune_device *device) { if (is_here(device)) mutex_lock(&device->turn); }
 
-void device_leave(gputune_device *device) {
-    if (is_here(device)) mutex_unlock(&device->turn);
-}
+void device_leave(gputune_device *device) { if (is_here(device)) mutex_unlock(&device->turn); }
 
 /* --- memory and commands ------------------------------------------------------------------------------------------ */
 

@@ -191,9 +191,7 @@ gputune_code find_graph(const gputune_file *file, const char *name, size_t *plac
 
 /* --- what the caller asks for --- */
 
-size_t gputune_context_count(const gputune_file *file) {
-    return file->part_count;
-}
+size_t gputune_context_count(const gputune_file *file) { return file->part_count; }
 
 const char *gputune_context_name(const gputune_file *file, size_t context) {
     return context < file->part_count ? file->parts[context].name : "";

@@ -136,18 +136,12 @@ gputune_code gputune_import(gputune_device *device, int descriptor, size_t nbyte
     bool dma_buf = false;
     TRY(new_memory(device, nbytes, memory, error));
     const gputune_code code = map(*memory, descriptor, &dma_buf, error);
-    if (code) {
-        gputune_free(*memory);
-        *memory = NULL;
-        return code;
-    }
     device_take(device);
-    if (dma_buf)
-        strcpy((*memory)->kind, "it is a dma-buf, which is copied here");
-    else
-        take_as_it_lies(*memory);
+    if (dma_buf) strcpy((*memory)->kind, "it is a dma-buf, which is copied here");
+    else if (!code) take_as_it_lies(*memory);
     device_leave(device);
-    return GPUTUNE_OK;
+    if (code) gputune_free(*memory), *memory = NULL;
+    return code;
 }
 
 void *gputune_memory_data(const gputune_memory *memory) { return memory->data; }

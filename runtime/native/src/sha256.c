@@ -14,9 +14,7 @@ static const uint32_t ROUND[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t turned(uint32_t value, int bits) {
-    return value >> bits | value << (32 - bits);
-}
+static uint32_t turned(uint32_t value, int bits) { return value >> bits | value << (32 - bits); }
 
 /* Which variable is which letter moves on with each step, so that none has to be copied. */
 #define STEP(a, b, c, d, e, f, g, h, at)                                                                               \
@@ -95,9 +93,7 @@ __attribute__((target("sha,sse4.1"))) static void add_blocks(uint32_t state[8], 
 #include <arm_neon.h>
 #include <sys/auxv.h>
 
-static bool in_hardware(void) {
-    return getauxval(AT_HWCAP) >> 6 & 1;
-}
+static bool in_hardware(void) { return getauxval(AT_HWCAP) >> 6 & 1; }
 
 #ifdef __clang__
 __attribute__((target("sha2")))
@@ -125,9 +121,7 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
     vst1q_u32(state + 4, efgh);
 }
 #else
-static bool in_hardware(void) {
-    return false;
-}
+static bool in_hardware(void) { return false; }
 
 static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
     for (size_t at = 0; at < count; at++) add_block(state, data + 64 * at);
