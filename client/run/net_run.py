@@ -172,13 +172,14 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
 
 
 def mostly_by_launches(executor: AnyExecutor) -> str:
-    """A warning where most inferences could not be persistent; else nothing."""
+    """Return a warning if most inferences were not persistent; else nothing."""
     runs = executor.runs if isinstance(executor, Executor) else None
     if runs is None or runs.persistent >= runs.launches + runs.aborted:
         return ""
     return (
-        f"{runs.launches + runs.aborted} of {runs.inferences} inferences ran or ended by launches one by one: other "
-        "programs keep the processors busy that persistent kernels need"
+        f"{runs.launches + runs.aborted} of {runs.inferences} inferences ran or ended by launches one by one, because "
+        "persistent kernels were slower: other programs probably use the processors that they need. If this machine is "
+        'always so busy, generate the context with "persistent_kernels": false in the config file'
     )
 
 

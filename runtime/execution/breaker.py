@@ -2,16 +2,21 @@
 
 Persistent kernels gain while each of their groups has a processor, and lose while other programs take one away. That an
 inference is slow says little: what disturbs it would have disturbed launches, too. So nothing but a comparison opens
-the breaker (launches) or closes it (persistent): inferences in both forms in turns, given up ones at their whole cost,
-until the difference of the means is clear beside its standard error (Welch: The Significance of the Difference between
-Two Means when the Population Variances are Unequal, Biometrika 29, 1938). While it is closed that may last: inferences
-that seldom take very long are easily missed by a few samples, and while no form is clearly better neither costs much.
-While it is open, a few attempts that are not slower close it, and are then confirmed so.
+the breaker (launches) or closes it (persistent): inferences in both forms, given up ones at their whole cost, until the
+difference of the means is clear beside its standard error (Welch: The Significance of the Difference between Two Means
+when the Population Variances are Unequal, Biometrika 29, 1938). While it is closed that may last, because a few samples
+easily miss inferences that seldom take very long. Meanwhile the form that was faster lately leads: it runs the more
+inferences for each of the other form, the slower that one is. So a comparison costs little from its first pair on, and
+a process that ends before the answer is clear has run most inferences in the faster form (play the winner: Robbins:
+Some Aspects of the Sequential Design of Experiments, 1952). While it is open, a few attempts that are not slower close
+it, and are then confirmed so.
 
 Comparisons are due when inferences take much longer than before, or by launches much shorter, and else after waits that
 double while the answer stays the same (binary exponential back-off: Metcalfe, Boggs: Ethernet, 1976). A token bucket
 (Turner: New Directions in Communications, 1986) keeps attempts, and the beginnings of other comparisons, rare whatever
-happens.
+happens. A young process knows no earlier times. Its first comparison is due as soon as other programs have clearly
+taken processors from persistent kernels, which the processor time of the process shows. A quiet process loads no
+launches.
 
 After Nygard: Release It! (2007), circuit breaker.
 """
@@ -35,6 +40,13 @@ MOST = 32
 """Inferences in the bucket."""
 CLEAR = 1.5
 """A difference of so many standard errors is clear."""
+LATELY = 3
+"""Inferences in each form of which the median says what that form takes lately."""
+PACE, MOST_AHEAD = 8, 12
+"""The slower form takes an eighth of the time more, at most; but runs again after so many inferences. So a process that
+was disturbed only while it began is persistent again by its 20th inference."""
+LEAST_LOST_NS = 1e6
+"""Of processor time, before other programs are suspected: shorter than a time slice of most systems."""
 EARLY = 100
 """Inferences before the first comparison: what disturbs from the beginning, and always alike, changes nothing."""
 FIRST_WAIT, DOUBLINGS = 1000, 3
@@ -67,29 +79,40 @@ class _Form:
     """What inferences in one form take: while undisturbed, lately, and in the comparison that goes on."""
 
     usual: Usual = field(default_factory=Usual)
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
     samples: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
+
+    @property
+    def lately(self) -> float:
+        """The median of its last inferences; while there are fewer, the last of them."""
+        return sorted(self.last)[LATELY // 2] if len(self.last) == LATELY else self.last[-1]
 
 
 @dataclass
 class Breaker:
-    """Ask `persistent` before each inference, and tell `record` what it took in the form that it was begun in."""
+    """Ask `persistent` before each inference, and report what it took, in the form that it was begun in, to `record`.
+    While it is `watchful`, report the processor time that persistent kernels lost before that, to `lose`."""
 
     closed: bool = True
     _persistent: _Form = field(default_factory=_Form)
     _launches: _Form = field(default_factory=_Form)
     _comparing: bool = False
-    _other: bool = False  # the next inference is in the other form
+    _lead: bool = True  # of a comparison: whether the persistent form leads
+    _ahead: int = 0  # inferences in the leading form before the next in the other form
     _bucket: float = MOST  # inferences in the other form that it may run
     _confirmed: bool = True  # it has been closed for longer than a comparison
     _doublings: int = 0
     _wait: int = EARLY  # inferences before the next comparison is due
     _mean: float = 0.0  # of inferences lately
     _level: float = 0.0  # what it was when they were compared
+    _watched_ns: float = 0.0  # before the first comparison: all persistent inferences, and what they lost
+    _lost_ns: float = 0.0
+    watchful: bool = True  # there was no comparison yet
 
     @property
     def persistent(self) -> bool:
         """Whether the next inference is to be persistent."""
-        return self.closed != self._other
+        return self._lead == (self._ahead > 0) if self._comparing else self.closed
 
     @property
     def cost_ns(self) -> float:
@@ -97,18 +120,31 @@ class Breaker:
         persistent, launches = self._persistent.usual.value, self._launches.usual.value
         return max(0.0, launches - persistent) if persistent and launches else 0.0
 
+    @property
+    def launches_ns(self) -> float:
+        """What an undisturbed inference takes by launches; infinite where that is not known."""
+        return self._launches.usual.value or math.inf
+
+    def lose(self, elapsed_ns: float, lost_ns: float) -> None:
+        """Note an early inference by persistent kernels, and how much processor time other programs have taken from
+        its groups."""
+        self._watched_ns += elapsed_ns
+        self._lost_ns += max(0.0, lost_ns)
+
     def record(self, persistent: bool, elapsed_ns: float) -> None:
-        """An inference and all that it took, even if launches ended it."""
+        """Note an inference and all that it took, even if launches ended it."""
         form = self._persistent if persistent else self._launches
         form.usual.add(elapsed_ns)
-        if self._comparing:
-            form.samples.append(elapsed_ns)
-            self._bucket = max(0, self._bucket - self._other)
-            self._other = not self._other
-            if self._other:
-                self._compare()
-        else:
+        form.last.append(elapsed_ns)
+        if not self._comparing:
             self._watch(elapsed_ns)
+            return
+        form.samples.append(elapsed_ns)
+        if persistent != self.closed:
+            self._bucket = max(0, self._bucket - 1)
+        self._ahead -= 1
+        if self._ahead < 0:
+            self._compare()
 
     def _watch(self, elapsed_ns: float) -> None:
         self._mean += (elapsed_ns - self._mean) / RECENT if self._mean else elapsed_ns
@@ -116,7 +152,15 @@ class Breaker:
         self._wait -= 1
         level = max(self._level, self._persistent.usual.value)
         changed = self._mean > CHANGED * level if self.closed else CHANGED * self._mean < self._level
-        self._comparing = self._other = (changed or self._wait <= 0) and self._bucket >= self._least
+        if (changed or self._suspects or self._wait <= 0) and self._bucket >= self._least:
+            self._comparing, self.watchful = True, False
+            self._lead, self._ahead = self.closed, 0 if self.closed else 1
+
+    @property
+    def _suspects(self) -> bool:
+        """Whether persistent kernels would have been much faster without other programs."""
+        lost = self._lost_ns > LEAST_LOST_NS and self._watched_ns > CHANGED * (self._watched_ns - self._lost_ns)
+        return self.watchful and lost
 
     @property
     def _least(self) -> int:
@@ -124,11 +168,16 @@ class Breaker:
 
     def _compare(self) -> None:
         persistent, launches = self._persistent.samples, self._launches.samples
-        if len(launches) < self._least:
-            return
-        more = _mean(persistent) - _mean(launches)
-        if not self.closed or abs(more) >= CLEAR * math.sqrt(_variance(persistent) + _variance(launches)):
-            self._decide(more <= 0)
+        if min(len(persistent), len(launches)) >= self._least:
+            more = _mean(persistent) - _mean(launches)
+            if not self.closed or abs(more) >= CLEAR * math.sqrt(_variance(persistent) + _variance(launches)):
+                self._decide(more <= 0)
+                return
+        self._lead, self._ahead = False, 1
+        if self.closed:
+            faster, slower = sorted((self._persistent.lately, self._launches.lately))
+            self._lead = faster == self._persistent.lately
+            self._ahead = max(1, int(min(PACE * (slower / faster - 1), MOST_AHEAD)))
 
     def _decide(self, closed: bool) -> None:
         if closed and not self.closed:
@@ -141,7 +190,7 @@ class Breaker:
         self._confirmed = closed and self.closed
         self.closed = closed
         self._mean = self._level = _mean((self._persistent if closed else self._launches).samples)
-        self._comparing = self._other = False
+        self._comparing = False
         self._persistent.samples.clear()
         self._launches.samples.clear()
 

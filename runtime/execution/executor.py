@@ -4,6 +4,7 @@ the device its inputs, launches and takes its outputs."""
 from __future__ import annotations
 
 import functools
+import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -402,8 +403,12 @@ class Executor(Closing):
         self._binder.use("counters", 0, counters)
         self._binder.use("status", 0, status)
         kernels = [self._binder.bind(programs[launch.program], launch) for launch in launches]
-        waiting = next(kernel for kernel, launch in zip(kernels, launches, strict=True) if launch.counts)
-        return PersistentRuns(backend, kernels, waiting, counters, status)
+        waiting, groups = next(
+            (kernel, math.prod(launch.global_size))
+            for kernel, launch in zip(kernels, launches, strict=True)
+            if launch.counts
+        )
+        return PersistentRuns(backend, kernels, waiting, groups, counters, status)
 
 
 class _Warnings:

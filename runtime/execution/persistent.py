@@ -7,7 +7,9 @@ to be run by launches, which is done once all groups have left; counters and fla
 How long is too long? Waiting costs the longer the more is waited, giving up costs once: what the remaining launches
 take more than the persistent kernels. To wait for about that long costs at most twice what a choice with foresight
 would, and no rule without foresight does better (ski rental: Karlin, Manasse, Rudolph, Sleator: Competitive Snoopy
-Caching, Algorithmica 3, 1988). What groups always wait for, because work is not divided evenly, comes on top.
+Caching, Algorithmica 3, 1988). What groups always wait for, because work is not divided evenly, comes on top. But
+nothing is gained by waiting for longer than all launches would take; on a machine that was busy from the beginning,
+groups have always waited for longer.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ WAIT = 3
 """A group may wait for so many times the longest wait of a usual inference, and for what giving up costs."""
 LEAST_COST_NS = 1e5
 """Of giving up: an inference by launches has to be begun."""
+BEGUN_NS = 1e5
+"""Of processor time: what groups do not have, at most, until they have begun and after they have ended."""
 FIRST_WAIT_NS = 1e8
 """How long a group may wait before that is known."""
 CALIBRATING_ROUNDS = 1 << 14
@@ -63,11 +67,13 @@ class PersistentRuns:
         backend: Backend,
         kernels: Sequence[Bound],
         waiting: Bound,
+        groups: int,
         counters: Buffer,
         status: Buffer,
     ) -> None:
         """kernels: all launches of the persistent form; waiting: the one of them whose counters lie at the beginning of
-        `counters`; status: the other buffer that they share, both with undefined contents. Raises DeviceError."""
+        `counters`; groups: how many it has, each of which keeps a processor busy; status: the other buffer that they
+        share, both with undefined contents. Raises DeviceError."""
         self.runs = Runs()
         self.last_form: Form = "launches"
         self._backend = backend
@@ -75,6 +81,7 @@ class PersistentRuns:
         self._status = status
         self._words = None if status.host is None else status.host.data.cast("B").cast("i")
         self._launched = False
+        self._groups = groups
         self._start = backend.in_order(kernels)
         self._breaker = Breaker()
         self._wait = Usual()  # the longest in a kernel that was not given up, in rounds
@@ -108,7 +115,7 @@ class PersistentRuns:
     def _run_persistently(self, launches: Callable[[int], Callable[[], None]]) -> None:
         rounds = self._rounds()
         self._prepare(rounds)
-        elapsed_ns = self._elapsed_ns(self._start)
+        elapsed_ns = self._watched_ns() if self._breaker.watchful else self._elapsed_ns(self._start)
         flag, longest = self._status_after()
         first = not self.runs.inferences  # which no time is judged by: drivers load code, and caches are empty
         if not first:
@@ -135,12 +142,21 @@ class PersistentRuns:
         self._backend.finish()
         self._launched = True
 
+    def _watched_ns(self) -> int:
+        """What the persistent kernels take. The breaker learns how much processor time they lost meanwhile."""
+        begun_ns = time.process_time_ns()
+        elapsed_ns = self._elapsed_ns(self._start)
+        had_ns = time.process_time_ns() - begun_ns
+        self._breaker.lose(elapsed_ns, self._groups * elapsed_ns - had_ns - BEGUN_NS)
+        return elapsed_ns
+
     def _rounds(self) -> int:
         """How many rounds a group may wait."""
         if not self._wait.value:
             return self._limited(FIRST_WAIT_NS * self._rounds_per_ns)
         cost_ns = max(self._breaker.cost_ns / 2, LEAST_COST_NS)  # on average half of the launches remain
-        return self._limited(WAIT * self._wait.value + cost_ns * self._rounds_per_ns)
+        rounds = WAIT * self._wait.value + cost_ns * self._rounds_per_ns
+        return self._limited(min(rounds, self._breaker.launches_ns * self._rounds_per_ns))
 
     def _limited(self, rounds: float) -> int:
         return min(max(1, int(rounds)), MOST_ROUNDS)

@@ -302,14 +302,16 @@ static void warn(run *run, gputune_graph *graph) {
         fprintf(stderr, "warning: %s\n", line);
 }
 
-/* Where most inferences could not be persistent; the first of a graph that has persistent kernels is begun so. */
+/* Where most inferences were not persistent; the first of a graph that has persistent kernels is begun so. */
 static void warn_of_launches(gputune_graph *graph) {
     gputune_counters total;
     gputune_counters_of(graph, &total, NULL);
     unsigned long long others = total.launches + total.aborted;
     if (total.persistent + total.aborted && total.persistent < others)
-        fprintf(stderr, "warning: %llu of %llu inferences ran or ended by launches one by one: other programs keep the "
-                "processors busy that persistent kernels need\n", others, total.persistent + others);
+        fprintf(stderr, "warning: %llu of %llu inferences ran or ended by launches one by one, because persistent "
+                "kernels were slower: other programs probably use the processors that they need. If this machine is "
+                "always so busy, generate the context with \"persistent_kernels\": false in the config file\n",
+                others, total.persistent + others);
 }
 
 /* Learns what the graph takes and gives, and reads the input list. */

@@ -20,7 +20,7 @@ from gputune.runtime.execution.persistent import PersistentRuns
 from tests.native.compiling import driver
 
 Times = npt.NDArray[np.int64]
-LAUNCHES = 5
+LAUNCHES, GROUPS = 5, 2
 CALIBRATIONS = persistent.CALIBRATIONS
 
 
@@ -30,13 +30,15 @@ class Ended(Exception):
 
 @dataclass(frozen=True)
 class Period:
-    """Inferences under one load of the machine. share: of kernels that are given up."""
+    """Inferences under one load of the machine. share: of kernels that are given up; lost: of the processor time of
+    groups, at most, what other programs take."""
 
     commands: int
     kernels_ns: int
     launches_ns: int
     noise: float
     share: float
+    lost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Script:
 
     kernels_ns: Times
     launches_ns: Times
+    processor_ns: Times
     flags: npt.NDArray[np.int32]
     longest: npt.NDArray[np.int32]
 
@@ -62,9 +65,12 @@ class Script:
         given_up = [random.random(period.commands) < period.share for period in periods]
         flags = np.concatenate(given_up) * random.integers(1, LAUNCHES + 1, sum(map(len, given_up)))
         flags[:CALIBRATIONS] = 1
+        kernels_ns = times("kernels_ns")
+        lost = np.concatenate([period.lost * random.random(period.commands) for period in periods])
         return cls(
-            times("kernels_ns"),
+            kernels_ns,
             times("launches_ns"),
+            (GROUPS * kernels_ns * (1 - lost)).astype(np.int64),
             flags.astype(np.int32),
             random.integers(0, 3000, flags.size).astype(np.int32),
         )
@@ -78,6 +84,7 @@ class Device:
     shared: bool
     noted: list[int] = field(default_factory=list)
     clock_ns: int = 0
+    used_ns: int = 0
     status: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(STATUS_BYTES // 4, np.int32))
     kernels_last: bool = False
 
@@ -94,6 +101,7 @@ class Device:
             self.noted.pop()
             raise Ended
         self.clock_ns += int((self.script.kernels_ns if self.kernels_last else self.script.launches_ns)[done])
+        self.used_ns += int(self.script.processor_ns[done])
         if self.kernels_last:
             self.status[FLAG], self.status[LONGEST] = self.script.flags[done], self.script.longest[done]
 
@@ -112,7 +120,8 @@ class Device:
         host = self.status.view(np.uint8) if self.shared else None
         counters, status = SimpleNamespace(name="counters", nbytes=64), SimpleNamespace(name="status", host=host)
         bound = cast(Bound, object())
-        runs = PersistentRuns(cast(Backend, self), [bound], bound, cast(Buffer, counters), cast(Buffer, status))
+        buffers = cast(Buffer, counters), cast(Buffer, status)
+        runs = PersistentRuns(cast(Backend, self), [bound], bound, GROUPS, *buffers)
         try:
             for _ in range(inferences):
                 runs.run(lambda first: lambda: self.start(False, first))
@@ -124,8 +133,8 @@ class Device:
 def play_in_c(script: Script, inferences: int, shared: bool) -> tuple[list[int], list[int]]:
     """The same of the C runtime."""
     noted = np.zeros(script.flags.size + 1, np.int64)
-    arrays = (script.kernels_ns, script.launches_ns, script.flags, script.longest, noted)
-    fields = [(f"f{place}", ctypes.c_void_p) for place in range(5)]
+    arrays = (script.kernels_ns, script.launches_ns, script.processor_ns, script.flags, script.longest, noted)
+    fields = [(f"f{place}", ctypes.c_void_p) for place in range(len(arrays))]
     made = type(
         "Played", (ctypes.Structure,), {"_fields_": [*fields, ("done", ctypes.c_size_t), ("most", ctypes.c_size_t)]}
     )
@@ -148,6 +157,7 @@ periods = st.builds(
     launches_ns=st.integers(10, 40).map(lambda each: each * 10_000),
     noise=st.sampled_from([0.0, 0.01, 0.1, 1.0]),
     share=st.sampled_from([0.0, 0.0, 0.01, 0.5]),
+    lost=st.sampled_from([0.0, 0.1, 0.9]),
 )
 
 
@@ -159,7 +169,8 @@ def test_equal_times_lead_to_equal_decisions(load: list[Period], seed: int, shar
     script = Script.of(load, seed)
     device = Device(script, shared)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(persistent, "time", SimpleNamespace(perf_counter_ns=lambda: device.clock_ns))
+        clocks = SimpleNamespace(perf_counter_ns=lambda: device.clock_ns, process_time_ns=lambda: device.used_ns)
+        patch.setattr(persistent, "time", clocks)
         expected = device.play(100_000)
     assert play_in_c(script, 100_000, shared) == expected
 
@@ -173,3 +184,15 @@ def test_the_scripts_reach_every_form() -> None:
     assert forms[4000:6000].count(False) > 1900, "the breaker opens"
     assert forms[-2000:].count(True) > 1900, "the breaker closes again"
     assert any(0 < each < LAUNCHES for each in noted), "launches end what kernels have begun"
+
+
+def test_no_group_waits_for_longer_than_all_launches_take() -> None:
+    """On a machine that is busy from the beginning, groups have always waited for long."""
+    script = Script.of([Period(2000, 400_000, 100_000, 0.0, 0.0, lost=0.9)], 0)
+    script.longest[:], script.flags[:] = 1 << 20, 0
+    noted, _ = play_in_c(script, 100_000, True)
+    first = noted.index(0)  # what launches take is known behind the next
+    assert first < 20, "the processor time shows that other programs run"
+    after = [-each for each in noted[first + 2 :] if each < 0]
+    assert -noted[first - 1] > 1 << 20
+    assert after and max(after) <= persistent.CALIBRATING_ROUNDS * 100_000 / 400_000

@@ -197,9 +197,7 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     const gputune_code code = load(made, given, error);
     made->load_ns = now_ns() - begun_ns;
     device_leave(device);
-    if (!code) return code;
-    gputune_unload(made);
-    *graph = NULL;
+    if (code) gputune_unload(made), *graph = NULL;
     return code;
 }
 
@@ -215,7 +213,7 @@ void gputune_unload(gputune_graph *graph) {
     while (*at != graph) at = &(*at)->next;
     *at = graph->next;
     record_no_more(graph);
-    persistent_close(graph->persistent);
+    free(graph->persistent);
     unbind(graph);
     release_all(device, &graph->own);
     if (here) votes_end(graph->votes, "deinit");
@@ -274,9 +272,7 @@ gputune_code gputune_open_group(gputune_device *device, const gputune_file *cons
     if (!made) return NO_MEMORY;
     made->device = device;
     const gputune_code code = fill_group(made, files, count, error);
-    if (!code) return code;
-    gputune_close_group(made);
-    *group = NULL;
+    if (code) gputune_close_group(made), *group = NULL;
     return code;
 }
 

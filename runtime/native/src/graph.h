@@ -152,7 +152,6 @@ gputune_code persistent_open(gputune_graph *graph, bound *kernels, cl_mem counte
                              gputune_error *error);
 /* An inference on what lies in the buffers; everything is finished when it returns. */
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error);
-void persistent_close(persistent *persistent);
 
 /* profile.c: stamps of an inference, called by graph.c only where graph->recorder is set. */
 enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ, PART_PROFILER };
@@ -164,6 +163,7 @@ gputune_code record_launches(gputune_graph *graph, gputune_error *error);
 gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *error);
 void record_no_more(gputune_graph *graph);
 uint64_t now_ns(void);
+double processor_ns(void); /* of all threads of this process */
 
 /* digest.c: of a graph's launches, in hex. */
 gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *error);

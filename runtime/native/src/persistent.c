@@ -8,6 +8,7 @@
 
 #define WAIT 3.0
 #define LEAST_COST_NS 1e5
+#define BEGUN_NS 1e5
 #define FIRST_WAIT_NS 1e8
 #define ALIKE 1.1
 enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN = 1 << 30 };
@@ -17,24 +18,28 @@ enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN
 #define LAUNCHES (1.0 / 64)
 #define CLEAR 1.5
 #define CHANGED 1.3
-enum { TRIES = 3, LEAST = 8, KEPT = 64, MOST = 32, EARLY = 100, FIRST_WAIT = 1000, DOUBLINGS = 3, RECENT = 16 };
+#define PACE 8.0
+#define LEAST_LOST_NS 1e6
+enum { TRIES = 3, LEAST = 8, KEPT = 64, MOST = 32, EARLY = 100, FIRST_WAIT = 1000, DOUBLINGS = 3, RECENT = 16,
+       LATELY = 3, MOST_AHEAD = 12 };
 
 typedef struct form {
-    double usual, samples[KEPT]; /* the samples are a ring */
-    size_t added;
+    double usual, last[LATELY], samples[KEPT]; /* rings */
+    size_t seen, added;
 } form;
 
 typedef struct breaker {
-    bool closed, comparing, other, confirmed;
-    double bucket, mean, level;
+    bool closed, comparing, lead, confirmed, watchful;
+    double bucket, mean, level, watched_ns, lost_ns;
     int64_t wait;
-    int doublings;
+    int doublings, ahead;
     form forms[2]; /* launches, persistent */
 } breaker;
 
 struct persistent {
     gputune_graph *graph;
     bound *kernels;
+    double groups;
     cl_mem counters, status;
     int32_t *status_host;
     breaker breaker;
@@ -53,26 +58,30 @@ static void add_usual(double *usual, double sample) {
 
 static size_t kept(const form *form) { return form->added < KEPT ? form->added : KEPT; }
 
-static double mean_of(const form *form) {
-    long double sum = 0;
-    for (size_t i = 0; i < kept(form); i++) sum += form->samples[i];
-    return (double)sum / (double)kept(form);
+/* The median of the last inferences; while there are fewer, the last of them. */
+static double lately(const form *form) {
+    const double *last = form->last, least = fmin(last[0], last[1]), most = fmax(last[0], last[1]);
+    return form->seen < LATELY ? last[form->seen - 1] : fmax(least, fmin(most, last[2]));
 }
 
-/* Of the mean. */
-static double variance_of(const form *form) {
-    const double mean = mean_of(form), count = (double)kept(form);
-    long double sum = 0;
+/* variance: of the mean. */
+static double mean_of(const form *form, double *variance) {
+    const double count = (double)kept(form);
+    long double sum = 0, squares = 0;
+    for (size_t i = 0; i < kept(form); i++) sum += form->samples[i];
+    const double mean = (double)sum / count;
     for (size_t i = 0; i < kept(form); i++) {
         const double off = form->samples[i] - mean, square = off * off;
-        sum += square;
+        squares += square;
     }
-    return (double)sum / (count * (count - 1));
+    *variance = (double)squares / (count * (count - 1));
+    return mean;
 }
 
 static double least(const breaker *breaker) { return breaker->closed ? LEAST : TRIES; }
 
-static void decide(breaker *breaker, bool closed) {
+/* mean: of the form that runs from now on. */
+static void decide(breaker *breaker, bool closed, double mean) {
     if (closed && !breaker->closed) {
         breaker->wait = 0; /* to be confirmed at once */
         breaker->bucket = LEAST;
@@ -84,17 +93,30 @@ static void decide(breaker *breaker, bool closed) {
     }
     breaker->confirmed = closed && breaker->closed;
     breaker->closed = closed;
-    breaker->mean = breaker->level = mean_of(&breaker->forms[closed]);
-    breaker->comparing = breaker->other = false;
+    breaker->mean = breaker->level = mean;
+    breaker->comparing = false;
     breaker->forms[0].added = breaker->forms[1].added = 0;
 }
 
 static void compare(breaker *breaker) {
     const form *launches = &breaker->forms[0], *persistent = &breaker->forms[1];
-    if ((double)kept(launches) < least(breaker)) return;
-    const double more = mean_of(persistent) - mean_of(launches);
-    if (!breaker->closed || fabs(more) >= CLEAR * sqrt(variance_of(persistent) + variance_of(launches)))
-        decide(breaker, more <= 0);
+    if (fmin((double)kept(persistent), (double)kept(launches)) >= least(breaker)) {
+        double ours, theirs;
+        const double mean = mean_of(persistent, &ours), other = mean_of(launches, &theirs);
+        if (!breaker->closed || fabs(mean - other) >= CLEAR * sqrt(ours + theirs)) {
+            decide(breaker, mean <= other, fmin(mean, other));
+            return;
+        }
+    }
+    const double ours = lately(persistent), others = lately(launches), ratio = fmax(ours, others) / fmin(ours, others);
+    breaker->lead = breaker->closed && ours <= others;
+    breaker->ahead = breaker->closed ? (int)fmax(1, fmin(PACE * (ratio - 1), MOST_AHEAD)) : 1;
+}
+
+/* Whether persistent kernels would have been much faster without other programs. */
+static bool suspects(const breaker *breaker) {
+    return breaker->watchful && breaker->lost_ns > LEAST_LOST_NS &&
+           breaker->watched_ns > CHANGED * (breaker->watched_ns - breaker->lost_ns);
 }
 
 static void watch(breaker *breaker, double elapsed_ns) {
@@ -103,25 +125,29 @@ static void watch(breaker *breaker, double elapsed_ns) {
     breaker->wait--;
     const double level = fmax(breaker->level, breaker->forms[1].usual);
     const bool changed = breaker->closed ? breaker->mean > CHANGED * level : CHANGED * breaker->mean < breaker->level;
-    breaker->comparing = breaker->other = (changed || breaker->wait <= 0) && breaker->bucket >= least(breaker);
+    if (!(changed || suspects(breaker) || breaker->wait <= 0) || breaker->bucket < least(breaker)) return;
+    breaker->comparing = true, breaker->watchful = false;
+    breaker->lead = breaker->closed, breaker->ahead = breaker->closed ? 0 : 1;
 }
 
 /* An inference that was begun in one form, and all that it took. */
 static void breaker_record(breaker *breaker, bool persistent, double elapsed_ns) {
     form *form = &breaker->forms[persistent];
     add_usual(&form->usual, elapsed_ns);
-    if (breaker->comparing) {
-        form->samples[form->added++ % KEPT] = elapsed_ns;
-        breaker->bucket = fmax(0, breaker->bucket - breaker->other);
-        breaker->other = !breaker->other;
-        if (breaker->other) compare(breaker);
-    } else {
+    form->last[form->seen++ % LATELY] = elapsed_ns;
+    if (!breaker->comparing) {
         watch(breaker, elapsed_ns);
+        return;
     }
+    form->samples[form->added++ % KEPT] = elapsed_ns;
+    if (persistent != breaker->closed) breaker->bucket = fmax(0, breaker->bucket - 1);
+    if (--breaker->ahead < 0) compare(breaker);
 }
 
 /* Whether the next inference is to be persistent. */
-static bool breaker_persistent(const breaker *breaker) { return breaker->closed != breaker->other; }
+static bool breaker_persistent(const breaker *breaker) {
+    return breaker->comparing ? breaker->lead == (breaker->ahead > 0) : breaker->closed;
+}
 
 /* What an undisturbed inference takes more by launches; 0 where that is not known. */
 static double cost_ns(const breaker *breaker) {
@@ -133,10 +159,12 @@ static double cost_ns(const breaker *breaker) {
 
 /* How many rounds a group may wait. */
 static int32_t rounds_of(const persistent *persistent) {
+    const double launches_ns = persistent->breaker.forms[0].usual;
     double rounds = FIRST_WAIT_NS * persistent->rounds_per_ns;
     if (persistent->usual_wait != 0) { /* on average half of the launches remain */
         const double cost = fmax(cost_ns(&persistent->breaker) / 2, LEAST_COST_NS);
         rounds = WAIT * persistent->usual_wait + cost * persistent->rounds_per_ns;
+        if (launches_ns != 0) rounds = fmin(rounds, launches_ns * persistent->rounds_per_ns);
     }
     return (int32_t)fmin(fmax(1, rounds), MOST_ROUNDS);
 }
@@ -203,18 +231,25 @@ static gputune_code run_launches(persistent *persistent, size_t first, double be
 
 static gputune_code run_persistently(persistent *persistent, gputune_error *error) {
     gputune_graph *graph = persistent->graph;
+    breaker *breaker = &persistent->breaker;
     const int32_t rounds = rounds_of(persistent);
     int32_t status[STATUS_BYTES / 4];
     double elapsed_ns = 0;
     TRY(prepare(persistent, rounds, error));
+    const double begun_ns = breaker->watchful ? processor_ns() : 0;
     TRY(timed(persistent, persistent->kernels, graph->record->persistent_count, 0, &elapsed_ns, error));
+    if (breaker->watchful) { /* what the groups did not have, other programs took */
+        const double had_ns = processor_ns() - begun_ns;
+        breaker->watched_ns += elapsed_ns;
+        breaker->lost_ns += fmax(0, persistent->groups * elapsed_ns - had_ns - BEGUN_NS);
+    }
     TRY(status_after(persistent, status, error));
     const int32_t flag = status[FLAG];
     const bool first = !persistent->begun; /* no time of it is judged by: drivers load code, and caches are empty */
     persistent->begun = true;
     if (!first) add_usual(&persistent->usual_wait, flag ? rounds : status[LONGEST] > 1 ? status[LONGEST] : 1);
     if (!flag) {
-        if (!first) breaker_record(&persistent->breaker, true, elapsed_ns);
+        if (!first) breaker_record(breaker, true, elapsed_ns);
         graph->total.persistent++, graph->last.persistent++;
         return GPUTUNE_OK;
     }
@@ -232,9 +267,11 @@ gputune_code persistent_open(gputune_graph *graph, bound *kernels, cl_mem counte
     if (!made) return NO_MEMORY;
     *made = (persistent){.graph = graph, .kernels = kernels, .counters = counters, .status = status,
                          .status_host = status_host};
-    made->breaker = (breaker){.closed = true, .confirmed = true, .bucket = MOST, .wait = EARLY};
+    made->breaker = (breaker){.closed = true, .confirmed = true, .watchful = true, .bucket = MOST, .wait = EARLY};
     size_t waiting = 0; /* its counters lie at the beginning */
     while (waiting + 1 < graph->record->persistent_count && !graph->record->persistent[waiting].counts) waiting++;
+    made->groups = 1; /* each keeps a processor busy */
+    for (size_t i = 0; i < kernels[waiting].dimensions; i++) made->groups *= (double)kernels[waiting].global_size[i];
     return calibrate(made, &kernels[waiting], error);
 }
 
@@ -244,8 +281,4 @@ gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
     graph->total.launches++, graph->last.launches++;
     persistent->begun = true;
     return run_launches(persistent, 0, 0, false, error);
-}
-
-void persistent_close(persistent *persistent) {
-    free(persistent);
 }

@@ -45,6 +45,8 @@ uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+double processor_ns(void) { return (double)clock() * (1e9 / CLOCKS_PER_SEC); }
+
 /* --- MsgPack --- */
 
 enum { BIN = 0xc6, UINT = 0xcf, INT = 0xd3, TEXT = 0xdb, ARRAY = 0xdd, MAP = 0xdf, YES = 0xc3, NO = 0xc2 };
@@ -357,30 +359,23 @@ gputune_code gputune_open_profile(gputune_device *device, const char *path, gput
     return code;
 }
 
-/* Of what the stream may still hold nothing gets into the file, which is another process's. */
-static gputune_code close_in_fork(gputune_profile *profile) {
-    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    for (gputune_graph *each = profile->device->graphs; each; each = each->next)
-        if (each->recorder && each->recorder->profile == profile) record_no_more(each);
-    if (nowhere >= 0 && dup2(nowhere, fileno(profile->log)) >= 0) fclose(profile->log);
-    if (nowhere >= 0) close(nowhere);
-    free(profile);
-    return GPUTUNE_OK;
-}
-
 gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error) {
     if (!profile) return GPUTUNE_OK;
     gputune_device *device = profile->device;
-    if (!is_here(device)) return close_in_fork(profile);
+    const bool here = is_here(device);
+    gputune_code code = GPUTUNE_OK;
     device_take(device);
     for (gputune_graph *each = device->graphs; each; each = each->next)
         if (each->recorder && each->recorder->profile == profile) record_no_more(each);
-    if (profile->queue) device->cl.ReleaseCommandQueue(profile->queue);
+    if (profile->queue && here) device->cl.ReleaseCommandQueue(profile->queue);
     device_leave(device);
-    begin_record(profile->log, "end", 0);
-    gputune_code code = end_record(profile->log, error);
-    if (fclose(profile->log) && !code)
+    if (here) begin_record(profile->log, "end", 0), code = end_record(profile->log, error);
+    /* Of what the stream may still hold in a fork nothing gets into the file, which is another process's. */
+    const int nowhere = here ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const bool closes = here || (nowhere >= 0 && dup2(nowhere, fileno(profile->log)) >= 0);
+    if (closes && fclose(profile->log) && here && !code)
         code = fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno));
+    if (nowhere >= 0) close(nowhere);
     free(profile);
     return code;
 }

@@ -2,8 +2,10 @@
  * of the device is noted for a comparison with runtime/execution/persistent.py. */
 #include "persistent.c"
 
+enum { GROUPS = 2 };
+
 typedef struct script {
-    const int64_t *kernels_ns, *launches_ns; /* of the command of each number */
+    const int64_t *kernels_ns, *launches_ns, *processor_ns; /* of the command of each number */
     const int32_t *flags, *longest;
     int64_t *noted; /* -rounds of kernels, or the first launch that was enqueued */
     size_t done, most;
@@ -11,11 +13,16 @@ typedef struct script {
 
 static script *played;
 static uint64_t clock_ns;
+static int64_t used_ns;
 static int32_t status_bytes[STATUS_BYTES / 4];
 static bool kernels_last;
 
 uint64_t now_ns(void) {
     return clock_ns;
+}
+
+double processor_ns(void) {
+    return (double)used_ns;
 }
 
 gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
@@ -37,6 +44,7 @@ gputune_code finish(gputune_device *device, gputune_error *error) {
     (void)device, (void)error;
     if (played->done == played->most) return GPUTUNE_LAUNCH_FAILED;
     clock_ns += (uint64_t)(kernels_last ? played->kernels_ns : played->launches_ns)[played->done];
+    used_ns += played->processor_ns[played->done];
     if (kernels_last) {
         status_bytes[FLAG] = played->flags[played->done];
         status_bytes[LONGEST] = played->longest[played->done];
@@ -80,11 +88,11 @@ void play(script *script, size_t inferences, bool shared, uint64_t runs[3]) {
     graph_record record = {.info = {.launch_count = 5}, .persistent = launches, .persistent_count = 1};
     record.counter_bytes = 64;
     gputune_graph graph = {.record = &record};
-    bound kernel = {0};
+    bound kernel = {.dimensions = 2, .global_size = {GROUPS, 1}};
     played = script;
-    clock_ns = 0;
+    clock_ns = 0, used_ns = 0;
     gputune_code code = persistent_open(&graph, &kernel, NULL, NULL, shared ? status_bytes : NULL, NULL);
     for (size_t i = 0; i < inferences && !code; i++) code = persistent_run(&graph, NULL);
-    persistent_close(graph.persistent);
+    free(graph.persistent);
     runs[0] = graph.total.persistent, runs[1] = graph.total.aborted, runs[2] = graph.total.launches;
 }

