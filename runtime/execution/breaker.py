@@ -40,11 +40,11 @@ MOST = 32
 """Inferences in the bucket."""
 CLEAR = 1.5
 """A difference of so many standard errors is clear."""
-LATELY = 3
-"""Inferences in each form of which the median says what that form takes lately."""
-PACE, MOST_AHEAD = 8, 12
-"""The slower form takes an eighth of the time more, at most; but runs again after so many inferences. So a process that
-was disturbed only while it began is persistent again by its 20th inference."""
+BEFORE = 2
+"""Inferences in each form before its last one that also say what the form takes lately."""
+PACE, MOST_AHEAD, MOST_QUIET = 8, 36, 12
+"""The slower form takes an eighth of the time more, at most, but runs again after so many inferences, or so many that
+nothing disturbed. So a process that was disturbed only while it began is persistent again by its 20th inference."""
 LEAST_LOST_NS = 1e6
 """Of processor time, before other programs are suspected: shorter than a time slice of most systems."""
 EARLY = 100
@@ -79,13 +79,15 @@ class _Form:
     """What inferences in one form take: while undisturbed, lately, and in the comparison that goes on."""
 
     usual: Usual = field(default_factory=Usual)
-    last: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
+    last: deque[float] = field(default_factory=lambda: deque(maxlen=BEFORE + 1))
     samples: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     @property
     def lately(self) -> float:
-        """The median of its last inferences; while there are fewer, the last of them."""
-        return sorted(self.last)[LATELY // 2] if len(self.last) == LATELY else self.last[-1]
+        """The time of its last inference, or of the faster of the two before, if that is longer: one fast inference may
+        be luck."""
+        *before, last = self.last
+        return max(last, min(before)) if len(before) == BEFORE else last
 
 
 @dataclass
@@ -99,6 +101,7 @@ class Breaker:
     _comparing: bool = False
     _lead: bool = True  # of a comparison: whether the persistent form leads
     _ahead: int = 0  # inferences in the leading form before the next in the other form
+    _stride: int = 1  # for how many of these one counts that nothing disturbed
     _bucket: float = MOST  # inferences in the other form that it may run
     _confirmed: bool = True  # it has been closed for longer than a comparison
     _doublings: int = 0
@@ -142,8 +145,9 @@ class Breaker:
         form.samples.append(elapsed_ns)
         if persistent != self.closed:
             self._bucket = max(0, self._bucket - 1)
-        self._ahead -= 1
-        if self._ahead < 0:
+        ahead, quiet = self._ahead, form.lately <= CHANGED * form.usual.value
+        self._ahead = max(0, ahead - (self._stride if quiet else 1))
+        if not ahead or (self.closed and self._lead != self._persistent_leads):
             self._compare()
 
     def _watch(self, elapsed_ns: float) -> None:
@@ -163,6 +167,10 @@ class Breaker:
         return self.watchful and lost
 
     @property
+    def _persistent_leads(self) -> bool:
+        return self._persistent.lately <= self._launches.lately
+
+    @property
     def _least(self) -> int:
         return LEAST if self.closed else TRIES
 
@@ -176,8 +184,9 @@ class Breaker:
         self._lead, self._ahead = False, 1
         if self.closed:
             faster, slower = sorted((self._persistent.lately, self._launches.lately))
-            self._lead = faster == self._persistent.lately
+            self._lead = self._persistent_leads
             self._ahead = max(1, int(min(PACE * (slower / faster - 1), MOST_AHEAD)))
+            self._stride = max(1, self._ahead // MOST_QUIET)
 
     def _decide(self, closed: bool) -> None:
         if closed and not self.closed:

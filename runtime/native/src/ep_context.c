@@ -6,12 +6,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MOST_FIELDS = 1 << 17, MOST_NODES = 1024, MOST_ATTRIBUTES = 64, LONGEST_TEXT = 4096 };
+enum { MOST_FIELDS = 1 << 17, MOST_NODES = 1024, MOST_ATTRIBUTES = 64, LONGEST_TEXT = 4096, WINDOW_BYTES = 4096 };
 enum { MODEL_GRAPH = 7, GRAPH_NODE = 1, NODE_NAME = 3, NODE_OPERATOR = 4, NODE_ATTRIBUTE = 5, NODE_DOMAIN = 7 };
 enum { ATTRIBUTE_NAME = 1, ATTRIBUTE_INTEGER = 3, ATTRIBUTE_STRING = 4, ATTRIBUTE_TYPE = 20, INTEGER = 2, STRING = 3 };
-enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
-
-enum { WINDOW_BYTES = 4096, LONGEST_NUMBER = 10 };
+enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5, LONGEST_NUMBER = 10 };
 
 typedef struct wire { /* a field of a message */
     uint64_t number, kind, value; /* value: of a varint */

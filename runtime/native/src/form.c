@@ -31,8 +31,7 @@ static void wrong(reader *reader, const form *form, const field *field, bool mis
 
 void *rows(reader *reader, size_t *count, size_t nbytes) {
     void *made = reader->code ? NULL : pool_take(reader->pool, *count, nbytes);
-    if (made == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
-    if (made == NULL) *count = 0;
+    if (made == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory"), *count = 0;
     return made;
 }
 

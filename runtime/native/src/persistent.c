@@ -21,7 +21,7 @@ enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN
 #define PACE 8.0
 #define LEAST_LOST_NS 1e6
 enum { TRIES = 3, LEAST = 8, KEPT = 64, MOST = 32, EARLY = 100, FIRST_WAIT = 1000, DOUBLINGS = 3, RECENT = 16,
-       LATELY = 3, MOST_AHEAD = 12 };
+       LATELY = 3, MOST_AHEAD = 36, MOST_QUIET = 12 };
 
 typedef struct form {
     double usual, last[LATELY], samples[KEPT]; /* rings */
@@ -32,7 +32,7 @@ typedef struct breaker {
     bool closed, comparing, lead, confirmed, watchful;
     double bucket, mean, level, watched_ns, lost_ns;
     int64_t wait;
-    int doublings, ahead;
+    int doublings, ahead, stride;
     form forms[2]; /* launches, persistent */
 } breaker;
 
@@ -58,11 +58,13 @@ static void add_usual(double *usual, double sample) {
 
 static size_t kept(const form *form) { return form->added < KEPT ? form->added : KEPT; }
 
-/* The median of the last inferences; while there are fewer, the last of them. */
+/* The time of the last inference, or of the faster of the two before, if that is longer. */
 static double lately(const form *form) {
-    const double *last = form->last, least = fmin(last[0], last[1]), most = fmax(last[0], last[1]);
-    return form->seen < LATELY ? last[form->seen - 1] : fmax(least, fmin(most, last[2]));
+    const double *last = form->last, newest = last[(form->seen + 2) % LATELY];
+    return form->seen < LATELY ? newest : fmax(newest, fmin(last[form->seen % 3], last[(form->seen + 1) % 3]));
 }
+
+static bool persistent_leads(const breaker *own) { return lately(&own->forms[1]) <= lately(&own->forms[0]); }
 
 /* variance: of the mean. */
 static double mean_of(const form *form, double *variance) {
@@ -109,8 +111,9 @@ static void compare(breaker *breaker) {
         }
     }
     const double ours = lately(persistent), others = lately(launches), ratio = fmax(ours, others) / fmin(ours, others);
-    breaker->lead = breaker->closed && ours <= others;
+    breaker->lead = breaker->closed && persistent_leads(breaker);
     breaker->ahead = breaker->closed ? (int)fmax(1, fmin(PACE * (ratio - 1), MOST_AHEAD)) : 1;
+    breaker->stride = breaker->ahead < MOST_QUIET ? 1 : breaker->ahead / MOST_QUIET;
 }
 
 /* Whether persistent kernels would have been much faster without other programs. */
@@ -141,7 +144,9 @@ static void breaker_record(breaker *breaker, bool persistent, double elapsed_ns)
     }
     form->samples[form->added++ % KEPT] = elapsed_ns;
     if (persistent != breaker->closed) breaker->bucket = fmax(0, breaker->bucket - 1);
-    if (--breaker->ahead < 0) compare(breaker);
+    const int ahead = breaker->ahead, counts = lately(form) <= CHANGED * form->usual ? breaker->stride : 1;
+    breaker->ahead = ahead > counts ? ahead - counts : 0;
+    if (!ahead || (breaker->closed && breaker->lead != persistent_leads(breaker))) compare(breaker);
 }
 
 /* Whether the next inference is to be persistent. */

@@ -104,8 +104,7 @@ static void add_blocks(uint32_t state[8], const uint8_t *data, size_t count) {
     uint32x4_t abcd = vld1q_u32(state), efgh = vld1q_u32(state + 4), words[4];
     for (; count; count--, data += 64) {
         const uint32x4_t first = abcd, second = efgh;
-        for (int at = 0; at < 4; at++)
-            words[at] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(data + 16 * at)));
+        for (int at = 0; at < 4; at++) words[at] = vreinterpretq_u32_u8(vrev32q_u8(vld1q_u8(data + 16 * at)));
 #pragma GCC unroll 16
         for (int at = 0; at < 16; at++) {
             uint32x4_t *own = &words[at % 4], sum = vaddq_u32(*own, vld1q_u32(ROUND + 4 * at)), before = abcd;

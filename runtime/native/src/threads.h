@@ -19,8 +19,7 @@ static inline void mutex_unlock(mutex *left) { pthread_mutex_unlock(left); }
 /* A condition whose times are those of now_ns. */
 static inline bool condition_open(condition *made) {
     pthread_condattr_t attributes;
-    if (pthread_condattr_init(&attributes))
-        return false;
+    if (pthread_condattr_init(&attributes)) return false;
     bool good = !pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) && !pthread_cond_init(made, &attributes);
     pthread_condattr_destroy(&attributes);
     return good;

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputune.runtime.execution.breaker import ATTEMPTS_AT_MOST, DOUBLINGS, EARLY, FIRST_WAIT, MOST, Breaker, Usual
+from gputune.runtime.execution.breaker import (
+    ATTEMPTS_AT_MOST,
+    DOUBLINGS,
+    EARLY,
+    FIRST_WAIT,
+    MOST,
+    Breaker,
+    Usual,
+    _Form,
+)
 
 PERSISTENT_NS, LAUNCHES_NS = 3.6e6, 4.6e6
 
@@ -132,11 +141,19 @@ def test_a_process_that_was_disturbed_while_it_began_is_soon_persistent_again(ti
     assert sum(process.forms[-4:]) >= 3
 
 
+def test_one_fast_inference_is_not_trusted_after_slow_ones() -> None:
+    form = _Form()
+    expected = {9.0: 9.0, 2.0: 2.0, 8.0: 8.0, 1.0: 2.0, 1.5: 1.5, 7.0: 7.0}
+    for took_ns, lately_ns in expected.items():
+        form.last.append(took_ns)
+        assert form.lately == lately_ns
+
+
 def test_a_slow_attempt_in_a_comparison_is_not_repeated_at_once() -> None:
     process = Process()
     process.run(5 * LAUNCHES_NS, LAUNCHES_NS, 1.2, 40)
     retried = [number for number, form in enumerate(process.forms) if form and number >= 2]
-    assert retried == [16, 29]
+    assert retried == [20, 37]
 
 
 @pytest.mark.parametrize("machine", [BUSY, SLOWER])
