@@ -16,7 +16,19 @@ import onnx
 import onnxruntime
 
 import tool
-from benchmarks import builds, certainty, channel, contention, executor, kernels, load, networks, rpc, survive
+from benchmarks import (
+    builds,
+    certainty,
+    channel,
+    contention,
+    executor,
+    kernels,
+    load,
+    networks,
+    rpc,
+    short_processes,
+    survive,
+)
 from benchmarks import cache as cache_bench
 from benchmarks.farm import bench as farm_bench
 from benchmarks.memory import arena
@@ -245,6 +257,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "native": native.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
+    "short": short_processes.run,
     "survive": bench_survive,
     "tune": tune_bench.main,
     "validity": bench_validity,
@@ -270,6 +283,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     native.run: native.add_arguments,
     networks.run: networks.add_arguments,
     search_bench.main: search_bench.add_arguments,
+    short_processes.run: short_processes.add_arguments,
     tune_bench.main: tune_bench.add_arguments,
     viewer.run: viewer.add_arguments,
 }

@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> None:
     found: list[Measured] = []
     for name in options.models:
         make, size = MODELS[name]
-        contexts = _contexts(name, make(), options.device)
+        contexts = contexts_of(name, make(), options.device)
         for others in options.others:
             found.append(_measured(name, contexts, others, options.runs or LEAST_RUNS[size]))
             print("\n" + tool.table(HEAD, _rows(found[-1])), flush=True)
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> None:
         raise Failed("; ".join(broken))
 
 
-def _contexts(name: str, model: Model, device: str | None) -> tuple[Path, Path]:
+def contexts_of(name: str, model: Model, device: str | None) -> tuple[Path, Path]:
     """The context, and the same without persistent kernels."""
     dimensions = ";".join(f"{tensor}={','.join(map(str, shape))}" for tensor, shape in model.dimensions.items())
     arguments: list[str | Path] = ["--model", model.path, "--binary_file", "context", "--tuning_effort", "none"]

@@ -51,7 +51,7 @@ class Peer:
             stdout=subprocess.PIPE,
             text=True,
             cwd=tool.ROOT,
-            env=_environment(),
+            env=environment(),
         )
         self.load_ns, self.device_open_ns = self._numbers()
         self.ready_ns = time.perf_counter_ns() - begun
@@ -163,7 +163,7 @@ def _library() -> str:
     return os.environ.get("GPUTUNE_OPENCL_LIBRARY") or opencl_library().get("GPUTUNE_OPENCL_LIBRARY", "libOpenCL.so.1")
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """What Python's runtime sets before it loads a driver is set for all, with one folder for what PoCL unpacks."""
     memory = Path("/dev/shm")
     folder = {"POCL_CACHE_DIR": str(memory / "gputune-bench")} if memory.is_dir() else {}
