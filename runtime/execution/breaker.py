@@ -101,7 +101,7 @@ class Breaker:
     _comparing: bool = False
     _lead: bool = True  # of a comparison: whether the persistent form leads
     _ahead: int = 0  # inferences in the leading form before the next in the other form
-    _stride: int = 1  # for how many of these one counts that nothing disturbed
+    _stride: int = 1  # for how many of these one counts that took as long as the two before it
     _bucket: float = MOST  # inferences in the other form that it may run
     _confirmed: bool = True  # it has been closed for longer than a comparison
     _doublings: int = 0
@@ -145,7 +145,7 @@ class Breaker:
         form.samples.append(elapsed_ns)
         if persistent != self.closed:
             self._bucket = max(0, self._bucket - 1)
-        ahead, quiet = self._ahead, form.lately <= CHANGED * form.usual.value
+        ahead, quiet = self._ahead, len(form.last) > BEFORE and max(form.last) <= CHANGED * min(form.last)
         self._ahead = max(0, ahead - (self._stride if quiet else 1))
         if not ahead or (self.closed and self._lead != self._persistent_leads):
             self._compare()

@@ -18,10 +18,9 @@ enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN
 #define LAUNCHES (1.0 / 64)
 #define CLEAR 1.5
 #define CHANGED 1.3
-#define PACE 8.0
 #define LEAST_LOST_NS 1e6
 enum { TRIES = 3, LEAST = 8, KEPT = 64, MOST = 32, EARLY = 100, FIRST_WAIT = 1000, DOUBLINGS = 3, RECENT = 16,
-       LATELY = 3, MOST_AHEAD = 36, MOST_QUIET = 12 };
+       LATELY = 3, PACE = 8, MOST_AHEAD = 36, MOST_QUIET = 12 };
 
 typedef struct form {
     double usual, last[LATELY], samples[KEPT]; /* rings */
@@ -129,8 +128,8 @@ static void watch(breaker *breaker, double elapsed_ns) {
     const double level = fmax(breaker->level, breaker->forms[1].usual);
     const bool changed = breaker->closed ? breaker->mean > CHANGED * level : CHANGED * breaker->mean < breaker->level;
     if (!(changed || suspects(breaker) || breaker->wait <= 0) || breaker->bucket < least(breaker)) return;
-    breaker->comparing = true, breaker->watchful = false;
-    breaker->lead = breaker->closed, breaker->ahead = breaker->closed ? 0 : 1;
+    breaker->comparing = true, breaker->watchful = false, breaker->lead = breaker->closed;
+    breaker->ahead = !breaker->lead;
 }
 
 /* An inference that was begun in one form, and all that it took. */
@@ -144,8 +143,10 @@ static void breaker_record(breaker *breaker, bool persistent, double elapsed_ns)
     }
     form->samples[form->added++ % KEPT] = elapsed_ns;
     if (persistent != breaker->closed) breaker->bucket = fmax(0, breaker->bucket - 1);
-    const int ahead = breaker->ahead, counts = lately(form) <= CHANGED * form->usual ? breaker->stride : 1;
-    breaker->ahead = ahead > counts ? ahead - counts : 0;
+    const double *last = form->last, shortest = fmin(last[0], fmin(last[1], last[2])); /* 0 if there are fewer */
+    const bool quiet = fmax(last[0], fmax(last[1], last[2])) <= CHANGED * shortest;
+    const int ahead = breaker->ahead;
+    breaker->ahead = (int)fmax(0, ahead - (quiet ? breaker->stride : 1));
     if (!ahead || (breaker->closed && breaker->lead != persistent_leads(breaker))) compare(breaker);
 }
 
@@ -244,9 +245,8 @@ static gputune_code run_persistently(persistent *persistent, gputune_error *erro
     const double begun_ns = breaker->watchful ? processor_ns() : 0;
     TRY(timed(persistent, persistent->kernels, graph->record->persistent_count, 0, &elapsed_ns, error));
     if (breaker->watchful) { /* what the groups did not have, other programs took */
-        const double had_ns = processor_ns() - begun_ns;
         breaker->watched_ns += elapsed_ns;
-        breaker->lost_ns += fmax(0, persistent->groups * elapsed_ns - had_ns - BEGUN_NS);
+        breaker->lost_ns += fmax(0, persistent->groups * elapsed_ns - (processor_ns() - begun_ns) - BEGUN_NS);
     }
     TRY(status_after(persistent, status, error));
     const int32_t flag = status[FLAG];
