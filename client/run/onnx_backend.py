@@ -25,7 +25,6 @@ import onnx.backend.base
 import onnx.inliner
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
-from gputune.client.context.local_device import LocalDevice
 from gputune.client.errors import ModelError
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.graph import Array, Graph
@@ -34,6 +33,7 @@ from gputune.client.model.importer.opening.checking import check_node, checked
 from gputune.client.model.importer.opening.old_models import modern
 from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.importer.shape_inputs import compile_time_inputs
+from gputune.client.run.local_device import LocalDevice
 from gputune.core.errors import DeviceNotFound
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import NULL_REPORTS, DeviceReport, choose, discover, wanted_device

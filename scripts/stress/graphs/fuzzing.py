@@ -26,12 +26,12 @@ import numpy as np
 import onnx
 
 import tool
-from gputune.client.context.local_device import LocalDevice
 from gputune.client.errors import GputuneError
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
+from gputune.client.run.local_device import LocalDevice
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
 from stress.graphs.differences import difference

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client.context.local_device import LocalDevice
 from gputune.client.model.importer import import_model
+from gputune.client.run.local_device import LocalDevice
 from tests.client.mixed_graphs import Maker, far_off, wanted
 from tests.opencl.conftest import KernelBench
 

@@ -20,12 +20,12 @@ from benchmarks.peers.chain import Chain
 from benchmarks.tuning.tools import NotTimed
 from gputune.client.cli.main import main
 from gputune.client.context import builder, persistent
-from gputune.client.context.local_device import LocalDevice
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
 from gputune.client.run import net_run
+from gputune.client.run.local_device import LocalDevice
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.quirks import groups_at_once, ticks_of

@@ -6,8 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from gputune.client.context.local_device import LocalDevice
 from gputune.client.model.importer import import_model
+from gputune.client.run.local_device import LocalDevice
 from tests.client.model.test_recurrent import case
 from tests.opencl.conftest import KernelBench
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from gputune.client.context.local_device import LocalDevice
 from gputune.client.model.importer import read_model
+from gputune.client.run.local_device import LocalDevice
 from tests.client.models import build, integers, numbers, save
 
 TOKENS, HEADS, WIDTH = 13, 3, 24
