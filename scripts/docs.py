@@ -109,7 +109,7 @@ TYPES = {
     dict[str, str]: "map of texts",
     dict[str, Any]: "map",
 }
-ADDED = ("persistent", "counter_bytes", "arena_bound_bytes")
+ADDED = ("persistent", "counter_bytes", "arena_bound_bytes", "packing")
 
 
 def records() -> str:
@@ -140,6 +140,7 @@ def limits() -> str:
     """The numbers that a reader needs."""
     numbers = {
         "format version": format.FORMAT_VERSION,
+        "format version of compact contexts": format.COMPACT_VERSION,
         "alignment of the section area and of each section, bytes": format.ALIGNMENT,
         "largest header, bytes": format.LARGEST_HEADER_BYTES,
         "largest memory block, bytes": format.LARGEST_MEMORY_BLOCK_BYTES,

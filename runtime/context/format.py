@@ -3,8 +3,9 @@
 Layout (little endian): magic b"GPUTUNE\\0", u32 format version, u32 header bytes, SHA-256 of the header (32 bytes), u32
 memory block bytes and its SHA-256 (not before version 3), the memory block (memory_need.py), the header (MsgPack of
 ContextHeader.to_dict()), then the section area. The area starts at the next multiple of 64; so does every section in
-it. The memory block can be read alone, and so can the header. A section is read, and its checksum verified, whenever it
-is asked for: it costs memory only while it is used (stored.py).
+it. Of compact contexts, whose weights a device packs when it loads them, the version is 4, so that a reader which
+cannot pack refuses them; of all others it is 3. The memory block can be read alone, and so can the header. A section
+is read, and its checksum verified, whenever it is asked for: it costs memory only while it is used (stored.py).
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ MAGIC = b"GPUTUNE\0"
 PACKAGE_MAGIC = b"GPUTPKG\0"
 """Of a file that holds several contexts, see package.py."""
 FORMAT_VERSION = 3
-READABLE_VERSIONS = (1, 2, 3)
+COMPACT_VERSION = 4
+"""Of compact contexts, and of no others: what reads FORMAT_VERSION alone reads all others, as before there were any."""
+READABLE_VERSIONS = (1, 2, FORMAT_VERSION, COMPACT_VERSION)
 """Persistent kernels of version 1 cannot yield, so they are not run; version 3 has brought the memory block."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
@@ -89,6 +92,7 @@ def write_context(path: Path | str, context: Context) -> int:
         configuration=dict(context.configuration),
         versions=dict(context.versions),
         computes=context.computes,
+        packing=tuple(context.packing),
     )
     fields = described.to_dict()
     ContextHeader.from_dict(fields)
@@ -100,7 +104,8 @@ def write_context(path: Path | str, context: Context) -> int:
         raise MalformedHeader(
             f"the memory block has {len(memory)} bytes, at most {LARGEST_MEMORY_BLOCK_BYTES} are allowed"
         )
-    prefix = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), hashlib.sha256(header).digest())
+    version = COMPACT_VERSION if described.packing else FORMAT_VERSION
+    prefix = _PREFIX.pack(MAGIC, version, len(header), hashlib.sha256(header).digest())
     prefix += _MEMORY.pack(len(memory), hashlib.sha256(memory).digest()) + memory
     return write_file(path, laid_out(prefix + header, sections, contents))
 
@@ -358,6 +363,8 @@ def _read_head(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
         header = ContextHeader.from_dict(fields)
     except MalformedHeader as error:
         raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
+    if bool(header.packing) != (version == COMPACT_VERSION):
+        raise MalformedHeader(f"{path}: contexts of version {COMPACT_VERSION}, and no others, have packings")
     if need is not None and need != MemoryNeed.of(header.device, header.graphs):
         raise MalformedHeader(f"{path}: the memory block and the header disagree")
     return header, memoryview(head).toreadonly()

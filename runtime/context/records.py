@@ -15,11 +15,13 @@ from gputune.core.identity import DeviceIdentity, is_count, is_text
 from gputune.core.json_text import DEEPEST
 from gputune.core.launches import check_sizes
 
-BufferKind = Literal["input", "output", "arena", "weights", "counters", "status", "marks"]
-BUFFER_KINDS = ("input", "output", "arena", "weights", "counters", "status")
+BufferKind = Literal["input", "output", "arena", "weights", "packed", "counters", "status", "marks"]
+BUFFER_KINDS = ("input", "output", "arena", "weights", "packed", "counters", "status")
 """Those of files; marks are memory of a profiler, which no file names."""
 PERSISTENT_KINDS = ("counters", "status")
 """What persistent kernels alone have."""
+CONSTANT_KINDS = ("weights", "packed")
+"""What is there before the first inference, and no inference changes."""
 COUNTER_BYTES = 4
 COUNTER_LINE_BYTES = 64
 """A persistent kernel has so much of the counters for its arrivals, and for each launch that it stands for: a line of a
@@ -45,9 +47,9 @@ DEEPEST_CONFIGURATION = DEEPEST
 
 @dataclass(frozen=True)
 class BufferRef:
-    """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section, or of the
-    graph's counters or status. Inputs and outputs have offset 0; other offsets are multiples of the device's base
-    address alignment."""
+    """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section, of what the
+    index-th packing makes, or of the graph's counters or status. Inputs and outputs have offset 0; other offsets are
+    multiples of the device's base address alignment."""
 
     kind: BufferKind
     index: int
@@ -126,6 +128,15 @@ class GraphRecord:
     counter_bytes: int = 0
     arena_bound_bytes: int = 0
 
+    @property
+    def packed_bytes(self) -> int:
+        """What it makes where it is a packing."""
+        return self.arena_bytes[0] if self.arena_bytes else 0
+
+    def constants(self, kind: BufferKind) -> list[int]:
+        """The indices of the constant buffers of a kind that its launches read."""
+        return sorted({ref.index for launch in self.launches for ref in launch.refs if ref.kind == kind})
+
 
 @dataclass(frozen=True)
 class ProgramRecord:
@@ -139,7 +150,7 @@ class ProgramRecord:
 @dataclass(frozen=True)
 class Context:
     """Everything that a context binary holds. `device` is DeviceIdentity.to_dict(); `computes` is False when
-    it was made by the null backend; weights are anything with a contiguous buffer."""
+    it was made by the null backend; weights are anything with a contiguous buffer; packing: as of ContextHeader."""
 
     graphs: Sequence[GraphRecord]
     programs: Sequence[ProgramRecord]
@@ -149,6 +160,7 @@ class Context:
     configuration: Mapping[str, Any]
     versions: Mapping[str, str]
     computes: bool = True
+    packing: Sequence[GraphRecord] = ()
 
 
 @dataclass(frozen=True)
@@ -172,7 +184,11 @@ class ProgramEntry:
 
 @dataclass(frozen=True)
 class ContextHeader:
-    """The header of a context binary; readable without its sections."""
+    """The header of a context binary; readable without its sections.
+
+    packing: of a compact context, which has weights as the model has them: graphs without inputs and outputs. Each runs
+    once, on arenas of zeros, when a graph is loaded that reads what it makes. Its first arena is the buffer of the kind
+    "packed" of its index then. Its name is the SHA-256 of what is in there on the context's own device."""
 
     graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramEntry, ...]
@@ -183,10 +199,13 @@ class ContextHeader:
     configuration: dict[str, Any]
     versions: dict[str, str]
     computes: bool
+    packing: tuple[GraphRecord, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Maps, lists, texts, numbers and bools only, as they lie in the file; fit for JSON."""
         fields = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        if not self.packing:  # as before there were compact contexts
+            del fields["packing"]
         return fields | {"device": self.device.to_dict()}
 
     @classmethod
@@ -216,6 +235,7 @@ class ContextHeader:
             configuration=_json(header.map("configuration")),
             versions=versions,
             computes=header.flag("computes"),
+            packing=tuple(map(_graph, header.maps("packing"))) if header.has("packing") else (),
         )
         _check(result)
         return result
@@ -374,8 +394,10 @@ def _check(header: ContextHeader) -> None:
     names = [graph.name for graph in header.graphs]
     if not names or len(set(names)) != len(names):
         raise MalformedHeader(f"graphs must have different names, and there must be one: {shortened(names)}")
-    for graph in header.graphs:
+    for graph in (*header.packing, *header.graphs):
         _check_graph(header, graph)
+    for part in header.packing:
+        _check_packing(part)
 
 
 def _check_section(header: ContextHeader, index: int, kind: str, owner: str) -> None:
@@ -399,6 +421,7 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
         "output": [tensor.nbytes for tensor in graph.outputs],
         "arena": list(graph.arena_bytes),
         "weights": [header.sections[index].length for index in header.weights],
+        "packed": [part.packed_bytes for part in header.packing],
         "counters": [graph.counter_bytes],
         "status": [STATUS_BYTES],
     }
@@ -425,9 +448,18 @@ def _check_persistent(graph: GraphRecord) -> None:
     plain = {ref for launch in graph.launches for ref in launch.refs}
     if any(ref.kind in PERSISTENT_KINDS for ref in plain):
         raise MalformedHeader(f"graph {graph.name!r}: a launch that is not persistent reads counters or a status")
-    weights = {ref.index for ref in plain if ref.kind == "weights"}
-    if any(ref.kind == "weights" and ref.index not in weights for one in graph.persistent for ref in one.refs):
+    known = {(ref.kind, ref.index) for ref in plain}
+    constants = [ref for one in graph.persistent for ref in one.refs if ref.kind in CONSTANT_KINDS]
+    if any((ref.kind, ref.index) not in known for ref in constants):
         raise MalformedHeader(f"graph {graph.name!r}: a persistent launch reads weights that no launch reads")
+
+
+def _check_packing(part: GraphRecord) -> None:
+    """What packs runs once, alone and before everything else, so that it needs nothing that is not in the file."""
+    if not part.arena_bytes or part.inputs or part.outputs or part.persistent or part.counter_bytes:
+        raise MalformedHeader(f"packing {part.name!r} has no arena, or inputs, outputs or persistent kernels")
+    if any(ref.kind == "packed" for launch in part.launches for ref in launch.refs):
+        raise MalformedHeader(f"packing {part.name!r} reads what is packed")
 
 
 def _check_ref(ref: BufferRef, sizes: list[int], alignment: int, place: str) -> None:

@@ -7,7 +7,7 @@ import functools
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from gputune.core.opened import Closing, Opened
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import STATUS_BYTES, ContextHeader, GraphRecord, TensorRecord
-from gputune.runtime.execution.binding import Binder
+from gputune.runtime.execution.binding import Binder, Place
 from gputune.runtime.execution.marked import MarkedRuns
 from gputune.runtime.execution.persistent import PersistentRuns, Runs
 from gputune.runtime.execution.programs import ProgramRecords, load_persistent_programs, load_programs, persistent_texts
@@ -102,7 +102,7 @@ class Executor(Closing):
                 arenas = [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
             self._binder.use_all("arena", arenas)
             with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
-                weights = beside.submit(self._uploaded, file)
+                constants = beside.submit(self._constants, file, binaries, strict)
                 known, warn = self._shared.programs, self._warn
                 persistent = (
                     load_persistent_programs(backend, file, graph.persistent, known, warn)
@@ -111,8 +111,8 @@ class Executor(Closing):
                 )
                 records = ProgramRecords(file, [launch.program for launch in graph.launches], binaries, strict)
                 programs = load_programs(backend, records, known, warn) if persistent is None else None
-                for index, buffer in weights.result().items():
-                    self._binder.use("weights", index, buffer)
+                for (kind, index), buffer in constants.result().items():
+                    self._binder.use(kind, index, buffer)
             self._launches: list[Bound] = []
             self._programs = [] if persistent is None else list(persistent.values())
             self._enqueue = backend.in_order(())
@@ -382,19 +382,33 @@ class Executor(Closing):
         self._launches = [self._binder.bind(programs[launch.program], launch) for launch in self.graph.launches]
         self._enqueue = self._backend.in_order(self._launches)
 
-    def _uploaded(self, file: ContextFile) -> dict[int, Buffer]:
-        """The weights that the graph reads, by their index."""
-        refs = {ref for launch in self.graph.launches for ref in launch.refs}
-        read = sorted({ref.index for ref in refs if ref.kind == "weights"})
-        sections = {index: file.header.sections[file.header.weights[index]] for index in read}
+    def _constants(self, file: ContextFile, binaries: bool, strict: bool) -> dict[Place, Buffer]:
+        """The constant buffers that the graph reads: weights as they lie in the file, and what is packed from them."""
+        header, shared, programs = file.header, self._shared, dict[Hashable, Program]()
 
         def upload(index: int) -> Buffer:
             return self._backend.upload(file.weights(index))
 
-        return {
-            index: self._shared.weights_of(section.sha256, functools.partial(upload, index))
-            for index, section in sections.items()
-        }
+        def pack(index: int) -> Buffer:
+            part = header.packing[index]
+            arenas = [self._backend.allocate(nbytes) for nbytes in part.arena_bytes]
+            for arena in arenas:
+                self._backend.fill(arena, 0)
+            alone = SharedParts(arenas=arenas, persistent=False, programs=programs)
+            with Executor(self._backend, file, part, binaries, strict, shared=alone) as packing:
+                packing.run()
+                self.warnings.extend(packing.warnings)
+            return arenas[0]
+
+        found: dict[Place, Buffer] = {}
+        for index in self.graph.constants("weights"):
+            digest = header.sections[header.weights[index]].sha256
+            found["weights", index] = shared.weights_of(digest, functools.partial(upload, index))
+        for index in self.graph.constants("packed"):
+            part = header.packing[index]
+            key = part.name, part.packed_bytes
+            found["packed", index] = shared.weights_of(key, functools.partial(pack, index))
+        return found
 
     def _persistent_runs(self, programs: Mapping[int, Program]) -> PersistentRuns:
         """The persistent form, and the launches for when it does not pay."""

@@ -124,10 +124,12 @@ def _by_distance(package: Package, device: DeviceIdentity, computes: bool) -> li
 
 def _check_limits(header: ContextHeader, graph: GraphRecord, device: DeviceIdentity) -> None:
     """Raises LimitExceeded for what the device's limits alone rule out."""
+    for part in graph.constants("packed"):
+        _check_limits(header, header.packing[part], device)
     for launch in graph.launches:
         check_sizes(launch.global_size, launch.local_size, device)
     refs = {ref for launch in graph.launches for ref in launch.refs}
-    weights = {header.weights[ref.index] for ref in refs if ref.kind == "weights"}
+    weights = {header.weights[index] for index in graph.constants("weights")}
     tensors = [tensor.nbytes for tensor in (*graph.inputs, *graph.outputs)]
     largest = max([*tensors, *graph.arena_bytes, *(header.sections[index].length for index in weights)], default=0)
     if largest > (limit := device.max_allocation_bytes):

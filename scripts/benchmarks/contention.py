@@ -155,6 +155,7 @@ def contexts_of(name: str, model: Model, device: str | None) -> tuple[Path, Path
                 for place, entry in enumerate(header.programs)
             ],
             weights=[bytes(file.weights(place)) for place in range(len(header.weights))],
+            packing=header.packing,
             device=header.device.to_dict(),
             tier=header.tier,
             configuration=header.configuration,

@@ -95,6 +95,7 @@ class Captures:
             graphs=[self._opened(captures, copy_program=len(programs))],
             programs=[*programs, self._compiled_copy()],
             weights=[file.weights(index) for index in range(len(header.weights))],
+            packing=header.packing,
             device=header.device.to_dict(),
             tier=header.tier,
             configuration=header.configuration,

@@ -16,7 +16,7 @@ import msgpack
 import numpy as np
 
 from gputune.core.errors import ContextError
-from gputune.runtime.context.format import FORMAT_VERSION, MAGIC, aligned, context_of, write_context
+from gputune.runtime.context.format import aligned, context_of, write_context
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.package import KINDS, PREFIX
 from gputune.runtime.context.packing import write_package
@@ -139,7 +139,7 @@ def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
     """A context with another memory block and header, bytes or plain values, under right checksums."""
     sections = whole[aligned(FRONT_BYTES + sum(map(len, head_of(whole)))) :]
     block, content = (part if isinstance(part, bytes) else msgpack.packb(part) for part in (memory, header))
-    prefix = MAGIC + struct.pack("<II", FORMAT_VERSION, len(content)) + hashlib.sha256(content).digest()
+    prefix = whole[:12] + struct.pack("<I", len(content)) + hashlib.sha256(content).digest()
     start = prefix + _MEMORY.pack(len(block), hashlib.sha256(block).digest()) + block + content
     return start + bytes(aligned(len(start)) - len(start)) + sections
 
