@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from gputune.client.cli.options.originals import backend_option
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.say import INTERRUPTED
 from gputune.client.errors import ConfigError
+from gputune.client.generation.config.generator_keys import WEIGHTS
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generator import generate
 from gputune.client.generation.phases import Profiling
@@ -76,6 +78,12 @@ log = logging.getLogger(__name__)
     "graph. Either still runs.",
 )
 @click.option(
+    "--weights",
+    type=click.Choice(WEIGHTS),
+    help="packed, the default: the context has weights as its kernels read them. compact: it has them as the model has "
+    "them, and the device packs them when it loads the context. The file is smaller, and loading takes longer.",
+)
+@click.option(
     "--profiling_level",
     type=click.Choice((*LEVELS, *SYNONYMS)),
     help=f"Write a schematic, NAME_schematic.bin beside the context binary, by which profiles of it are read; and "
@@ -99,6 +107,7 @@ def command(
     ep_context: Path | None,
     ep_context_embed_mode: str | None,
     input_output_tensor_mem_type: str,
+    weights: str | None,
     profiling_level: str | None,
     profiling_option: str | None,
     perf_profile: PerfProfile | None,
@@ -118,6 +127,7 @@ def command(
         raise ConfigError("--input_list has the inputs of --verify; give --verify, too")
     if ep_context is None and ep_context_embed_mode is not None:
         raise ConfigError("--ep_context_embed_mode is about the file of --ep_context; give --ep_context, too")
+    asked = replace(asked, config=asked.config.with_weights(weights))
     request = asked.request(
         _binary_path(output_dir, binary_file),
         summary_json=summary_json,

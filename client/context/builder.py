@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,13 +13,13 @@ from gputune.client.context.arena_search import search_arenas
 from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access, accesses_of
-from gputune.client.errors import MemoryPlanError
+from gputune.client.context.weights import Packing, PackingKernel, Packings, Weights
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Launch, Variant
+from gputune.core.launches import Launch, Stage, Variant
 from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
@@ -120,12 +120,14 @@ class Storage:
 
 @dataclass(frozen=True)
 class Built:
-    """Graphs with the programs and weights that their launches refer to, and share; storages: of each graph."""
+    """Graphs with the programs and weights that their launches refer to, and share; storages: of each graph. packing:
+    of a compact context, see ContextHeader."""
 
     graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramRecord, ...]
     weights: tuple[bytes, ...]
     storages: tuple[Storage, ...]
+    packing: tuple[GraphRecord, ...] = ()
 
     @property
     def graph(self) -> GraphRecord:
@@ -149,10 +151,12 @@ def build_all(
     progress: Progress = SILENT,
     memory_search_steps: int = 0,
     share_programs: bool = False,
+    compact: bool = False,
 ) -> Built:
     """All graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of them
     the quick plan stays, which is enough where contexts are compared. share_programs: whether launches may share a
-    program where the driver charges for each, for a context whose programs are kept for no other.
+    program where the driver charges for each, for a context whose programs are kept for no other. compact: whether the
+    context has the model's weights, which are packed when it is loaded.
 
     Weights are rearranged on the target; what is the same for several operations is kept once. Then all programs are
     compiled on the target together. Raises TargetError, MemoryPlanError, and whatever else the maker raises.
@@ -160,11 +164,16 @@ def build_all(
     device = DeviceIdentity.from_dict(target.device)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
     programs = _Programs(target)
-    weights = _Weights(alignment, device.max_allocation_bytes)
-    laid = [_graph(wanted, target, programs, weights, device, memory_search_steps) for wanted in graphs]
+    weights = Weights(alignment, device.max_allocation_bytes)
+    packings = Packings(weights)
+    constants = _Constants(target, weights, packings if compact else None)
+    laid = [_graph(wanted, programs, constants, device, memory_search_steps) for wanted in graphs]
     sections = weights.sections()
+    packing_programs = programs.packing(packings.kernels)
+    packing = packings.graphs(len(sections), packing_programs.__getitem__)
+    sizes = {"weights": list(map(len, sections)), "packed": [part.packed_bytes for part in packing]}
     built = [
-        _persistently(graph, accesses, programs, list(map(len, sections)), device)
+        _persistently(graph, accesses, programs, sizes, device)
         if wanted.persistent and groups_at_once(device)
         else graph
         for wanted, (graph, accesses, _) in zip(graphs, laid, strict=True)
@@ -173,14 +182,16 @@ def build_all(
         programs.share(device.compute_units)
     programs.compile(progress)
     placed = tuple(map(programs.placed, built))
-    return Built(placed, programs.kept, sections, tuple(storage for _, _, storage in laid))
+    storages = tuple(storage for _, _, storage in laid)
+    return Built(
+        placed, programs.kept, (*sections, *packings.sources().values()), storages, tuple(map(programs.placed, packing))
+    )
 
 
 def _graph(
     wanted: Wanted,
-    target: Maker,
     programs: _Programs,
-    weights: _Weights,
+    constants: _Constants,
     device: DeviceIdentity,
     memory_search_steps: int,
 ) -> tuple[GraphRecord, list[Access], Storage]:
@@ -193,7 +204,7 @@ def _graph(
         for each in plan.operations
     ]
     largest, shared = device.max_allocation_bytes, wanted.shared_memory
-    storage = Storage.of(plan, instances, weights.alignment, largest, memory_search_steps, shared)
+    storage = Storage.of(plan, instances, constants.weights.alignment, largest, memory_search_steps, shared)
     launches: list[LaunchRecord] = []
     accesses: list[Access] = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
@@ -202,8 +213,7 @@ def _graph(
         own |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
         accesses += accesses_of(instance.main.sequence, refs, own)
         refs |= own
-        for name, content in _constants(plan, operation, instance, target).items():
-            refs[name] = weights.add(content, operation.name)
+        refs |= constants.of(plan, operation, keys[operation.task], instance)
         launches += [
             LaunchRecord(
                 operation=operation.name,
@@ -233,16 +243,16 @@ def _persistently(
     graph: GraphRecord,
     accesses: Sequence[Access],
     programs: _Programs,
-    weights: Sequence[int],
+    constants: Mapping[str, Sequence[int]],
     device: DeviceIdentity,
 ) -> GraphRecord:
-    """The graph that can also run in fewer launches. weights: the bytes of each section."""
+    """The graph that can also run in fewer launches. constants: by kind the bytes of each buffer."""
     groups, alignment = groups_at_once(device), max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
     sizes = {
         "input": [tensor.nbytes for tensor in graph.inputs],
         "output": [tensor.nbytes for tensor in graph.outputs],
         "arena": graph.arena_bytes,
-        "weights": weights,
+        **constants,
     }
     launches: list[LaunchRecord] = []
     counter_bytes = 0
@@ -295,6 +305,25 @@ class _Programs:
         sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
         launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
         return self._append(Variant({}, (), launch, {}), sizes)
+
+    def packing(self, kernels: Sequence[PackingKernel]) -> dict[PackingKernel, int]:
+        """The places of the programs of kernels that pack. Those that differ in sizes and numbers have one together,
+        which is run once on zeros for the fewest and for the most work-items: drivers make code for either."""
+        alike: dict[tuple[str, str, str, Sequence[int]], list[PackingKernel]] = {}
+        for one in kernels:
+            key = one.launch.source, one.launch.options, one.kernel.entry, one.kernel.local_size
+            alike.setdefault(key, []).append(one)
+        found: dict[PackingKernel, int] = {}
+        for (source, options, _, _), group in alike.items():
+            ordered = sorted(group, key=lambda one: math.prod(one.kernel.global_size))
+            ends = {f"{number}_": one for number, one in enumerate(ordered[:: max(len(ordered) - 1, 1)])}
+            *before, last = (_renamed(one.kernel, prefix) for prefix, one in ends.items())
+            main = Launch(source, **vars(last), stages=tuple(before), options=options)
+            sizes = {
+                prefix + name: nbytes for prefix, one in ends.items() for name, nbytes in one.packing.sizes.items()
+            }
+            found |= dict.fromkeys(group, self._append(Variant({}, (), main, {}), sizes))
+        return found
 
     def share(self, compute_units: int) -> None:
         """Puts launches into few programs, but into enough to keep all compute units compiling."""
@@ -380,19 +409,45 @@ def _together(requests: Sequence[CompileKernel], text: Merged) -> CompileKernel:
     return CompileKernel(Variant({}, (), main, {}), sizes)
 
 
-def _constants(plan: Plan, operation: Operation, instance: Instance, target: Maker) -> dict[str, Any]:
-    """The constant buffers that a run reads: packed ones made on the target, others as they are."""
-    values = {name: plan.constants[t] for name, t in operation.inputs.items() if plan.is_constant(t)}
-    read = {argument for kernel in instance.main.sequence for argument in kernel.arguments}
-    contents: dict[str, Any] = {name: np.ascontiguousarray(v).tobytes() for name, v in values.items() if name in read}
-    if instance.prepare:
-        needed = {argument for launch in instance.prepare for argument in launch.arguments}
-        handles = {name: target.upload(value) for name, value in values.items() if name in needed}
+def _renamed(kernel: Stage | Launch, prefix: str) -> Stage:
+    """Return a kernel whose buffers have names that begin with the prefix."""
+    arguments = tuple(prefix + each if isinstance(each, str) else each for each in kernel.arguments)
+    return Stage(kernel.entry, kernel.global_size, kernel.local_size, arguments)
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """Where the constants of operations lie. packings: None where they are packed now, on the target."""
+
+    target: Maker
+    weights: Weights
+    packings: Packings | None
+
+    def of(self, plan: Plan, operation: Operation, task: str, instance: Instance) -> dict[str, BufferRef]:
+        """By name those that a run reads. task: a digest."""
+        values = {name: plan.constants[t] for name, t in operation.inputs.items() if plan.is_constant(t)}
+        read = {argument for kernel in instance.main.sequence for argument in kernel.arguments}
+        refs = {
+            name: self.weights.add(np.ascontiguousarray(value).tobytes(), operation.name)
+            for name, value in values.items()
+            if name in read
+        }
+        if not instance.prepare:
+            return refs
+        needed = {argument for one in instance.prepare for kernel in one.sequence for argument in kernel.arguments}
+        sources = {name: value for name, value in values.items() if name in needed}
+        packed = self._packed(sources, instance)
+        if self.packings is None:
+            return refs | {name: self.weights.add(content, operation.name) for name, content in packed.items()}
+        raw = {name: np.ascontiguousarray(value).tobytes() for name, value in sources.items()}
+        return refs | self.packings.add(Packing(operation.name, task, instance.prepare, raw, packed))
+
+    def _packed(self, sources: Mapping[str, Any], instance: Instance) -> Mapping[str, memoryview]:
+        handles = {name: self.target.upload(value) for name, value in sources.items()}
         try:
-            contents.update(target.execute_kernel(ExecuteKernel(instance.prepare, handles, instance.packed)))
+            return self.target.execute_kernel(ExecuteKernel(instance.prepare, handles, instance.packed))
         finally:
-            target.free(*handles.values())
-    return contents
+            self.target.free(*handles.values())
 
 
 def arena_lifetimes(plan: Plan, instances: Sequence[Instance]) -> list[Lifetime]:
@@ -438,43 +493,3 @@ def _lifetimes(
 def _scratch_name(operation: int, name: str) -> str:
     """What the memory plan calls a scratch buffer: no name that a model's tensor may have."""
     return f"\0{operation} {name}"
-
-
-@dataclass
-class _Weights:
-    """Constant buffers laid one behind the other, aligned, in sections that the device can allocate."""
-
-    alignment: int
-    largest: int
-    _sections: list[bytearray] = field(default_factory=list)
-    _places: dict[bytes, BufferRef] = field(default_factory=dict)
-
-    def add(self, content: Any, operation: str) -> BufferRef:
-        """Where the constant of an operation lies: where the same bytes lie already, if they do.
-
-        Raises MemoryPlanError when no section can hold it."""
-        digest = hashlib.sha256(content).digest()
-        if digest not in self._places:
-            self._places[digest] = self._append(content, operation)
-        return self._places[digest]
-
-    def _append(self, content: Any, operation: str) -> BufferRef:
-        nbytes = len(content)
-        if nbytes > self.largest:
-            raise MemoryPlanError(
-                f"a constant of operation {operation!r} needs {nbytes} bytes; "
-                f"the device allocates at most {self.largest} bytes at once"
-            )
-        if not self._sections or self._aligned(len(self._sections[-1])) + nbytes > self.largest:
-            self._sections.append(bytearray())
-        section = self._sections[-1]
-        section.extend(bytes(self._aligned(len(section)) - len(section)))
-        offset = len(section)
-        section += content
-        return BufferRef("weights", len(self._sections) - 1, offset, nbytes)
-
-    def _aligned(self, offset: int) -> int:
-        return -(-offset // self.alignment) * self.alignment
-
-    def sections(self) -> tuple[bytes, ...]:
-        return tuple(bytes(section) for section in self._sections)

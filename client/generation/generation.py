@@ -328,11 +328,12 @@ class Generation:
     def _built(self, wanted: Sequence[builder.Wanted], plain: bool = False) -> builder.Built:
         """The graphs with their programs. Without a kernel repository, launches share programs, unless they are to be
         plain."""
-        repository, steps = self._repository, self._request.config.memory_search_steps
+        repository, config = self._repository, self._request.config
+        steps, compact = config.memory_search_steps, config.compact
         if repository is None:
-            return builder.build_all(wanted, self._client, self._progress, steps, share_programs=not plain)
+            return builder.build_all(wanted, self._client, self._progress, steps, not plain, compact)
         repository.counts.clear()
-        built = builder.build_all(wanted, repository, self._progress, steps)
+        built = builder.build_all(wanted, repository, self._progress, steps, compact=compact)
         counts = repository.counts
         if counts.total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
@@ -411,6 +412,7 @@ class Generation:
             graphs=built.graphs,
             programs=built.programs,
             weights=built.weights,
+            packing=built.packing,
             device=self._client.device,
             tier=self._tier.name,
             configuration=self._configuration,

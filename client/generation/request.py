@@ -137,7 +137,8 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
     a context holds. graphs: the names of those that it holds. Targets and reports, which are names of machines and of
     other files, are left out."""
     config, tuning = request.config, request.tuning
-    return {
+    compact = {"weights": config.weights} if config.compact else {}  # others are as before there were compact contexts
+    return compact | {
         "tuning_mode": request.effort.name != "none",
         "tuning_effort": request.effort.name,
         "tuning_strategy": tuning.strategy,

@@ -1,7 +1,7 @@
 """What the context binary generator's config file may say: keys that users of tuning mode know, and gputune's own."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ COUNT = a_number(0, 10**12)
 HALF_EXTENSION = "cl_khr_fp16"
 PRECISIONS = ("float32", "float16")
 """What tensors may be kept in between kernels; kernels are there for the first one."""
+WEIGHTS = ("packed", "compact")
+"""How a context has constants that kernels read in an order of their own: in that order, or as the model has them, to
+be packed when the context is loaded."""
 PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver for 'low'"
 
 
@@ -59,6 +62,7 @@ SUPPORTED: dict[str, Read] = {
     "precision_mode": one_of(*PRECISIONS),
     "memory_search_steps": COUNT,
     "memory_limit_hint": COUNT,
+    "weights": one_of(*WEIGHTS),
     "enable_spill_fill_buffer": a_flag,
     **_OF_GRAPHS,
     "graph_names": values.names,
@@ -126,9 +130,19 @@ class Config:
     enable_graphs: tuple[str, ...] = ()
     memory_search_steps: int = SEARCH_STEPS
     memory_limit_hint: int = 0
+    weights: str = WEIGHTS[0]
     enable_spill_fill_buffer: bool = False
     graphs: tuple[GraphKeys, ...] = ()
     tuning: TuningOptions = field(default_factory=TuningOptions)
+
+    @property
+    def compact(self) -> bool:
+        """Return whether the context packs weights when it is loaded."""
+        return self.weights == "compact"
+
+    def with_weights(self, wanted: str | None) -> "Config":
+        """Return it with what an option says of weights, unless that says nothing."""
+        return self if wanted is None else replace(self, weights=wanted)
 
     def settings_of(self, graph: str) -> GraphSettings:
         """Those of the graph of this name."""

@@ -162,7 +162,9 @@ def test_a_context_says_what_every_key_has_come_to(generate: Any, tmp_path: Path
     configuration = header_of(tmp_path, generate()).configuration
     of_graphs = {"graph_names", *(key for key in SUPPORTED if key.startswith("disable_"))}
     told = {key.removesuffix("_seconds") for key in configuration}
-    assert set(SUPPORTED) - told - of_graphs == {"target", "report"}
+    assert set(SUPPORTED) - told - of_graphs == {"target", "report", "weights"}, (
+        "weights are said of compact contexts alone"
+    )
     assert set(KEYS.context) <= told
     settings = {"persistent_kernels": True, "fusion": True, "shared_memory": True}
     assert configuration["graphs"] == {"a": settings, "b": settings}

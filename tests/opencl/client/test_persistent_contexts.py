@@ -364,6 +364,7 @@ def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Conte
                 for place, entry in enumerate(header.programs)
             ],
             weights=[bytes(file.weights(place)) for place in range(len(header.weights))],
+            packing=header.packing,
             device=header.device.to_dict(),
             tier=header.tier,
             configuration=header.configuration,

@@ -1,0 +1,180 @@
+"""The constants of a context, each kept once: as kernels read them, or as the model has them, with what packs them.
+
+A compact context has the sources of what is packed, and packings: graphs that a device runs once when it loads the
+context. A packing makes a part of what is packed, so that the device needs few sources at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gputune.client.errors import MemoryPlanError
+from gputune.core.launches import Launch, Stage
+from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
+
+PART_BYTES = 64 << 20
+"""Of what one packing makes, unless an operation needs more."""
+
+
+class Weights:
+    """Constant buffers laid one behind the other, aligned, in sections that the device can allocate."""
+
+    def __init__(self, alignment: int, largest: int) -> None:
+        self.alignment, self.largest = alignment, largest
+        self._sections: list[bytearray] = []
+        self._places: dict[bytes, BufferRef] = {}
+
+    def add(self, content: Any, operation: str) -> BufferRef:
+        """Where the constant of an operation lies: where the same bytes lie already, if they do.
+
+        Raises MemoryPlanError when no section can hold it."""
+        digest = hashlib.sha256(content).digest()
+        if digest not in self._places:
+            self._places[digest] = self._append(content, operation)
+        return self._places[digest]
+
+    def place(self, digest: bytes) -> BufferRef | None:
+        """Where the constant with a digest lies, if it was added."""
+        return self._places.get(digest)
+
+    def aligned(self, offset: int) -> int:
+        """The next place where a buffer may begin."""
+        return -(-offset // self.alignment) * self.alignment
+
+    def sections(self) -> tuple[bytes, ...]:
+        """All of them."""
+        return tuple(bytes(section) for section in self._sections)
+
+    def _append(self, content: Any, operation: str) -> BufferRef:
+        nbytes = len(content)
+        if nbytes > self.largest:
+            raise MemoryPlanError(
+                f"a constant of operation {operation!r} needs {nbytes} bytes; "
+                f"the device allocates at most {self.largest} bytes at once"
+            )
+        if not self._sections or self.aligned(len(self._sections[-1])) + nbytes > self.largest:
+            self._sections.append(bytearray())
+        section = self._sections[-1]
+        section.extend(bytes(self.aligned(len(section)) - len(section)))
+        offset = len(section)
+        section += content
+        return BufferRef("weights", len(self._sections) - 1, offset, nbytes)
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """What packs the constants of an operation. task: a digest; sources, packed: by the names that launches have."""
+
+    operation: str
+    task: str
+    launches: Sequence[Launch]
+    sources: Mapping[str, bytes]
+    packed: Mapping[str, Any]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each buffer."""
+        return {name: len(content) for name, content in (*self.sources.items(), *self.packed.items())}
+
+    @property
+    def kernels(self) -> Iterator[PackingKernel]:
+        """Yield those of all launches in order."""
+        return (PackingKernel(self, launch, kernel) for launch in self.launches for kernel in launch.sequence)
+
+
+@dataclass(frozen=True)
+class PackingKernel:
+    """A kernel that packs. launch: whose program has it."""
+
+    packing: Packing
+    launch: Launch
+    kernel: Stage | Launch
+
+
+@dataclass
+class _Part:
+    """What one packing graph makes, and for whom; places: of what is packed, by name."""
+
+    nbytes: int = 0
+    digest: Any = field(default_factory=hashlib.sha256)
+    packings: list[tuple[Packing, Mapping[str, BufferRef]]] = field(default_factory=list)
+
+
+class Packings:
+    """What is packed at loading. weights: of the same context."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._parts: list[_Part] = []
+        self._known: dict[tuple[tuple[str, bytes], ...], dict[str, BufferRef]] = {}
+
+    def add(self, packing: Packing) -> dict[str, BufferRef]:
+        """Where what is packed will lie, by name: where the same lies already, if it does. What is too large for one
+        buffer is kept packed. Raises MemoryPlanError."""
+        weights, packed = self._weights, packing.packed
+        key = tuple((name, hashlib.sha256(content).digest()) for name, content in packed.items())
+        if key not in self._known:
+            if sum(weights.aligned(len(content)) for content in packed.values()) > weights.largest:
+                return {name: weights.add(content, packing.operation) for name, content in packed.items()}
+            self._known[key] = self._append(packing)
+        return self._known[key]
+
+    @property
+    def kernels(self) -> list[PackingKernel]:
+        """All kernels that pack."""
+        return [kernel for part in self._parts for packing, _ in part.packings for kernel in packing.kernels]
+
+    def sources(self) -> dict[bytes, bytes]:
+        """The sections of sources by their digests, which come behind those of the weights: one for each, so that
+        contexts for other devices have the same."""
+        contents = (each for part in self._parts for packing, _ in part.packings for each in packing.sources.values())
+        found = {hashlib.sha256(content).digest(): content for content in contents}
+        return {digest: content for digest, content in found.items() if self._weights.place(digest) is None}
+
+    def graphs(self, first: int, program: Callable[[PackingKernel], int]) -> tuple[GraphRecord, ...]:
+        """What packs. first: the number of the first section of sources; program: the place of a kernel's."""
+        places = {
+            digest: BufferRef("weights", number, 0, len(content))
+            for number, (digest, content) in enumerate(self.sources().items(), first)
+        }
+
+        def source(content: bytes) -> BufferRef:
+            digest = hashlib.sha256(content).digest()
+            return self._weights.place(digest) or places[digest]
+
+        def launches(part: _Part) -> Iterator[LaunchRecord]:
+            for packing, packed in part.packings:
+                refs = {**packed, **{name: source(content) for name, content in packing.sources.items()}}
+                for one in packing.kernels:
+                    yield LaunchRecord(
+                        operation=packing.operation,
+                        task=packing.task,
+                        program=program(one),
+                        entry=one.kernel.entry,
+                        global_size=one.kernel.global_size,
+                        local_size=one.kernel.local_size,
+                        arguments=tuple(refs[each] if isinstance(each, str) else each for each in one.kernel.arguments),
+                    )
+
+        return tuple(
+            GraphRecord(part.digest.hexdigest(), (), (), tuple(launches(part)), (part.nbytes,)) for part in self._parts
+        )
+
+    def _append(self, packing: Packing) -> dict[str, BufferRef]:
+        weights = self._weights
+        needed = sum(weights.aligned(len(content)) for content in packing.packed.values())
+        if not self._parts or weights.aligned(self._parts[-1].nbytes) + needed > min(PART_BYTES, weights.largest):
+            self._parts.append(_Part())
+        part, arena = self._parts[-1], dict[str, BufferRef]()
+        for name, content in packing.packed.items():
+            begin = weights.aligned(part.nbytes)
+            part.digest.update(bytes(begin - part.nbytes))
+            part.digest.update(content)
+            part.nbytes = begin + len(content)
+            arena[name] = BufferRef("arena", 0, begin, len(content))
+        part.packings.append((packing, arena))
+        number = len(self._parts) - 1
+        return {name: replace(ref, kind="packed", index=number) for name, ref in arena.items()}
