@@ -166,15 +166,14 @@ class Packings:
     def _append(self, packing: Packing) -> dict[str, BufferRef]:
         weights = self._weights
         needed = sum(weights.aligned(len(content)) for content in packing.packed.values())
-        if not self._parts or weights.aligned(self._parts[-1].nbytes) + needed > min(PART_BYTES, weights.largest):
+        if not self._parts or self._parts[-1].nbytes + needed > min(PART_BYTES, weights.largest):
             self._parts.append(_Part())
         part, arena = self._parts[-1], dict[str, BufferRef]()
         for name, content in packing.packed.items():
-            begin = weights.aligned(part.nbytes)
-            part.digest.update(bytes(begin - part.nbytes))
+            arena[name] = BufferRef("arena", 0, part.nbytes, len(content))
             part.digest.update(content)
-            part.nbytes = begin + len(content)
-            arena[name] = BufferRef("arena", 0, begin, len(content))
+            part.digest.update(bytes(weights.aligned(len(content)) - len(content)))
+            part.nbytes += weights.aligned(len(content))
         part.packings.append((packing, arena))
         number = len(self._parts) - 1
         return {name: replace(ref, kind="packed", index=number) for name, ref in arena.items()}

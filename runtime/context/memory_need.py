@@ -14,9 +14,7 @@ from typing import Any
 
 from gputune.core.errors import MalformedHeader
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.context.records import Fields, GraphRecord
-
-LARGEST_ARENA_BYTES = 1 << 56
+from gputune.runtime.context.records import LARGEST_ARENA_BYTES, Fields, GraphRecord
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ MEMORY_TYPES = ("raw", "memhandle")
 """What an application is going to give for a tensor: arrays, which are copied as a rule, or memory that the device uses
 itself. It decides what is allocated when a context is loaded; either may be given to either."""
 LARGEST_TENSOR_BYTES = 1 << 40
+LARGEST_ARENA_BYTES = 1 << 56
 LARGEST_RANK = 16
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
@@ -187,7 +188,7 @@ class ContextHeader:
     """The header of a context binary; readable without its sections.
 
     packing: of a compact context, which has weights as the model has them: graphs without inputs and outputs. Each runs
-    once, on arenas of zeros, when a graph is loaded that reads what it makes. Its first arena is the buffer of the kind
+    once, on an arena of zeros, when a graph is loaded that reads what it makes: the arena is the buffer of the kind
     "packed" of its index then. Its name is the SHA-256 of what is in there on the context's own device."""
 
     graphs: tuple[GraphRecord, ...]
@@ -409,8 +410,8 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
     for tensors in (graph.inputs, graph.outputs):
         if len({tensor.name for tensor in tensors}) != len(tensors):
             raise MalformedHeader(f"graph {graph.name!r}: two tensors have the same name")
-    if any(nbytes < 1 for nbytes in graph.arena_bytes):
-        raise MalformedHeader(f"graph {graph.name!r}: an empty arena")
+    if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in graph.arena_bytes):
+        raise MalformedHeader(f"graph {graph.name!r}: an empty arena, or one of more bytes than any device has")
     if graph.arena_bound_bytes > sum(graph.arena_bytes):
         raise MalformedHeader(
             f"graph {graph.name!r}: arenas of {sum(graph.arena_bytes)} bytes, below their bound of "
@@ -456,8 +457,8 @@ def _check_persistent(graph: GraphRecord) -> None:
 
 def _check_packing(part: GraphRecord) -> None:
     """What packs runs once, alone and before everything else, so that it needs nothing that is not in the file."""
-    if not part.arena_bytes or part.inputs or part.outputs or part.persistent or part.counter_bytes:
-        raise MalformedHeader(f"packing {part.name!r} has no arena, or inputs, outputs or persistent kernels")
+    if len(part.arena_bytes) != 1 or part.inputs or part.outputs or part.persistent or part.counter_bytes:
+        raise MalformedHeader(f"packing {part.name!r} has other than one arena, or what graphs alone have")
     if any(ref.kind == "packed" for launch in part.launches for ref in launch.refs):
         raise MalformedHeader(f"packing {part.name!r} reads what is packed")
 

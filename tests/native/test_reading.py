@@ -73,7 +73,7 @@ def test_changed_files_are_refused_with_the_same_name_or_read_alike(reader: Nati
 def test_each_field_of_a_header_is_checked_as_python_does(reader: NativeReader, tmp_path: Path) -> None:
     path = tmp_path / "exchanged.bin"
     ended: Counter[str] = Counter()
-    for what, content in files.exchanged(files.rich()):
+    for what, content in files.exchanged(files.compact()):
         path.write_bytes(content)
         found = reader.read(path)
         assert found == read_by_python(path), f"{what}: {found.message}"

@@ -4,18 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 3, PREFIX_BYTES = 48, FRONT_BYTES = 84, LARGEST_BLOCK = 1 << 20, LARGEST_HEADER = 64 << 20 };
-enum { DEEPEST_CONFIGURATION = 32, COUNTER_BYTES = 4 };
+enum { VERSION = 3, COMPACT_VERSION = 4, DEEPEST_CONFIGURATION = 32, COUNTER_BYTES = 4 };
+enum { PREFIX_BYTES = 48, FRONT_BYTES = 84, LARGEST_BLOCK = 1 << 20, LARGEST_HEADER = 64 << 20 };
 #define LARGEST_ARENA_BYTES ((uint64_t)1 << 56)
 #define LARGEST_TENSOR_BYTES ((uint64_t)1 << 40)
 
 /* --- forms --- */
 
-static void check_identity(reader *reader, void *row);
-static void check_tensor(reader *reader, void *row);
-static void read_argument(reader *reader, item value, void *row);
-static void check_graph(reader *reader, void *row);
-static void check_need(reader *reader, void *row);
+static void check_identity(reader *reader, void *row) {
+    uint64_t alignment = ((identity *)row)->base_address_alignment_bytes;
+    if (!alignment || alignment & (alignment - 1)) MALFORMED(reader, "device identity: alignment is no power of two");
+}
 
 static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
 #define OF(kind, member) {#member, kind, offsetof(identity, member), .names = DEVICE_TYPES}
@@ -30,6 +29,19 @@ const form IDENTITY = {
 static const char *const DTYPES[] = {"float32", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16",
                                      "uint8", "bool", NULL};
 static const uint8_t DTYPE_BYTES[] = {4, 8, 4, 2, 1, 8, 4, 2, 1, 1};
+
+static void check_tensor(reader *reader, void *row) {
+    gputune_tensor *tensor = row;
+    uint64_t nbytes = 0;
+    for (size_t i = 0; DTYPES[i] != NULL; i++)
+        if (DTYPES[i] == tensor->dtype) nbytes = DTYPE_BYTES[i];
+    for (size_t i = 0; i < tensor->rank; i++)
+        nbytes = nbytes && tensor->shape[i] <= LARGEST_TENSOR_BYTES / nbytes ? nbytes * tensor->shape[i] : 0;
+    tensor->nbytes = (size_t)nbytes;
+    if (!nbytes || tensor->nbytes != nbytes)
+        MALFORMED(reader, "tensor '%s': its shape is empty or too large", tensor->name);
+}
+
 static const form TENSOR = {
     .what = "tensor", .row_bytes = sizeof(gputune_tensor), .least_bytes = 30, .check = check_tensor,
     .fields = (const field[]){
@@ -41,10 +53,21 @@ static const form TYPED = { /* a tensor once more, for what gputune_tensor does 
     .what = "tensor", .row_bytes = sizeof(memory_type), .least_bytes = 30,
     .fields = (const field[]){{"memory_type", A_CHOICE, .names = MEMORY_TYPES}, {0}}};
 
-static const char *const KINDS[] = {"input", "output", "arena", "weights", "counters", "status", NULL};
+static const char *const KINDS[] = {"input", "output", "arena", "weights", "packed", "counters", "status", NULL};
 static const form BUFFER = {.what = "buffer", .fields = (const field[]){
     {"kind", A_CHOICE, IN(argument, kind), .names = KINDS}, {"index", A_SIZE, IN(argument, index)},
     {"offset", A_SIZE, IN(argument, offset)}, {"nbytes", A_SIZE, IN(argument, nbytes)}, {0}}};
+
+static void read_argument(reader *reader, item value, void *row) {
+    argument *into = row;
+    into->is_buffer = value.kind == MAP;
+    into->scalar = (int32_t)value.number;
+    bool fits = (uint64_t)(int64_t)into->scalar == value.number && (into->scalar < 0) == (value.kind == NEGATIVE);
+    if (into->is_buffer) read_row(reader, &BUFFER, value, into);
+    else if (!fits || (value.kind != COUNT && value.kind != NEGATIVE))
+        MALFORMED(reader, "arguments[%zu] is neither a buffer nor a 32-bit number", reader->place);
+}
+
 static const form ARGUMENT = {.row_bytes = sizeof(argument), .least_bytes = 1, .read = read_argument};
 static const form LAUNCH = {
     .what = "launch", .row_bytes = sizeof(launch), .least_bytes = 64, .fields = (const field[]){
@@ -53,6 +76,25 @@ static const form LAUNCH = {
         {"global_size", DIMENSIONS, MANY(launch, global_size, dimensions), .most = 3},
         {"local_size", DIMENSIONS, MANY(launch, local_size, dimensions), .most = 3},
         {"arguments", ROWS, MANY(launch, arguments, argument_count), .form = &ARGUMENT}, {0}}};
+
+static void check_graph(reader *reader, void *row) {
+    graph_record *graph = row;
+    const gputune_graph_info *info = &graph->info;
+    uint64_t nbytes = 0;
+    for (size_t i = 0; i < graph->arena_count; i++) {
+        if (!graph->arenas[i] || graph->arenas[i] > LARGEST_ARENA_BYTES)
+            MALFORMED(reader, "graph '%s': an arena of no bytes, or of more than any device has", info->name);
+        nbytes = nbytes + graph->arenas[i] < nbytes ? UINT64_MAX : nbytes + graph->arenas[i];
+    }
+    graph->info.arena_bytes = (size_t)nbytes;
+    if (graph->arena_bound_bytes > nbytes || info->arena_bytes != nbytes)
+        MALFORMED(reader, "graph '%s': arenas that are smaller than their bound, or too large", info->name);
+    if (graph->counter_bytes % COUNTER_BYTES)
+        MALFORMED(reader, "graph '%s': %zu bytes of counters", info->name, graph->counter_bytes);
+    if (!all_differ(reader, info->inputs, info->input_count, sizeof *info->inputs, by_name) ||
+        !all_differ(reader, info->outputs, info->output_count, sizeof *info->outputs, by_name))
+        MALFORMED(reader, "graph '%s': two tensors have the same name", info->name);
+}
 
 #define G(name, kind, member) {name, kind, IN(graph_record, member), .optional = true}
 #define GS(name, kind, member, count, ...) {name, kind, MANY(graph_record, member, count), __VA_ARGS__}
@@ -79,16 +121,12 @@ static const form SECTION = {
         {"length", A_SIZE, IN(section, nbytes)}, {"sha256", A_TEXT, IN(section, sha256)}, {0}}};
 static const form HEADER = {.what = "header", .fields = (const field[]){
     {"graphs", ROWS, MANY(context, graphs, graph_count), .form = &GRAPH},
+    {"packing", ROWS, MANY(context, packing, packing_count), .form = &GRAPH, .optional = true},
     {"programs", ROWS, MANY(context, programs, program_count), .form = &PROGRAM},
     {"sections", ROWS, MANY(context, sections, section_count), .form = &SECTION},
     {"weights", SIZES, MANY(context, weights, weight_count)}, {"device", A_ROW, IN(context, device), .form = &IDENTITY},
-    {"tier", A_TEXT, IN(context, tier)}, {"computes", A_FLAG, IN(context, computes)}, {0}}};
-
-typedef struct notes { /* what of a header only people read */
-    item versions, configuration;
-} notes;
-static const form NOTES = {.what = "header", .fields = (const field[]){
-    {"versions", AN_ITEM, IN(notes, versions)}, {"configuration", AN_ITEM, IN(notes, configuration)}, {0}}};
+    {"tier", A_TEXT, IN(context, tier)}, {"computes", A_FLAG, IN(context, computes)}, {"versions", A_MAP, .most = 0},
+    {"configuration", A_MAP, .most = DEEPEST_CONFIGURATION}, {0}}};
 
 typedef struct need { /* of a graph, from the memory block */
     const char *name;
@@ -101,75 +139,12 @@ typedef struct memory {
     size_t graph_count;
 } memory;
 static const form NEED = {
-    .what = "memory block", .row_bytes = sizeof(need), .least_bytes = 4, .is_list = true, .check = check_need,
-    .fields = (const field[]){
+    .what = "memory block", .row_bytes = sizeof(need), .least_bytes = 4, .is_list = true, .fields = (const field[]){
         {"name", A_TEXT, IN(need, name)}, {"arenas", SIZES, MANY(need, arenas, arena_count)},
         {"bound", A_COUNT, IN(need, bound)}, {0}}};
 static const form MEMORY = {.what = "memory block", .fields = (const field[]){
     {"alignment", A_COUNT, IN(memory, alignment)},
     {"graphs", ROWS, MANY(memory, graphs, graph_count), .form = &NEED}, {0}}};
-
-/* --- what is checked of a row by itself --- */
-
-static uint64_t total(const size_t *numbers, size_t count) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < count; i++) sum = sum + numbers[i] < sum ? UINT64_MAX : sum + numbers[i];
-    return sum;
-}
-
-static void check_identity(reader *reader, void *row) {
-    uint64_t alignment = ((identity *)row)->base_address_alignment_bytes;
-    if (!alignment || alignment & (alignment - 1)) MALFORMED(reader, "device identity: alignment is no power of two");
-}
-
-static void check_tensor(reader *reader, void *row) {
-    gputune_tensor *tensor = row;
-    uint64_t nbytes = 0;
-    for (size_t i = 0; DTYPES[i] != NULL; i++)
-        if (DTYPES[i] == tensor->dtype) nbytes = DTYPE_BYTES[i];
-    for (size_t i = 0; i < tensor->rank; i++)
-        nbytes = nbytes && tensor->shape[i] <= LARGEST_TENSOR_BYTES / nbytes ? nbytes * tensor->shape[i] : 0;
-    tensor->nbytes = (size_t)nbytes;
-    if (!nbytes || tensor->nbytes != nbytes)
-        MALFORMED(reader, "tensor '%s': its shape is empty or too large", tensor->name);
-}
-
-static void read_argument(reader *reader, item value, void *row) {
-    argument *into = row;
-    into->is_buffer = value.kind == MAP;
-    into->scalar = (int32_t)value.number;
-    bool fits = (uint64_t)(int64_t)into->scalar == value.number && (into->scalar < 0) == (value.kind == NEGATIVE);
-    if (into->is_buffer) read_row(reader, &BUFFER, value, into);
-    else if (!fits || (value.kind != COUNT && value.kind != NEGATIVE))
-        MALFORMED(reader, "arguments[%zu] is neither a buffer nor a 32-bit number", reader->place);
-}
-
-static void check_graph(reader *reader, void *row) {
-    graph_record *graph = row;
-    const gputune_graph_info *info = &graph->info;
-    uint64_t nbytes = total(graph->arenas, graph->arena_count);
-    graph->info.arena_bytes = (size_t)nbytes;
-    for (size_t i = 0; i < graph->arena_count; i++)
-        if (!graph->arenas[i]) MALFORMED(reader, "graph '%s': an empty arena", info->name);
-    if (graph->arena_bound_bytes > nbytes || info->arena_bytes != nbytes)
-        MALFORMED(reader, "graph '%s': arenas that are smaller than their bound, or too large", info->name);
-    if (graph->counter_bytes % COUNTER_BYTES)
-        MALFORMED(reader, "graph '%s': %zu bytes of counters", info->name, graph->counter_bytes);
-    if (!all_differ(reader, info->inputs, info->input_count, sizeof *info->inputs, by_name) ||
-        !all_differ(reader, info->outputs, info->output_count, sizeof *info->outputs, by_name))
-        MALFORMED(reader, "graph '%s': two tensors have the same name", info->name);
-}
-
-static void check_need(reader *reader, void *row) {
-    const need *need = row;
-    for (size_t i = 0; i < need->arena_count; i++) {
-        uint64_t nbytes = need->arenas[i];
-        if (!nbytes || nbytes > LARGEST_ARENA_BYTES)
-            MALFORMED(reader, "memory block: an arena of no bytes, or of more than any device has");
-    }
-    if (need->bound > total(need->arenas, need->arena_count))
-        MALFORMED(reader, "memory block: arenas that are smaller than their bound");
-}
 
 /* --- what ties rows together --- */
 
@@ -182,17 +157,16 @@ bool sizes_fit(const launch *launch, const identity *device, char *why, size_t n
         fits = global && local && global % local == 0;
         if (!fits) snprintf(why, nbytes, "local size %zu does not divide global size %zu", local, global);
         else items = local > UINT64_MAX / items ? UINT64_MAX : items * local;
+        if (fits && local > device->max_work_item_sizes[i]) {
+            fits = false;
+            snprintf(why, nbytes, "local size %zu in dimension %zu, the device allows %llu", local, i,
+                     (unsigned long long)device->max_work_item_sizes[i]);
+        }
     }
     if (fits && items > device->max_work_group_size) {
         fits = false;
         snprintf(why, nbytes, "work-group of %llu work-items, the device allows %llu", (unsigned long long)items,
                  (unsigned long long)device->max_work_group_size);
-    }
-    for (size_t i = 0; i < launch->dimensions && fits; i++) {
-        fits = launch->local_size[i] <= device->max_work_item_sizes[i];
-        if (!fits)
-            snprintf(why, nbytes, "local size %zu in dimension %zu, the device allows %llu", launch->local_size[i], i,
-                     (unsigned long long)device->max_work_item_sizes[i]);
     }
     return fits;
 }
@@ -205,12 +179,13 @@ static size_t buffer_bytes(const context *context, const graph_record *graph, co
     case OUTPUT: return at < graph->info.output_count ? graph->info.outputs[at].nbytes : 0;
     case ARENA: return at < graph->arena_count ? graph->arenas[at] : 0;
     case WEIGHTS: return at < context->weight_count ? context->sections[context->weights[at]].nbytes : 0;
+    case PACKED: return at < context->packing_count ? context->packing[at].info.arena_bytes : 0;
     case COUNTERS: return at == 0 ? graph->counter_bytes : 0;
     default: return at == 0 ? STATUS_BYTES : 0;
     }
 }
 
-/* read: which weights plain launches have read; persistent ones read no others. */
+/* read: which weights plain launches have read, and packed ones behind them; persistent ones read no others. */
 static void check_launch(reader *reader, const context *context, const graph_record *graph, launch *launch,
                          bool persistent, bool *read) {
     const char *name = launch->operation;
@@ -222,6 +197,8 @@ static void check_launch(reader *reader, const context *context, const graph_rec
         const argument *each = &launch->arguments[i];
         if (!each->is_buffer) continue;
         size_t nbytes = buffer_bytes(context, graph, each);
+        const bool constant = each->kind == WEIGHTS || each->kind == PACKED;
+        const size_t place = each->index + (each->kind == PACKED ? context->weight_count : 0);
         launch->counts = launch->counts || each->kind == COUNTERS;
         launch->yields = launch->yields || each->kind == STATUS;
         if (!each->nbytes || each->nbytes > nbytes || each->offset > nbytes - each->nbytes)
@@ -230,10 +207,9 @@ static void check_launch(reader *reader, const context *context, const graph_rec
             MALFORMED(reader, "operation '%s': arguments[%zu] starts where no buffer may start", name, i);
         else if (!persistent && each->kind >= COUNTERS)
             MALFORMED(reader, "operation '%s' is not persistent and reads counters or a status", name);
-        else if (persistent && each->kind == WEIGHTS && !read[each->index])
+        else if (persistent && constant && !read[place])
             MALFORMED(reader, "operation '%s' reads weights that no plain launch reads", name);
-        else if (each->kind == WEIGHTS)
-            read[each->index] = true;
+        else if (constant) read[place] = true;
     }
 }
 
@@ -242,7 +218,18 @@ static void check_section(reader *reader, const context *context, size_t place, 
         MALFORMED(reader, "section %zu is no %s section", place, kind);
 }
 
+static void check_launches(reader *reader, const context *context, const graph_record *graph) {
+    size_t count = context->weight_count + context->packing_count;
+    bool *read = rows(reader, &count, sizeof *read);
+    for (size_t at = 0; at < graph->info.launch_count && !reader->code; at++)
+        check_launch(reader, context, graph, (launch *)&graph->launches[at], false, read);
+    for (size_t at = 0; at < graph->persistent_count && !reader->code; at++)
+        check_launch(reader, context, graph, (launch *)&graph->persistent[at], true, read);
+}
+
 static void check(reader *reader, const context *context) {
+    struct context unpacked = *context;
+    unpacked.packing_count = 0; /* what packs reads nothing that is packed */
     for (size_t i = 0; i < context->program_count; i++) {
         check_section(reader, context, context->programs[i].binary, "binary");
         check_section(reader, context, context->programs[i].source, "source");
@@ -251,45 +238,15 @@ static void check(reader *reader, const context *context) {
     if (!context->graph_count ||
         !all_differ(reader, context->graphs, context->graph_count, sizeof *context->graphs, by_name))
         MALFORMED(reader, "graphs must have different names, and there must be one");
-    for (size_t i = 0; i < context->graph_count && !reader->code; i++) {
-        const graph_record *graph = &context->graphs[i];
-        size_t count = context->weight_count;
-        bool *read = rows(reader, &count, sizeof *read);
-        for (size_t at = 0; at < graph->info.launch_count && !reader->code; at++)
-            check_launch(reader, context, graph, (launch *)&graph->launches[at], false, read);
-        for (size_t at = 0; at < graph->persistent_count && !reader->code; at++)
-            check_launch(reader, context, graph, (launch *)&graph->persistent[at], true, read);
+    for (size_t i = 0; i < context->packing_count && !reader->code; i++) {
+        const graph_record *graph = &context->packing[i];
+        if (graph->arena_count != 1 || graph->info.input_count || graph->info.output_count || graph->persistent_count ||
+            graph->counter_bytes)
+            MALFORMED(reader, "packing '%s' has other than one arena, or what graphs alone have", graph->info.name);
+        check_launches(reader, &unpacked, graph);
     }
-}
-
-/* --- the header --- */
-
-/* Texts, finite numbers, bools, nothing, lists, and maps whose keys are texts; at most so many levels deep. */
-static bool is_json(slice *rest, int levels) {
-    item value = msgpack_first(*rest);
-    if (!levels || value.kind == BYTES || value.kind == EXTENSION) return false;
-    if (value.kind == REAL && !value.number) return false;
-    if (value.kind != LIST && value.kind != MAP) return msgpack_take(rest).kind != MISSING;
-    *rest = value.content;
-    for (uint64_t left = value.number; left > 0; left--)
-        if ((value.kind == MAP && msgpack_take(rest).kind != TEXT) || !is_json(rest, levels - 1)) return false;
-    return true;
-}
-
-static void read_header(reader *reader, item value, context *into) {
-    notes notes;
-    read_row(reader, &HEADER, value, into);
-    read_row(reader, &NOTES, value, &notes);
-    if (reader->code) return;
-    if (notes.versions.kind != MAP || notes.configuration.kind != MAP) MALFORMED(reader, "header: a map is missing");
-    for (uint64_t left = 2 * notes.versions.number; left > 0 && !reader->code; left--)
-        if (msgpack_take(&notes.versions.content).kind != TEXT)
-            MALFORMED(reader, "header: 'versions' must map texts to texts");
-    slice *rest = &notes.configuration.content;
-    for (uint64_t left = notes.configuration.number; left > 0 && !reader->code; left--)
-        if (msgpack_take(rest).kind != TEXT || !is_json(rest, DEEPEST_CONFIGURATION - 1))
-            MALFORMED(reader, "header: 'configuration' is no JSON, or has more than %d levels", DEEPEST_CONFIGURATION);
-    if (!reader->code) check(reader, into);
+    for (size_t i = 0; i < context->graph_count && !reader->code; i++)
+        check_launches(reader, context, &context->graphs[i]);
 }
 
 static bool agrees(const memory *memory, const context *context) {
@@ -360,9 +317,9 @@ size_t read_head(reader *reader, extent file, context *context) {
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "a package of contexts within another file");
     else if (!begin || memcmp(data, "GPUTUNE", begin < 8 ? begin : 8))
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "not a gputune context binary");
-    else if (begin >= PREFIX_BYTES && little_endian(data + 8) != VERSION)
-        refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "format version %u, this runtime reads %d; make it again",
-               little_endian(data + 8), VERSION);
+    else if (begin >= PREFIX_BYTES && little_endian(data + 8) != VERSION && little_endian(data + 8) != COMPACT_VERSION)
+        refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "format version %u, this runtime reads %d and %d; make it "
+               "again", little_endian(data + 8), VERSION, COMPACT_VERSION);
     else if (begin < FRONT_BYTES)
         refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", begin);
     if (reader->code) return 0;
@@ -370,9 +327,11 @@ size_t read_head(reader *reader, extent file, context *context) {
     const uint8_t *digest = data + PREFIX_BYTES + 4;
     item block = checked_part(reader, file, FRONT_BYTES, blocks, LARGEST_BLOCK, digest, "memory block");
     read_row(reader, &MEMORY, block, &memory);
-    if (!memory.alignment) MALFORMED(reader, "memory block: an alignment of 0 bytes");
     item header = checked_part(reader, file, FRONT_BYTES + blocks, headers, LARGEST_HEADER, data + 16, "header");
-    read_header(reader, header, context);
+    read_row(reader, &HEADER, header, context);
+    if (!reader->code) check(reader, context);
+    if ((context->packing_count > 0) != (little_endian(data + 8) == COMPACT_VERSION))
+        MALFORMED(reader, "contexts of version %d, and no others, have packings", COMPACT_VERSION);
     if (!reader->code && !agrees(&memory, context)) MALFORMED(reader, "the memory block and the header disagree");
     context->path = reader->path;
     return FRONT_BYTES + blocks + headers;

@@ -17,7 +17,7 @@ typedef struct identity {
     size_t extension_count;
 } identity;
 
-typedef enum buffer_kind { INPUT, OUTPUT, ARENA, WEIGHTS, COUNTERS, STATUS, BUFFER_KINDS } buffer_kind;
+typedef enum buffer_kind { INPUT, OUTPUT, ARENA, WEIGHTS, PACKED, COUNTERS, STATUS, BUFFER_KINDS } buffer_kind;
 enum { STATUS_BYTES = 64, FLAG = 0, ROUNDS = 1, LONGEST = 2 }; /* 32-bit places of the status */
 
 typedef struct argument {
@@ -65,11 +65,11 @@ typedef struct context {
     const struct source *source;    /* the open file that has its sections */
     bool computes;
     identity device;
-    graph_record *graphs;
+    graph_record *graphs, *packing; /* packing: each fills its arena, which graphs read, from weights */
     program_entry *programs;
     size_t *weights; /* sections */
     section *sections;
-    size_t graph_count, program_count, weight_count, section_count;
+    size_t graph_count, packing_count, program_count, weight_count, section_count;
 } context;
 
 /* The same file once more, which gputune_close gives back: records and sections live as long as an owner. */
@@ -102,11 +102,12 @@ bool sizes_fit(const launch *launch, const identity *device, char *why, size_t n
 /* --- errors and memory, for all files --- */
 
 /* Fills the error, where there is one, and returns the code. */
-gputune_code fail(gputune_error *error, gputune_code code, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 3, 4)))
+#ifdef __GNUC__
+#define LIKE_PRINTF(format_at, first_at) __attribute__((format(printf, format_at, first_at)))
+#else
+#define LIKE_PRINTF(format_at, first_at)
 #endif
-    ;
+gputune_code fail(gputune_error *error, gputune_code code, const char *format, ...) LIKE_PRINTF(3, 4);
 
 /* Memory that is freed at once. Zeroed; NULL where there is none. */
 typedef struct pool {

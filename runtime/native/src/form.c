@@ -19,7 +19,7 @@ void refuse(reader *reader, gputune_code why, const char *format, ...) {
 
 /* By their field_kind. */
 static const char *const WANTED[] = {"a text", "a known name", "a known name", "bytes of a digest", "a number from 0",
-                                     "a number from 0 that fits this machine", "true or false", "a map", "there",
+                                     "a number from 0 that fits this machine", "true or false", "a map", "a plain map",
                                      "a list of numbers from 0", "a list of texts", "a list", "three numbers from 0",
                                      "a list of few numbers from 0"};
 
@@ -90,6 +90,27 @@ static bool read_list(reader *reader, const field *field, item value, void *at, 
     return good;
 }
 
+/* Texts, finite numbers, bools, nothing, lists, and maps whose keys are texts; at most so many levels deep. */
+static bool is_json(slice *rest, size_t levels) {
+    item value = msgpack_first(*rest);
+    if (!levels || value.kind == BYTES || value.kind == EXTENSION) return false;
+    if (value.kind == REAL && !value.number) return false;
+    if (value.kind != LIST && value.kind != MAP) return msgpack_take(rest).kind != MISSING;
+    *rest = value.content;
+    for (uint64_t left = value.number; left > 0; left--)
+        if ((value.kind == MAP && msgpack_take(rest).kind != TEXT) || !is_json(rest, levels - 1)) return false;
+    return true;
+}
+
+/* Whether all keys of a map are texts, and all values texts or, with levels, JSON of so many with the map's own. */
+static bool is_plain(item map, size_t levels) {
+    bool good = map.kind == MAP;
+    for (uint64_t left = good ? map.number : 0; left > 0 && good; left--)
+        good = msgpack_take(&map.content).kind == TEXT &&
+               (levels ? is_json(&map.content, levels - 1) : msgpack_take(&map.content).kind == TEXT);
+    return good;
+}
+
 static void read_field(reader *reader, const form *form, const field *field, item value, uint8_t *row) {
     void *at = row + field->offset;
     size_t size;
@@ -102,7 +123,7 @@ static void read_field(reader *reader, const form *form, const field *field, ite
     case A_SIZE: good = is_count(value, &size), *(size_t *)at = size; break;
     case A_FLAG: good = value.kind == BOOL, *(bool *)at = value.number; break;
     case A_ROW: read_row(reader, field->form, value, at); break;
-    case AN_ITEM: *(item *)at = value; break;
+    case A_MAP: good = is_plain(value, field->most); break;
     case A_DIGEST:
         if (!(good = value.kind == BYTES && value.content.nbytes == 32)) break;
         size = 1;

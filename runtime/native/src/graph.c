@@ -70,7 +70,7 @@ static gputune_code make_places(gputune_graph *graph, gputune_error *error) {
     const gputune_graph_info *info = &record->info;
     const size_t counts[BUFFER_KINDS] = {[INPUT] = info->input_count, [OUTPUT] = info->output_count,
                                          [ARENA] = record->arena_count, [WEIGHTS] = graph->context->weight_count,
-                                         [COUNTERS] = 1, [STATUS] = 1};
+                                         [PACKED] = graph->context->packing_count, [COUNTERS] = 1, [STATUS] = 1};
     tensor *tensors = graph->tensors = pool_take(&graph->pool, counts[INPUT] + counts[OUTPUT], sizeof *graph->tensors);
     graph->programs = pool_take(&graph->pool, graph->context->program_count, sizeof *graph->programs);
     graph->copies = pool_take(&graph->pool, graph->context->section_count, sizeof *graph->copies);
@@ -80,15 +80,16 @@ static gputune_code make_places(gputune_graph *graph, gputune_error *error) {
         if (!graph->places[kind]) return NO_MEMORY;
         graph->place_counts[kind] = counts[kind];
     }
-    for (size_t i = 0; i < counts[INPUT]; i++)
-        *tensors++ = (tensor){.record = &info->inputs[i], .kind = "input", .place = &graph->places[INPUT][i],
-                              .for_handles = record->input_handles[i]};
-    for (size_t i = 0; i < counts[OUTPUT]; i++)
-        *tensors++ = (tensor){.record = &info->outputs[i], .kind = "output", .place = &graph->places[OUTPUT][i],
-                              .for_handles = record->output_handles[i]};
     graph->tensor_count = counts[INPUT] + counts[OUTPUT];
+    for (size_t i = 0; i < counts[INPUT]; i++)
+        *tensors++ = (tensor){&info->inputs[i], "input", record->input_handles[i], .place = &graph->places[INPUT][i]};
+    for (size_t i = 0; i < counts[OUTPUT]; i++)
+        *tensors++ = (tensor){&info->outputs[i], "output", record->output_handles[i],
+                              .place = &graph->places[OUTPUT][i]};
     for (size_t i = 0; i < counts[WEIGHTS]; i++)
         graph->places[WEIGHTS][i].nbytes = graph->context->sections[graph->context->weights[i]].nbytes;
+    for (size_t i = 0; i < counts[PACKED]; i++)
+        graph->places[PACKED][i].nbytes = graph->context->packing[i].info.arena_bytes;
     return GPUTUNE_OK;
 }
 
@@ -110,6 +111,47 @@ static gputune_code make_memory(gputune_graph *graph, const gputune_group *group
         else
             graph->places[ARENA][i] = group->arenas[i];
     }
+    return GPUTUNE_OK;
+}
+
+/* What a graph reads of a packing, a graph of its own that runs once, unless others have it already. */
+static gputune_code pack(gputune_graph *graph, size_t index, gputune_error *error) {
+    gputune_device *const device = graph->device;
+    place *place = &graph->places[PACKED][index];
+    const graph_record *record = &graph->context->packing[index];
+    const gputune_group arena = {.arenas = place, .arena_count = 1};
+    const size_t nbytes = strlen(record->info.name) + 32;
+    gputune_graph packing = {.device = device, .context = graph->context, .record = record, .shared = &packing.own,
+                             .strict = graph->strict, .from_binaries = graph->from_binaries};
+    char *key = pool_take(&graph->shared->pool, nbytes, 1);
+    if (!key) return NO_MEMORY;
+    snprintf(key, nbytes, "packed %zu %s", place->nbytes, record->info.name);
+    held *held = held_of(graph->shared, key);
+    if (held) return place->memory = held->memory, GPUTUNE_OK;
+    if (!(held = hold(graph->shared, NULL))) return NO_MEMORY;
+    TRY(allocate(device, 0, place->nbytes, NULL, &held->memory, error));
+    place->memory = held->memory;
+    gputune_code code = fill_buffer(device, place->memory, 0, place->nbytes, error);
+    if (!code) code = make_places(&packing, error);
+    if (!code) code = make_memory(&packing, &arena, error);
+    if (!code) code = enqueue_launches(&packing, 0, error);
+    if (!code) code = finish(device, error);
+    if (!code) held->key = key;
+    for (struct warning *one = packing.warnings; one; one = one->next) warn(graph, "%s", one->text);
+    unbind(&packing);
+    release_all(device, &packing.own);
+    drop_copies(&packing);
+    pool_free(&packing.pool);
+    return code;
+}
+
+static gputune_code pack_all(gputune_graph *graph, gputune_error *error) {
+    for (size_t i = 0; i < graph->record->info.launch_count; i++)
+        for (size_t j = 0; j < graph->record->launches[i].argument_count; j++) {
+            const argument *read = &graph->record->launches[i].arguments[j];
+            if (read->is_buffer && read->kind == PACKED && !graph->places[PACKED][read->index].memory)
+                TRY(pack(graph, read->index, error));
+        }
     return GPUTUNE_OK;
 }
 
@@ -165,6 +207,7 @@ static gputune_code fill_graph(gputune_graph *graph, const gputune_load_options 
     TRY(make_places(graph, error));
     TRY(async_open(graph, error));
     TRY(make_memory(graph, options->group, error));
+    TRY(pack_all(graph, error));
     if (!options->one_by_one) TRY(open_persistent(graph, error));
     if (!graph->persistent) TRY(launches_needed(graph, error));
     return finish(graph->device, error);

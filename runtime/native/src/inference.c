@@ -192,11 +192,7 @@ static gputune_code set_values(gputune_graph *graph, const gputune_value *values
     const gputune_graph_info *info = &graph->record->info;
     tensor *tensors = graph->tensors + (outputs ? info->input_count : 0);
     const size_t has = outputs ? info->output_count : info->input_count;
-    for (size_t i = 0; i < has; i++) {
-        tensors[i].given = false;
-        tensors[i].data = NULL;
-        tensors[i].memory = NULL;
-    }
+    for (size_t i = 0; i < has; i++) tensors[i].given = false, tensors[i].data = NULL, tensors[i].memory = NULL;
     for (size_t i = 0; i < count; i++) {
         tensor *tensor = tensor_for(tensors, has, values[i].name, i);
         if (!tensor)

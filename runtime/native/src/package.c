@@ -6,13 +6,20 @@
 enum { VERSION = 1, PREFIX_BYTES = 48, MOST_CONTEXTS = 256, LONGEST_NAME = 200, LARGEST_INDEX_BYTES = 64 << 20 };
 #define LARGEST_SECTION_BYTES ((uint64_t)1 << 56)
 
-static void check_entry(reader *reader, void *row);
-
 static const char *const KINDS[] = {"head", "binary", "source", "weights", NULL};
 static const form SECTION = {
     .what = "section", .row_bytes = sizeof(section), .least_bytes = 37, .is_list = true, .fields = (const field[]){
         {"kind", A_COUNT, IN(section, offset)}, /* where it stands until the name of the kind is known */
         {"length", A_SIZE, IN(section, nbytes)}, {"sha256", A_DIGEST, IN(section, sha256)}, {0}}};
+
+static void check_entry(reader *reader, void *row) {
+    static const char LETTERS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *name = ((part *)row)->name;
+    size_t length = strlen(name);
+    if (!length || length > LONGEST_NAME || strspn(name, LETTERS) != length || strchr("._-", *name) != NULL)
+        MALFORMED(reader, "package: '%s' is no name for a context", name);
+}
+
 static const form ENTRY = {
     .what = "context", .row_bytes = sizeof(part), .least_bytes = 300, .check = check_entry, .fields = (const field[]){
         {"name", A_TEXT, IN(part, name)}, {"tier", A_TEXT, IN(part, packed.tier)},
@@ -22,14 +29,6 @@ static const form ENTRY = {
 static const form INDEX = {.what = "package", .fields = (const field[]){
     {"contexts", ROWS, MANY(gputune_file, parts, part_count), .form = &ENTRY},
     {"sections", ROWS, MANY(gputune_file, sections, section_count), .form = &SECTION}, {0}}};
-
-static void check_entry(reader *reader, void *row) {
-    static const char LETTERS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    const char *name = ((part *)row)->name;
-    size_t length = strlen(name);
-    if (!length || length > LONGEST_NAME || strspn(name, LETTERS) != length || strchr("._-", *name) != NULL)
-        MALFORMED(reader, "package: '%s' is no name for a context", name);
-}
 
 /* users: of each section the number of the last context that has it, from 1. */
 static void check_use(reader *reader, const gputune_file *file, size_t place, size_t *users) {

@@ -53,11 +53,7 @@ typedef struct reader {
 } reader;
 
 /* Says what is wrong, unless something was before. */
-void refuse(reader *reader, gputune_code why, const char *format, ...)
-#ifdef __GNUC__
-    __attribute__((format(printf, 3, 4)))
-#endif
-    ;
+void refuse(reader *reader, gputune_code why, const char *format, ...) LIKE_PRINTF(3, 4);
 #define MALFORMED(reader, ...) refuse(reader, (reader)->malformed, __VA_ARGS__)
 
 /* --- MsgPack --- */
@@ -91,7 +87,7 @@ typedef enum field_kind {
     A_SIZE,    /* size_t */
     A_FLAG,    /* bool */
     A_ROW,     /* the structure of `form` */
-    AN_ITEM,   /* item, unread */
+    A_MAP,     /* nothing: whose values are texts or, with `most` levels, JSON */
     SIZES,     /* size_t *, and how many */
     TEXTS,     /* const char **, and how many */
     ROWS,      /* structures of `form`, and how many */

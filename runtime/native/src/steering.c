@@ -315,8 +315,8 @@ void steering_find(steering *steering, const identity *device, const char *root)
         if (adreno) find(steering, "kgsl", below(steering, at, "sys/class/kgsl"), "^kgsl-3d0$", add_kgsl);
         find(steering, "devfreq", below(steering, at, "sys/class/devfreq"), "^[^.]", add_devfreq);
     }
-    if (access(latency, F_OK) == 0) strcat(steering->key, *steering->key ? "+cpu_latency" : "cpu_latency");
-    if (access(latency, F_OK) == 0) steering->latency_path = latency;
+    if (access(latency, F_OK) == 0)
+        steering->latency_path = latency, strcat(steering->key, *steering->key ? "+cpu_latency" : "cpu_latency");
     const size_t length = strlen(steering->key);
     snprintf(steering->key + length, sizeof steering->key - length, "%s%s%s", length ? "" : "none", *at ? " " : "", at);
 }

@@ -49,6 +49,9 @@ static bool too_large(const context *context, const graph_record *graph, const i
             const bool weights = one->is_buffer && one->kind == WEIGHTS;
             const size_t has = weights ? context->sections[context->weights[one->index]].nbytes : 0;
             if (has > largest) largest = has;
+            if (one->is_buffer && one->kind == PACKED &&
+                too_large(context, &context->packing[one->index], device, why, nbytes))
+                return true;
             if (one->is_buffer && one->offset % device->base_address_alignment_bytes) offset = one->offset;
         }
     }

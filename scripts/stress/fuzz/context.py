@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import random
+import struct
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -23,17 +24,19 @@ import numpy as np
 from gputune.core.errors import BuildFailed, ContextError, DeviceError
 from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import (
-    ALIGNMENT,
     MAGIC,
     ContextFile,
+    aligned,
     context_of,
     read_header,
     write_context,
 )
+from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import (
     STATUS_BYTES,
     BufferRef,
     Context,
+    ContextHeader,
     GraphRecord,
     LaunchRecord,
     ProgramRecord,
@@ -47,6 +50,7 @@ from stress.fuzz.mutations import mutated_bytes, mutated_value
 
 SOURCE = "__kernel void f(__global float *a) {}"
 PREFIX_BYTES, MEMORY_PREFIX_BYTES = 48, 36
+FRONT_BYTES = PREFIX_BYTES + MEMORY_PREFIX_BYTES
 BEFORE_MEMORY_BLOCKS = 2  # a version of the format
 ODD = (b"bytes", msgpack.Timestamp(1, 2), msgpack.ExtType(5, b"a"), {1: 2}, "arena", "weights", "counters", "status",
        "input", "float64", "int8")  # fmt: skip
@@ -65,11 +69,9 @@ def run(options: argparse.Namespace) -> int:
 
 def examine(chance: random.Random, folder: Path) -> str:
     """How one changed context ends. Raises Broken, and whatever else is raised that must not be."""
-    whole = original()
+    whole = chance.choice((original(), compact()))
     header = chance.random() < 0.5
-    content = (
-        with_header(whole, mutated_value(header_of(whole), chance, ODD)) if header else mutated_bytes(whole, chance)
-    )
+    content = changed_header(whole, chance) if header else mutated_bytes(whole, chance)
     path = folder / "context.bin"
     path.write_bytes(content)
     try:
@@ -80,6 +82,17 @@ def examine(chance: random.Random, folder: Path) -> str:
             return run_graphs(file)
     except (ContextError, DeviceError) as error:
         return check_line(error)
+
+
+def changed_header(whole: bytes, chance: random.Random) -> bytes:
+    """A file whose header has another value under the right checksum."""
+    fields = mutated_value(header_of(whole), chance, ODD)
+    if whole == original():
+        return with_header(whole, fields)
+    try:
+        return with_head(whole, need_of(fields, head_of(whole)[0]), fields)
+    except OverflowError:  # MsgPack has no larger numbers
+        return whole
 
 
 def check_shown(path: Path) -> None:
@@ -118,24 +131,45 @@ def header_of(whole: bytes) -> Any:
 def with_header(whole: bytes, fields: Any, version: int = BEFORE_MEMORY_BLOCKS) -> bytes:
     """A file with another header, its right checksum, and the same sections; of a version that has no memory block,
     which would have to agree with the header. fields: plain values, or the header's bytes."""
-    sections = whole[_aligned(_header_place(whole) + int.from_bytes(whole[12:16], "little")) :]
+    sections = whole[aligned(_header_place(whole) + int.from_bytes(whole[12:16], "little")) :]
     try:
         header: bytes = fields if isinstance(fields, bytes) else msgpack.packb(fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
     prefix = MAGIC + version.to_bytes(4, "little") + len(header).to_bytes(4, "little")
     start = prefix + hashlib.sha256(header).digest() + header
-    return start + bytes(_aligned(len(start)) - len(start)) + sections
+    return start + bytes(aligned(len(start)) - len(start)) + sections
+
+
+def head_of(whole: bytes) -> tuple[bytes, bytes]:
+    """Memory block and header."""
+    header_bytes, block_bytes = (int.from_bytes(whole[place : place + 4], "little") for place in (12, 48))
+    end = FRONT_BYTES + block_bytes
+    return whole[FRONT_BYTES:end], whole[end : end + header_bytes]
+
+
+def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
+    """A context with another memory block and header, bytes or plain values, under right checksums."""
+    sections = whole[aligned(FRONT_BYTES + sum(map(len, head_of(whole)))) :]
+    block, content = (part if isinstance(part, bytes) else msgpack.packb(part) for part in (memory, header))
+    prefix = whole[:12] + struct.pack("<I", len(content)) + hashlib.sha256(content).digest()
+    start = prefix + struct.pack("<I", len(block)) + hashlib.sha256(block).digest() + block + content
+    return start + bytes(aligned(len(start)) - len(start)) + sections
+
+
+def need_of(fields: Any, otherwise: bytes) -> Any:
+    """The memory block that agrees with a header."""
+    try:
+        header = ContextHeader.from_dict(fields)
+    except ContextError:
+        return otherwise
+    return MemoryNeed.of(header.device, header.graphs).to_fields()
 
 
 def _header_place(whole: bytes) -> int:
     if int.from_bytes(whole[8:12], "little") <= BEFORE_MEMORY_BLOCKS:
         return PREFIX_BYTES
     return PREFIX_BYTES + MEMORY_PREFIX_BYTES + int.from_bytes(whole[PREFIX_BYTES : PREFIX_BYTES + 4], "little")
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 @functools.cache
@@ -155,6 +189,17 @@ def device() -> Any:
 @functools.cache
 def original() -> bytes:
     """A small context: two graphs that share a program, the first with persistent kernels."""
+    return _written(BufferRef("weights", 0, 0, 32))
+
+
+@functools.cache
+def compact() -> bytes:
+    """The same, whose first graph reads what is packed at loading."""
+    return _written(BufferRef("packed", 0, 128, 32))
+
+
+def _written(read: BufferRef) -> bytes:
+    """A context whose second launch reads this."""
     program = device().build(SOURCE, "")
 
     def launch(name: str, *arguments: BufferRef | int) -> LaunchRecord:
@@ -162,7 +207,8 @@ def original() -> bytes:
 
     between = BufferRef("arena", 0, 128, 32)
     first = launch("first", BufferRef("input", 0, 0, 32), BufferRef("weights", 0, 128, 32), between, 3)
-    second = launch("second", between, BufferRef("weights", 0, 0, 32), BufferRef("output", 0, 0, 32), -1)
+    second = launch("second", between, read, BufferRef("output", 0, 0, 32), -1)
+    pack = launch("pack", BufferRef("weights", 0, 0, 160), BufferRef("arena", 0, 0, 256))
     waiting = BufferRef("counters", 0, 0, 192), BufferRef("status", 0, 0, STATUS_BYTES)
     persistent = replace(first, arguments=(*waiting, *second.refs), global_size=(1,), local_size=(1,))
     graph = GraphRecord(
@@ -178,6 +224,7 @@ def original() -> bytes:
         configuration={"tuning_effort": "none", "in_chain": {"a": [1, 2.5, None, True]}},
         versions={"gputune": "0.1.0"},
         computes=False,
+        packing=(GraphRecord("0" * 64, (), (), (pack,), (256,)),) if read.kind == "packed" else (),
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "context.bin"

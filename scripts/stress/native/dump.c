@@ -91,7 +91,7 @@ static void tensors(const char *key, const gputune_tensor *tensors, const memory
 }
 
 static void arguments(const launch *launch) {
-    static const char *const KINDS[] = {"input", "output", "arena", "weights", "counters", "status"};
+    static const char *const KINDS[] = {"input", "output", "arena", "weights", "packed", "counters", "status"};
     begin("arguments", '[');
     for (size_t at = 0; at < launch->argument_count; at++) {
         const argument *argument = &launch->arguments[at];
@@ -141,6 +141,12 @@ static void graph(const graph_record *graph) {
     end('}');
 }
 
+static void graphs(const char *key, const graph_record *graphs, size_t count) {
+    begin(key, '[');
+    for (size_t at = 0; at < count; at++) graph(&graphs[at]);
+    end(']');
+}
+
 static void records(const char *key, const context *context) {
     begin(NULL, '{');
     text("context", key);
@@ -167,9 +173,8 @@ static void records(const char *key, const context *context) {
         end('}');
     }
     end(']');
-    begin("graphs", '[');
-    for (size_t at = 0; at < context->graph_count; at++) graph(&context->graphs[at]);
-    end(']');
+    graphs("graphs", context->graphs, context->graph_count);
+    graphs("packing", context->packing, context->packing_count);
     end('}');
 }
 

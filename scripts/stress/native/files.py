@@ -15,16 +15,13 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from gputune.core.errors import ContextError
-from gputune.runtime.context.format import aligned, context_of, write_context
-from gputune.runtime.context.memory_need import MemoryNeed
+from gputune.runtime.context.format import COMPACT_VERSION, aligned, context_of, write_context
 from gputune.runtime.context.package import KINDS, PREFIX
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import (
     STATUS_BYTES,
     BufferRef,
     Context,
-    ContextHeader,
     GraphRecord,
     LaunchRecord,
     ProgramRecord,
@@ -32,13 +29,12 @@ from gputune.runtime.context.records import (
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
 from stress.fuzz import context, ep_context, package
+from stress.fuzz.context import FRONT_BYTES, head_of, need_of, with_head
 from stress.fuzz.mutations import mutated_bytes, mutated_leaves, mutated_value
 
 ODD: tuple[Any, ...] = (0, -1, 3, 2**63 - 1, 2**64 - 1, float("nan"), "a\0b", "main", "status", b"x", True, [], [0],
     [2**62, 2**62], {"a": 1}, {b"a": 1})  # fmt: skip
 """What takes the place of a field."""
-_MEMORY = struct.Struct("<I32s")
-FRONT_BYTES = context.PREFIX_BYTES + _MEMORY.size
 Change = Callable[[random.Random], bytes]
 
 
@@ -87,6 +83,24 @@ def rich() -> bytes:
 
 
 @functools.cache
+def compact() -> bytes:
+    """The same with packings, of which graphs read one each."""
+    _, header = head_of(rich())
+    fields = msgpack.unpackb(header)
+    first, second = (fields["graphs"][place]["launches"][0] for place in (0, 2))
+    for launch, place in ((first, 1), (second, 0)):
+        launch["arguments"].append({"kind": "packed", "index": place, "offset": 128, "nbytes": 64})
+    fields["graphs"][0]["persistent"][0]["arguments"].append({"kind": "packed", "index": 1, "offset": 0, "nbytes": 8})
+    graph = {**fields["graphs"][1], "arena_bytes": [192], "name": "0" * 64}
+    buffers = [("weights", 1, 128, 4), ("arena", 0, 0, 192), ("weights", 0, 0, 160)]
+    arguments = [dict(zip(("kind", "index", "offset", "nbytes"), one, strict=True)) for one in buffers]
+    pack = {**second, "operation": "pack", "arguments": [*arguments, 7]}
+    fields["packing"] = [{**graph, "launches": [pack]}, {**graph, "name": "f" * 64, "launches": [pack, pack]}]
+    whole = rich()[:8] + struct.pack("<I", COMPACT_VERSION) + rich()[12:]
+    return with_head(whole, need_of(fields, b""), fields)
+
+
+@functools.cache
 def packed() -> bytes:
     """A package of three contexts, which share all sections but their heads."""
     files = []
@@ -105,7 +119,7 @@ def packed() -> bytes:
 def originals(folder: Path) -> list[Path]:
     """Good files of every form in a folder that is empty."""
     home = ep_context.prepared(folder)
-    contents = {"small.bin": context.original(), "rich.bin": rich(), "m.gtpkg": packed()}
+    contents = {"small.bin": context.original(), "rich.bin": rich(), "compact.bin": compact(), "m.gtpkg": packed()}
     for number, content in enumerate(ep_context.originals(home)):
         contents[f"{number}.onnx"] = content
     for name, content in contents.items():
@@ -118,7 +132,10 @@ def changed(folder: Path, chance: random.Random) -> Path:
     home = folder / "home"
     name, change = chance.choice(
         (
-            ("changed.bin", lambda chance: changed_context(chance.choice((context.original(), rich())), chance)),
+            (
+                "changed.bin",
+                lambda chance: changed_context(chance.choice((context.original(), rich(), compact())), chance),
+            ),
             ("changed.gtpkg", changed_package),
             ("changed.onnx", lambda chance: changed_nodes(chance.choice(ep_context.originals(home)), chance)),
         )
@@ -126,22 +143,6 @@ def changed(folder: Path, chance: random.Random) -> Path:
     path = home / name
     path.write_bytes(change(chance))
     return path
-
-
-def head_of(whole: bytes) -> tuple[bytes, bytes]:
-    """Memory block and header."""
-    header_bytes, block_bytes = (int.from_bytes(whole[place : place + 4], "little") for place in (12, 48))
-    end = FRONT_BYTES + block_bytes
-    return whole[FRONT_BYTES:end], whole[end : end + header_bytes]
-
-
-def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
-    """A context with another memory block and header, bytes or plain values, under right checksums."""
-    sections = whole[aligned(FRONT_BYTES + sum(map(len, head_of(whole)))) :]
-    block, content = (part if isinstance(part, bytes) else msgpack.packb(part) for part in (memory, header))
-    prefix = whole[:12] + struct.pack("<I", len(content)) + hashlib.sha256(content).digest()
-    start = prefix + _MEMORY.pack(len(block), hashlib.sha256(block).digest()) + block + content
-    return start + bytes(aligned(len(start)) - len(start)) + sections
 
 
 def changed_context(whole: bytes, chance: random.Random) -> bytes:
@@ -187,15 +188,6 @@ def exchanged(whole: bytes) -> Iterator[tuple[str, bytes]]:
                 holder[key] = kept
             if isinstance(kept, dict | list):
                 waiting.append((place, kept))
-
-
-def need_of(fields: Any, otherwise: bytes) -> Any:
-    """The memory block that agrees with a header."""
-    try:
-        header = ContextHeader.from_dict(fields)
-    except ContextError:
-        return otherwise
-    return MemoryNeed.of(header.device, header.graphs).to_fields()
 
 
 def changed_package(chance: random.Random) -> bytes:

@@ -12,8 +12,9 @@ import msgpack
 from onnx import helper
 
 from gputune.runtime.context.format import aligned
-from gputune.runtime.context.memory_need import LARGEST_ARENA_BYTES
+from gputune.runtime.context.records import LARGEST_ARENA_BYTES
 from stress.fuzz import package
+from stress.fuzz.context import FRONT_BYTES, head_of, need_of, with_head
 from stress.native import files
 
 HEADER_BYTES_AT, BLOCK_BYTES_AT = 12, 48
@@ -45,15 +46,16 @@ def _flipped(whole: bytes, place: int) -> bytes:
     return _at(whole, place, bytes([whole[place] ^ 1]))
 
 
-def _with(*path: str | int, value: Any) -> bytes:
-    """The rich context with another value in its header."""
-    memory, header = files.head_of(files.rich())
+def _with(*path: str | int, value: Any, whole: bytes | None = None) -> bytes:
+    """A context, the rich one unless it is given, with another value in its header."""
+    whole = files.rich() if whole is None else whole
+    memory, header = head_of(whole)
     fields = msgpack.unpackb(header)
     into = fields
     for step in path[:-1]:
         into = into[step]
     into[path[-1]] = value
-    return files.with_head(files.rich(), files.need_of(fields, memory), fields)
+    return with_head(whole, need_of(fields, memory), fields)
 
 
 def _nested(levels: int) -> Any:
@@ -64,15 +66,15 @@ def _nested(levels: int) -> Any:
 
 
 def _contexts() -> Mapping[str, tuple[str, bytes]]:
-    return {**_broken_contexts(), **_wrong_headers()}
+    return {**_broken_contexts(), **_wrong_headers(), **_wrong_packings()}
 
 
 def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
     """Return files that are cut short or changed in front of their header's fields."""
     whole = files.rich()
-    memory, header = files.head_of(whole)
+    memory, header = head_of(whole)
     fields, need = msgpack.unpackb(header), msgpack.unpackb(memory)
-    front = files.FRONT_BYTES
+    front = FRONT_BYTES
     starts = {
         one["kind"]: aligned(front + len(memory) + len(header)) + one["offset"]
         for one in fields["sections"]
@@ -91,7 +93,7 @@ def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
         "cut within the header": (cut, whole[: front + len(memory) + 5]),
         "cut before the last byte": (cut, whole[:-1]),
         "a byte more": (malformed, whole + b"\0"),
-        "version 4": ("unsupported_format_version", _at(whole, 8, struct.pack("<I", 4))),
+        "version 5": ("unsupported_format_version", _at(whole, 8, struct.pack("<I", 5))),
         "version 0": ("unsupported_format_version", _at(whole, 8, struct.pack("<I", 0))),
         "a longer header": (cut, _at(whole, HEADER_BYTES_AT, struct.pack("<I", 64 << 20))),
         "too long a header": (malformed, _at(whole, HEADER_BYTES_AT, struct.pack("<I", (64 << 20) + 1))),
@@ -100,7 +102,7 @@ def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
         "a flipped bit of the memory block": (damaged, _flipped(whole, front)),
         "a flipped bit of the header": (damaged, _flipped(whole, front + len(memory))),
         **{f"a flipped bit of a {kind}": (damaged, _flipped(whole, start)) for kind, start in starts.items()},
-        "a memory block of another context": (malformed, files.with_head(whole, less, header)),
+        "a memory block of another context": (malformed, with_head(whole, less, header)),
         "an arena without bytes": (malformed, _with("graphs", 0, "arena_bytes", 0, value=0)),
         "too large an arena": (malformed, _with("graphs", 0, "arena_bytes", 0, value=LARGEST_ARENA_BYTES + 1)),
         "too large a bound": (malformed, _with("graphs", 2, "arena_bound_bytes", value=1 << 60)),
@@ -110,7 +112,7 @@ def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
 def _wrong_headers() -> Mapping[str, tuple[str, bytes]]:
     """Return files whose header is no MsgPack, or has a field that is not as it should be."""
     whole = files.rich()
-    memory, header = files.head_of(whole)
+    memory, header = head_of(whole)
     twice = msgpack.packb("tier") + msgpack.packb("the last one")
     again = header[:1] + bytes([header[1]]) if header[0] == 0xDE else bytes([header[0] + 1]) + header[1:] + twice
     launch: tuple[str | int, ...] = ("graphs", 0, "launches", 0)
@@ -118,9 +120,9 @@ def _wrong_headers() -> Mapping[str, tuple[str, bytes]]:
     tensor: tuple[str | int, ...] = ("graphs", 0, "inputs", 0)
     malformed = "malformed_header"
     return {
-        "no MsgPack": (malformed, files.with_head(whole, memory, b"\xc1" + header[1:])),
-        "MsgPack and a byte more": (malformed, files.with_head(whole, memory, header + b"\0")),
-        "a key that is there twice": ("ok", files.with_head(whole, memory, again)),
+        "no MsgPack": (malformed, with_head(whole, memory, b"\xc1" + header[1:])),
+        "MsgPack and a byte more": (malformed, with_head(whole, memory, header + b"\0")),
+        "a key that is there twice": ("ok", with_head(whole, memory, again)),
         "an unknown field": ("ok", _with("later", value={"a": [1]})),
         "an unknown field of a launch": ("ok", _with(*launch, "later", value=1)),
         "an unknown field of the device": (malformed, _with("device", "later", value=1)),
@@ -128,7 +130,7 @@ def _wrong_headers() -> Mapping[str, tuple[str, bytes]]:
         "33 levels of configuration": (malformed, _with("configuration", "a", value=_nested(31))),
         "no number in the configuration": (malformed, _with("configuration", "a", value=float("nan"))),
         "a name with a 0": (malformed, _with("graphs", 0, "name", value="a\0b")),
-        "a name that is no UTF-8": (malformed, files.with_head(whole, memory, header.replace(b"empty", b"empt\xff"))),
+        "a name that is no UTF-8": (malformed, with_head(whole, memory, header.replace(b"empty", b"empt\xff"))),
         "no graph": (malformed, _with("graphs", value=[])),
         "two graphs of a name": (malformed, _with("graphs", 1, "name", value="last")),
         "two inputs of a name": (malformed, _with(*tensor, "name", value="in int64")),
@@ -153,6 +155,55 @@ def _wrong_headers() -> Mapping[str, tuple[str, bytes]]:
         "a section that is not there": (malformed, _with("weights", 0, value=99)),
         "another digest of a section": ("checksum_mismatch", _with("sections", 0, "sha256", value="0" * 64)),
         "an alignment of 96": (malformed, _with("device", "base_address_alignment_bytes", value=96)),
+    }
+
+
+def _wrong_packings() -> Mapping[str, tuple[str, bytes]]:
+    """Return compact contexts with packings that are not as they should be."""
+    whole = files.compact()
+    malformed = "malformed_header"
+    _, header = head_of(whole)
+    fields = msgpack.unpackb(header)
+
+    def having(*path: str | int, value: Any) -> tuple[str, bytes]:
+        return malformed, _with(*path, value=value, whole=whole)
+
+    def argument(place: int, **changes: str | int) -> tuple[str, bytes]:
+        before = fields["packing"][1]["launches"][1]["arguments"][place]
+        return having("packing", 1, "launches", 1, "arguments", place, value={**before, **changes})
+
+    last = len(fields["graphs"][2]["launches"][0]["arguments"]) - 1
+    read = fields["graphs"][2]["launches"][0]["arguments"][last]
+    reading = ("graphs", 2, "launches", 0, "arguments", last)
+    return {
+        "compact": ("ok", whole),
+        "no packing": having("packing", value=[]),
+        "a packing in version 3": (malformed, _at(whole, 8, struct.pack("<I", 3))),
+        "version 4 without a packing": (malformed, _at(files.rich(), 8, struct.pack("<I", 4))),
+        "a packing that is none": having("packing", 0, value=1),
+        "a packing without an arena": having("packing", 0, "arena_bytes", value=[]),
+        "a packing with two arenas": having("packing", 0, "arena_bytes", value=[192, 192]),
+        "a packing of nothing": having("packing", 0, "arena_bytes", value=[0]),
+        "too large a packing": having("packing", 0, "arena_bytes", value=[LARGEST_ARENA_BYTES + 1]),
+        "a packing with an input": having("packing", 0, "inputs", value=fields["graphs"][0]["inputs"][:1]),
+        "a packing with an output": having("packing", 0, "outputs", value=fields["graphs"][0]["outputs"][:1]),
+        "a packing with persistent kernels": having("packing", 0, "persistent", value=fields["packing"][0]["launches"]),
+        "a packing with counters": having("packing", 0, "counter_bytes", value=4),
+        "a packing that reads itself": argument(0, kind="packed", index=1, offset=0),
+        "a packing that reads another": argument(0, kind="packed", index=0, offset=0),
+        "a packing that reads an input": argument(0, kind="input", index=0, offset=0),
+        "a packing that counts": argument(0, kind="counters", index=0, offset=0),
+        "a packing that reads beyond weights": argument(0, nbytes=1 << 20),
+        "a packing that writes beyond its arena": argument(1, nbytes=193),
+        "a packing that begins where none may": argument(0, offset=1),
+        "a packing of no program": having("packing", 0, "launches", 0, "program", value=2),
+        "sizes of a packing that do not divide": having("packing", 0, "launches", 0, "local_size", value=[7]),
+        "a launch that reads no packing": having(*reading, value={**read, "index": 2}),
+        "a launch that reads beyond a packing": having(*reading, value={**read, "nbytes": 65}),
+        "packed weights that no plain launch reads": having(
+            "graphs", 0, "persistent", 0, "arguments", -1, value={**read, "index": 0}
+        ),
+        "a flipped bit of weights to pack": ("checksum_mismatch", _flipped(whole, len(whole) - 1)),
     }
 
 
