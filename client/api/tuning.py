@@ -17,6 +17,7 @@ from gputune.client.api.shapes import Shapes, pairs_of
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config, choose_effort, read_config
+from gputune.client.generation.config.generator_keys import WEIGHTS
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import model_files
 from gputune.client.outputs import Files
@@ -120,6 +121,7 @@ def tune(
     budget: float | str | None = None,
     cache: AnyPath | None = None,
     config_file: AnyPath | None = None,
+    weights: str | None = None,
     verify: bool = False,
     op_packages: Sequence[AnyPath] = (),
     on_progress: Callable[[TuningProgress], None] | None = None,
@@ -132,9 +134,10 @@ def tune(
     whose token is in token_file; by default one that runs on this machine, else one of its own, whose device is
     `device`. effort: none, quick, normal (the default) or full. budget: what tuning may take at most, in seconds or as
     "10m". cache: the folder of performance caches, by default the user's. config_file: as --config_file, for all other
-    wishes; arguments come before it. verify: compare the context with onnxruntime. op_packages: folders or entry points
-    of packages with operators and kernels of your own. on_progress: is told of every step,
-    by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
+    wishes; arguments come before it. weights: packed (the default) or compact, for a smaller context that packs the
+    model's weights when it is loaded. verify: compare the context with onnxruntime. op_packages: folders or entry
+    points of packages with operators and kernels of your own. on_progress: is told of every step, by whichever thread
+    takes it; what it raises ends the tuning, and what was measured is kept.
 
     Messages are records of the logger "gputune". Raises GputuneError subclasses, each one line that says what to do:
     ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError; gputune.cache.CacheError.
@@ -146,6 +149,8 @@ def tune(
     config = read_config(None if config_file is None else Path(config_file))
     if effort is not None and effort not in EFFORTS:
         raise ConfigError(f"effort: there is no {effort!r}; {instead(effort, EFFORTS)}")
+    if weights not in (None, *WEIGHTS):
+        raise ConfigError(f"weights: there is no {weights!r}; {instead(weights, WEIGHTS)}")
     chosen = choose_effort(config, effort)
     given = [name for name, value in (("budget", budget), ("cache", cache)) if value is not None]
     if chosen.name == "none" and given:
@@ -155,7 +160,7 @@ def tune(
     request = GenerationRequest(
         models=model_files(paths, pairs_of(shapes)),
         binary_file=Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output),
-        config=config,
+        config=config.with_weights(weights),
         effort=chosen,
         performance_cache_dir=_folder(cache, config),
         target=target or config.target,

@@ -11,6 +11,7 @@ from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.device_errors import device_errors
 from gputune.client.generation.explaining import gain_line
 from gputune.client.outputs import write_json
+from gputune.client.report.sizes import packed_bytes, split_line, split_of
 from gputune.client.report.uses import uses_of
 from gputune.client.run.contexts import names_of
 from gputune.client.run.packages import lines_of, listing, need_of
@@ -63,6 +64,8 @@ def command(context_binary: list[Path], as_json: bool, json_file: Path | None, c
             nodes = ep_contexts(path) if is_ep_context(path) else []
             headers = [node.open().header for node in nodes if node.main] or [read_header(path)]
             contents[name] = _content(headers[0], nodes, reports) | {"file_bytes": path.stat().st_size}
+            if not nodes:
+                contents[name]["bytes_of"] = split_of(headers[0], contents[name]["file_bytes"])
         summaries.append((path, list(_summary(headers[0], contents[name]))))
         for number, header in enumerate(headers):
             needs[f"{name}.{number}" if number else name] = MemoryNeed.of(header.device, header.graphs)
@@ -107,6 +110,8 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
     device, made, asked = header.device, header.versions, header.configuration
     simulated = "" if header.computes else ", simulated: it computes nothing"
     yield f"size: {content['file_bytes']:,} bytes"
+    if "bytes_of" in content:
+        yield split_line(header, content["file_bytes"])
     yield f"device: {device.name}, driver {device.driver_version}, {device.platform}{simulated}"
     yield f"tier: {header.tier}"
     effort = asked.get("tuning_effort")
@@ -134,7 +139,9 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
 def _held(header: ContextHeader) -> Iterator[str]:
     """Yield what the size of a context is made of."""
     nbytes = sum(header.sections[place].length for place in header.weights)
-    if nbytes:
+    if packed := packed_bytes(header):
+        yield f"weights: {nbytes:,} bytes, of which the device packs {packed:,} when it loads the context"
+    elif nbytes:
         yield f"weights: {nbytes:,} bytes, packed anew for each kernel that reads them in another order"
     waiting = {one.program for graph in header.graphs for one in graph.persistent if one.counts}
     everything = dict(enumerate(header.programs))

@@ -7,16 +7,26 @@ context. A packing makes a part of what is packed, so that the device needs few 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from gputune.client.errors import MemoryPlanError
+from gputune.client.model.plan import Plan
 from gputune.core.launches import Launch, Stage
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
 
 PART_BYTES = 64 << 20
 """Of what one packing makes, unless an operation needs more."""
+
+
+def weight_bytes(plans: Iterable[Plan]) -> int:
+    """The bytes of the constants of plans, each once."""
+    arrays = {id(one): one for plan in plans for one in plan.constants.values()}.values()
+    contents = {hashlib.sha256(np.ascontiguousarray(one).tobytes()).digest(): int(one.nbytes) for one in arrays}
+    return sum(contents.values())
 
 
 class Weights:

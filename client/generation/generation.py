@@ -23,6 +23,7 @@ from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
+from gputune.client.context.weights import weight_bytes
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
 from gputune.client.generation.config import check_precision
@@ -37,6 +38,7 @@ from gputune.client.model.plan import Task
 from gputune.client.outputs import writing
 from gputune.client.progress import Progress
 from gputune.client.report import write_report
+from gputune.client.report.sizes import split_told
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
@@ -334,8 +336,7 @@ class Generation:
             return builder.build_all(wanted, self._client, self._progress, steps, not plain, compact)
         repository.counts.clear()
         built = builder.build_all(wanted, repository, self._progress, steps, compact=compact)
-        counts = repository.counts
-        if counts.total():
+        if (counts := repository.counts).total():
             log.info(f"kernel repository: {counts['found']} programs found, {counts['compiled']} compiled")
         return built
 
@@ -435,6 +436,7 @@ class Generation:
                 raise OutputError(f"{path} cannot be written: {error}") from error
         if not self._request.temporary:
             log.info(f"wrote {path} ({size} bytes)")
+            log.info(split_told(path, weight_bytes(one.plan for one in self.decisions)))
         if (beside := self._request.ep_context) is not None:
             log.info(f"wrote {beside.path} ({beside.write(path)} bytes)")
 

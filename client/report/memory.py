@@ -17,6 +17,7 @@ from pathlib import Path
 
 from gputune.client.context.builder import PORTABLE_ALIGNMENT
 from gputune.client.context.memory_planner import Lifetime, least_bytes
+from gputune.client.report.sizes import packed_bytes
 from gputune.runtime.backends.merging import copy_of
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
@@ -110,7 +111,8 @@ def read_memory(path: Path) -> MemoryReport:
     with open_context(path) as file:
         header = file.header
         sources = [file.source(program) for program in range(len(header.programs))]
-    weights = sum(header.sections[place].length for place in header.weights)
+    read = {header.weights[index] for graph in header.graphs for index in graph.constants("weights")}
+    weights = sum(header.sections[place].length for place in read) + packed_bytes(header)
     options = [program.options for program in header.programs]
     writable = Writable(list(zip(sources, options, strict=True)))
     graphs = tuple(graph_memory(graph, writable) for graph in header.graphs)
