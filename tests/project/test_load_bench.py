@@ -20,7 +20,7 @@ def test_the_load_of_a_context_is_told_with_its_kernels(
 ) -> None:
     monkeypatch.setattr(load, "WORK", tmp_path)
     found = tmp_path / "found.json"
-    load.run(argparse.Namespace(context=context_path, device=None, rounds=2, json=found))
+    load.run(argparse.Namespace(context=context_path, device=None, rounds=2, json=found, forms=False))
     told = json.loads(found.read_text(encoding="utf-8"))
     assert (told["kernels"], told["programs"]) == (2, 1)
     for run, over_ns in zip(told["runs"], told["over_steady_ns"], strict=True):
