@@ -20,13 +20,11 @@ from benchmarks import (
     builds,
     certainty,
     channel,
-    contention,
     executor,
     kernels,
     load,
     networks,
     rpc,
-    short_processes,
     survive,
 )
 from benchmarks import cache as cache_bench
@@ -36,6 +34,7 @@ from benchmarks.memory import handles as memory
 from benchmarks.native import bench as native
 from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
 from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
+from benchmarks.persistent import contention, short_processes
 from benchmarks.profiles import recording, viewer
 from benchmarks.search import bench as search_bench
 from benchmarks.tuning import bench as tune_bench

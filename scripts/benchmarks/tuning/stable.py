@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contention import busy
+from benchmarks.persistent.contention import busy
 from benchmarks.tuning.generate import Generated, chosen, generated
 from benchmarks.tuning.generate import add_arguments as add_common
 from benchmarks.tuning.tools import Ratio, Result, device_of, share

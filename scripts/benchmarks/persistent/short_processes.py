@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tool
-from benchmarks.contention import MODELS, busy, contexts_of
 from benchmarks.native.peers import environment
 from benchmarks.peers.comparing import Failed
+from benchmarks.persistent.contention import MODELS, busy, contexts_of
 from gputune.client.tuning.measuring.intervals import ratio_interval
 from gputune.core.json_text import json_value
 
