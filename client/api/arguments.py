@@ -27,6 +27,8 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
         "--token_file": "token_file",
         "--tuning_effort": "effort",
         "--tuning_budget": "budget",
+        "--compare_seconds": "compare_seconds",
+        "--compare_again": "compare_again",
         "--performance_cache_dir": "cache",
         "--config_file": "config_file",
         "--verify": "verify",

@@ -14,6 +14,7 @@ from typing import Any
 
 from gputune.client.api.arguments import as_arguments, with_arguments
 from gputune.client.api.shapes import Shapes, pairs_of
+from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config, choose_effort, read_config
@@ -24,7 +25,9 @@ from gputune.client.outputs import Files
 from gputune.client.progress import SILENT, Progress
 from gputune.client.suggestions import instead
 from gputune.client.target.transport.credentials import read_credentials
-from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.measuring.end_to_end import EndToEnd, Kept
+from gputune.client.tuning.measuring.sequential import Gain as Gain
+from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, parse_budget
 from gputune.runtime.context.format import read_header
 
@@ -32,22 +35,36 @@ AnyPath = Path | str
 
 
 @dataclass(frozen=True)
-class Gain:
-    """How many times as fast tuned inferences are as untuned ones: the median and its 95 % interval."""
-
-    median: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class TunedGraph:
-    """What an inference of a graph takes, untuned and tuned, in ns; None for all three where nothing was compared."""
+    """What an inference of a graph takes. end_to_end: None if no whole contexts were compared."""
 
     name: str
-    untuned_ns: float | None
-    tuned_ns: float | None
-    gain: Gain | None
+    end_to_end: EndToEnd | None
+
+    @property
+    def untuned_ns(self) -> float | None:
+        """The median time of an untuned inference."""
+        return None if self.end_to_end is None else self.end_to_end.untuned_ns
+
+    @property
+    def tuned_ns(self) -> float | None:
+        """The time of a tuned inference, of the best one if the untuned context is kept: untuned_ns by the gain."""
+        return None if self.end_to_end is None else self.end_to_end.tuned_ns
+
+    @property
+    def gain(self) -> Gain | None:
+        """How many times as fast that is as an untuned inference; None if tuning has led to no other context."""
+        return None if self.end_to_end is None else self.end_to_end.gain
+
+    @property
+    def kept(self) -> Kept | None:
+        """Which context ships: "tuned", "untuned", or "last", the last choice that was certain."""
+        return None if self.end_to_end is None else self.end_to_end.kept
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        none = dict.fromkeys(("untuned_ns", "tuned_ns", "gain", "kept", "open"))
+        return {"name": self.name} | (none if self.end_to_end is None else self.end_to_end.to_dict())
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ class Tuned:
 
     @property
     def gain(self) -> Gain | None:
-        """That of the first graph, as are the two times."""
+        """That of the first graph, as are the two times and what is kept."""
         return self.graphs[0].gain
 
     @property
@@ -91,9 +108,15 @@ class Tuned:
     def tuned_ns(self) -> float | None:
         return self.graphs[0].tuned_ns
 
+    @property
+    def kept(self) -> Kept | None:
+        return self.graphs[0].kept
+
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON values."""
-        return asdict(self) | {"path": str(self.path)}
+        graphs, tasks = [each.to_dict() for each in self.graphs], [asdict(each) for each in self.tasks]
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return plain | {"path": str(self.path), "graphs": graphs, "tasks": tasks, "warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -119,6 +142,8 @@ def tune(
     token_file: AnyPath | None = None,
     effort: str | None = None,
     budget: float | str | None = None,
+    compare_seconds: float | None = None,
+    compare_again: bool = False,
     cache: AnyPath | None = None,
     config_file: AnyPath | None = None,
     weights: str | None = None,
@@ -133,11 +158,12 @@ def tune(
     the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target server,
     whose token is in token_file; by default one that runs on this machine, else one of its own, whose device is
     `device`. effort: none, quick, normal (the default) or full. budget: what tuning may take at most, in seconds or as
-    "10m". cache: the folder of performance caches, by default the user's. config_file: as --config_file, for all other
-    wishes; arguments come before it. weights: packed (the default) or compact, for a smaller context that packs the
-    model's weights when it is loaded. verify: compare the context with onnxruntime. op_packages: folders or entry
-    points of packages with operators and kernels of your own. on_progress: is told of every step, by whichever thread
-    takes it; what it raises ends the tuning, and what was measured is kept.
+    "10m". compare_seconds: how long whole contexts of a graph may take turns in the end, by default as the effort says;
+    compare_again: compare them as if there were no last choice. cache: the folder of performance caches, by default the
+    user's. config_file: as --config_file, for all other wishes; arguments come before it. weights: packed (the default)
+    or compact, for a smaller context that packs the model's weights when it is loaded. verify: compare the context with
+    onnxruntime. op_packages: folders or entry points of packages with operators and kernels of your own. on_progress:
+    is told of every step, by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
 
     Messages are records of the logger "gputune". Raises GputuneError subclasses, each one line that says what to do:
     ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError; gputune.cache.CacheError.
@@ -152,11 +178,9 @@ def tune(
     if weights not in (None, *WEIGHTS):
         raise ConfigError(f"weights: there is no {weights!r}; {instead(weights, WEIGHTS)}")
     chosen = choose_effort(config, effort)
-    given = [name for name, value in (("budget", budget), ("cache", cache)) if value is not None]
-    if chosen.name == "none" and given:
-        raise ConfigError(
-            f"{' and '.join(given)}: tuning is off, and this is about tuning; drop it, or choose another effort"
-        )
+    _check_bound(
+        chosen, budget=budget, compare_seconds=compare_seconds, compare_again=compare_again or None, cache=cache
+    )
     request = GenerationRequest(
         models=model_files(paths, pairs_of(shapes)),
         binary_file=Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output),
@@ -166,7 +190,7 @@ def tune(
         target=target or config.target,
         device=device,
         credentials=read_credentials({}, None if token_file is None else Path(token_file)),
-        tuning=_with_budget(config.tuning, budget),
+        tuning=_tuning(config.tuning, budget, compare_seconds, compare_again),
         verify=verify,
         op_packages=[str(each) for each in op_packages],
     )
@@ -179,17 +203,31 @@ def tune(
     return _record(request.binary_file, summary, tuple(warned), time.monotonic() - begun_s)
 
 
+def _check_bound(effort: Effort, **asked: object) -> None:
+    """Raises ConfigError for arguments about tuning where it is off."""
+    given = [name for name, value in asked.items() if value is not None]
+    if effort.name == "none" and given:
+        raise ConfigError(
+            f"{' and '.join(given)}: tuning is off, and this is about tuning; drop it, or choose another effort"
+        )
+
+
 def _folder(cache: AnyPath | None, config: Config) -> Path:
     return Path(cache) if cache is not None else config.performance_cache_dir or default_performance_cache_dir()
 
 
-def _with_budget(tuning: TuningOptions, budget: float | str | None) -> TuningOptions:
-    if budget is None:
-        return tuning
-    seconds = parse_budget(budget, "budget") if isinstance(budget, str) else budget
-    if seconds <= 0:
-        raise ConfigError(f"budget: {budget} s is no time to tune in")
-    return replace(tuning, budget_seconds=seconds)
+def _tuning(
+    tuning: TuningOptions, budget: float | str | None, compare_seconds: float | None, compare_again: bool
+) -> TuningOptions:
+    """The config file's wishes with these in their place. Raises ConfigError."""
+    if budget is not None:
+        seconds = parse_budget(budget, "budget") if isinstance(budget, str) else budget
+        if seconds <= 0:
+            raise ConfigError(f"budget: {budget} s is no time to tune in")
+        tuning = replace(tuning, budget_seconds=seconds)
+    if compare_seconds is not None:
+        tuning = replace(tuning, compare_seconds=parse_duration(str(compare_seconds), "compare_seconds"))
+    return replace(tuning, compare_again=tuning.compare_again or compare_again)
 
 
 class _Telling(Progress):
@@ -240,7 +278,7 @@ def _record(path: Path, summary: Mapping[str, Any], warned: tuple[str, ...], sec
     of_graphs = {names[0]: found} if len(names) == 1 else found
     return Tuned(
         path=path,
-        graphs=tuple(_graph(name, of_graphs.get(name)) for name in names),
+        graphs=tuple(TunedGraph(name, EndToEnd.from_dict(of_graphs.get(name))) for name in names),
         tasks=tuple(
             TunedTask(**{each.name: task[each.name] for each in fields(TunedTask)}) for task in summary["tasks"]
         ),
@@ -248,10 +286,3 @@ def _record(path: Path, summary: Mapping[str, Any], warned: tuple[str, ...], sec
         cache_hits=summary["totals"]["cache_hits"],
         seconds=seconds,
     )
-
-
-def _graph(name: str, found: Mapping[str, Any] | None) -> TunedGraph:
-    """found: what the summary says of a graph's inferences, nothing where nothing was compared."""
-    if not found:
-        return TunedGraph(name, None, None, None)
-    return TunedGraph(name, found["untuned_ns"], found["tuned_ns"], Gain(**found["gain"]))

@@ -9,7 +9,6 @@ import click
 from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, OUTPUT
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.device_errors import device_errors
-from gputune.client.generation.explaining import gain_line
 from gputune.client.outputs import write_json
 from gputune.client.report.sizes import packed_bytes, split_line, split_of
 from gputune.client.report.uses import uses_of
@@ -127,8 +126,7 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
         yield f"  inputs: {_tensors(graph.inputs)}"
         yield f"  outputs: {_tensors(graph.outputs)}"
         if (gain := gains.get(graph.name)) is not None:
-            told = {"median": gain.gain, "low": gain.gain_interval.low, "high": gain.gain_interval.high}
-            yield gain_line({"tuned_ns": gain.tuned_ns, "untuned_ns": gain.untuned_ns, "gain": told}, "  when made: ")
+            yield f"  when made: {gain.end_to_end.line}"
     for node in content.get("ep_contexts", ()):
         yield f"EPContext node {node['name']!r}{', main' if node['main'] else ''}: max_size {node['max_size']}"
     for found in content.get("compatibility", ()):

@@ -1,8 +1,9 @@
 """The choice of a model's context: what is fused, which finalist each task runs, and in what form.
 
 A choice belongs to a model on a device. It is remembered with all configurations that the context runs, so that it can
-be made again whatever becomes of the tasks' own winners, and with every comparison, so that later ones add to it. Where
-the winners are those that were compared, nothing is compared again, unless a budget had cut that short.
+be made again whatever becomes of the tasks' own winners, and with every comparison, so that later ones add to it. If
+the winners are those that were compared, nothing is compared again, unless a budget had cut that short or the choice is
+open: then the untuned context and the best tuned one go on taking turns.
 """
 
 from __future__ import annotations
@@ -14,15 +15,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gputune.cache import PLACES, ChainRecord, PerformanceCache, WinnerRecord
-from gputune.client.context.comparison import Candidate, Choice, best_tuned, compare, with_default, with_winners
+from gputune.cache import PLACES, ChainRecord, PerformanceCache, RecordError, WinnerRecord
+from gputune.client.context.comparison import (
+    Candidate,
+    Choice,
+    Estimate,
+    Remembered,
+    compare,
+    with_default,
+    with_winners,
+)
 from gputune.client.context.context_runner import ContextRunner, Outcomes
 from gputune.client.context.elimination import ratios_from
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan
+from gputune.client.tuning.measuring.end_to_end import KEPT, OPEN, EndToEnd
 from gputune.client.tuning.search.effort import Effort
+from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.errors import ContextError
@@ -43,16 +54,12 @@ class Decision:
     """Whether persistent kernels stand for many launches."""
     summary: Mapping[str, Any] | None = None
     """What --summary_json says of the comparison; None where nothing was compared."""
-
-    @property
-    def end_to_end(self) -> Mapping[str, Any] | None:
-        """What an inference takes and by what it is faster than untuned; None where that was not measured."""
-        found = (self.summary or {}).get("end_to_end")
-        return found if isinstance(found, Mapping) else None
+    end_to_end: EndToEnd | None = None
+    """What an inference takes and by what it is faster than untuned; None where that was not measured."""
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
-        """The contexts that took turns, the one that ships among them, with their times; empty where none did."""
+        """The contexts that took turns, the one that ships among them; empty where none did."""
         found = (self.summary or {}).get("candidates")
         return found if isinstance(found, list) and self.end_to_end is not None else ()
 
@@ -66,20 +73,28 @@ class InChain:
         tuner: Tuner,
         cache: PerformanceCache,
         effort: Effort,
+        options: TuningOptions,
         limits: DeviceLimits,
         persistent: bool = False,
-        frozen: bool = False,
     ) -> None:
-        """effort: says how many finalists of a task are compared at most, and in how many rounds; persistent: whether
-        persistent kernels are an alternative; frozen: nothing may be compared any more."""
+        """effort: says how many finalists of a task are compared at most; options: what was asked for besides;
+        persistent: whether persistent kernels are an alternative."""
         self._model = model
         self._tuner = tuner
         self._cache = cache
-        self._contexts, self._rounds = effort.contexts, effort.rounds
+        self._contexts = effort.contexts
+        self._seconds = effort.compare_seconds if options.compare_seconds is None else options.compare_seconds
+        self._again = options.compare_again
+        self._frozen = options.cache_mode == "frozen"
         self._limits = limits
         self._persistent = persistent
-        self._frozen = frozen
         self._tasks = {task_key(task).digest: task for task in model.tasks}
+
+    @property
+    def remembered(self) -> EndToEnd | None:
+        """What the cache says of the last choice. Raises CacheError."""
+        record = self._cache.chain_of(self._digest())
+        return None if record is None else EndToEnd.from_dict(record.measured.get("end_to_end"))
 
     def decide(self, outcomes: Outcomes, runner: ContextRunner) -> Decision:
         """The choice that is remembered, or a new one. Raises CacheError, and CacheMiss where the cache is frozen and
@@ -87,25 +102,26 @@ class InChain:
         digest, asked = self._digest(), self._asked(outcomes)
         record = self._cache.chain_of(digest)
         known = None if record is None else self._known(record, outcomes)
-        if record is not None and known is not None and record.measured.get("asked") == asked:
-            complete = self._frozen or not record.measured.get("hurried")
-            if complete:
-                return self._decided(known, record.measured, "as compared before: ")
+        told = None if record is None else EndToEnd.from_dict(record.measured.get("end_to_end"))
+        same = record is not None and known is not None and record.measured.get("asked") == asked
+        again = self._again or told is None or told.open or bool(record and record.measured.get("hurried"))
+        if record is not None and known is not None and same and (self._frozen or not again):
+            return self._decided(known, told, record.measured, "as compared before: ")
         if self._frozen:
             raise CacheMiss(
                 f"the performance cache is frozen and does not hold what is fastest in {self._model.plan.name!r}; "
                 "generate with another cache_mode first"
             )
         finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
-        plain = self._untuned(outcomes)
-        earlier = [] if record is None else ratios_from(record.measured.get("races"))
+        before = Remembered(known) if record is None else self._before(record, known, told, same, outcomes)
         try:
             with runner:
-                choice = compare(self._model, runner, outcomes, finalists, plain, known, earlier, self._rounds)
+                untuned = self._untuned(outcomes)
+                choice = compare(self._model, runner, outcomes, finalists, untuned, self._seconds, before)
         except (GputuneError, ContextError, OSError) as error:
             if record is not None and known is not None:
                 log.warning(f"whole contexts were not compared, the last choice stays: {error}; {TRY_AGAIN}")
-                return self._decided(known, record.measured, "as compared before: ")
+                return self._decided(known, told, record.measured, "as compared before: ")
             log.warning(
                 "whole contexts were not compared, so that no gain is known; each task runs its own winner, unfused: "
                 f"{error}; {TRY_AGAIN}"
@@ -115,7 +131,23 @@ class InChain:
             log.warning("--tuning_budget was used up: not all whole contexts were compared; the same command goes on")
         record = self._recorded(choice, asked)
         self._cache.conclude_chain(digest, record)
-        return self._decided(choice.candidate, record.measured, "")
+        return self._decided(choice.candidate, choice.end_to_end, record.measured, "")
+
+    def _before(
+        self, record: ChainRecord, known: Candidate | None, told: EndToEnd | None, same: bool, outcomes: Outcomes
+    ) -> Remembered:
+        """What a comparison may build on: everything, or with --compare_again the last choice alone, as one of several.
+        told: what the record says; same: whether it chose between the winners of today."""
+        if self._again:
+            return Remembered(known)
+        races = ratios_from(record.measured.get("races"))
+        certain = told is not None and told.kept != "untuned" and told.gain is not None and told.gain.rounds > 0
+        if told is None or not same or record.measured.get("hurried"):
+            return Remembered(known, certain, races)
+        rival = self._rival(record, outcomes)
+        if rival is None and told.kept == "untuned":  # an earlier version has not said which it is
+            return Remembered(known, certain, races)
+        return Remembered(known, certain, races, rival, Estimate(record.times_ns, record.launch_ns))
 
     def _digest(self) -> str:
         """What a choice belongs to: the operations of the model, its tasks, where and with what code they are measured,
@@ -141,9 +173,27 @@ class InChain:
         return hashlib.sha256(json.dumps([self._contexts, winners]).encode()).hexdigest()
 
     def _known(self, record: ChainRecord, outcomes: Outcomes) -> Candidate | None:
-        """The choice that is remembered as a candidate; None where its groups or configurations do not hold any more.
-        A task whose configuration the user has chosen runs that."""
-        wanted = record.measured.get("fused")
+        """The choice that is remembered as a candidate; None if it does not hold any more."""
+        return self._candidate("the last choice", record.winners, record.measured, outcomes)
+
+    def _rival(self, record: ChainRecord, outcomes: Outcomes) -> Candidate | None:
+        """The tuned context that did not ship; None where there is none, or none that holds."""
+        told = record.measured.get("rival")
+        found = told.get("winners") if isinstance(told, Mapping) else None
+        if not isinstance(told, Mapping) or not isinstance(found, Mapping):
+            return None
+        try:
+            winners = {str(key): WinnerRecord(**one) for key, one in found.items()}
+        except (RecordError, TypeError):
+            return None
+        return self._candidate("the best tuned one", winners, told, outcomes)
+
+    def _candidate(
+        self, title: str, remembered: Mapping[str, WinnerRecord], measured: Mapping[str, Any], outcomes: Outcomes
+    ) -> Candidate | None:
+        """A context that is remembered; None where its groups or configurations do not hold any more. A task whose
+        configuration the user has chosen runs that."""
+        wanted = measured.get("fused")
         groups = tuple(
             group for group in self._model.groups if isinstance(wanted, list) and list(group.names) in wanted
         )
@@ -153,13 +203,13 @@ class InChain:
         winners: dict[str, WinnerRecord] = {}
         for task in plan.tasks:
             key = task_key(task).digest
-            winner = record.winners.get(key)
+            winner = remembered.get(key)
             if winner is None or not self._tuner.still_holds(self._tasks[key], winner):
                 return None
             if self._tuner.is_free(self._tasks[key]):
                 winners[key] = winner
-        persistent = self._persistent and record.measured.get("persistent") is True  # they may not have run
-        return Candidate("the last choice", plan, groups, with_winners(outcomes, winners), persistent)
+        persistent = self._persistent and measured.get("persistent") is True  # they may not have run
+        return Candidate(title, plan, groups, with_winners(outcomes, winners), persistent)
 
     def _untuned(self, outcomes: Outcomes) -> Candidate:
         """The context that effort none makes."""
@@ -175,36 +225,59 @@ class InChain:
         return tuple(group for group in likely if not outcomes[task_key(group.task).digest].failed)
 
     def _recorded(self, choice: Choice, asked: str) -> ChainRecord:
-        """The choice with all configurations that its context runs."""
+        """The choice with all configurations that its context runs, and the tuned one that did not ship."""
+        places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
+        rival = choice.rival and {
+            "fused": [list(group.names) for group in choice.rival.groups],
+            "persistent": choice.rival.persistent,
+            "winners": {key: vars(one) for key, one in self._winners(choice.rival, choice.estimate).items()},
+        }
+        measured = {
+            **choice.measured,
+            "end_to_end": choice.end_to_end.to_dict(),
+            "rival": rival,
+            "asked": asked,
+            "hurried": choice.hurried,
+            PLACES: places,
+        }
+        winners = self._winners(choice.candidate, choice.estimate)
+        return ChainRecord(winners, choice.estimate.times_ns, choice.estimate.launch_ns, measured)
+
+    def _winners(self, candidate: Candidate, estimate: Estimate) -> dict[str, WinnerRecord]:
+        """By task digest, what a context runs."""
         winners = {}
-        for task in choice.candidate.plan.tasks:
+        for task in candidate.plan.tasks:
             key = task_key(task).digest
-            one = choice.candidate.outcomes[key]
+            one = candidate.outcomes[key]
             winners[key] = WinnerRecord(
                 configuration=one.configuration,
-                median_ns=one.tuned_ns or choice.estimate.times_ns.get(key) or 1.0,
+                median_ns=one.tuned_ns or estimate.times_ns.get(key) or 1.0,
                 default_ns=one.default_ns,
                 effort="none",
                 rendered_sha256=self._tuner.rendered_sha256(self._tasks[key], one),
             )
-        places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
-        measured = {**choice.measured, "asked": asked, "hurried": choice.hurried, PLACES: places}
-        return ChainRecord(winners, choice.estimate.times_ns, choice.estimate.launch_ns, measured)
+        return winners
 
-    def _decided(self, chosen: Candidate, measured: Mapping[str, Any], source: str) -> Decision:
+    def _decided(self, chosen: Candidate, told: EndToEnd | None, measured: Mapping[str, Any], source: str) -> Decision:
         """The choice, and what is said of it."""
         fewer = len(self._model.plan.operations) - len(chosen.plan.operations)
         keys = {task_key(task).digest for task in chosen.plan.tasks}
         others = [(key, one) for key, one in chosen.outcomes.items() if one.in_chain and key in keys]
-        parts = [f"{fewer} operations fewer by fusing" if fewer else "nothing is fused"] if self._model.groups else []
-        if by_untuned := best_tuned(measured):
-            parts.insert(0, f"the untuned context is kept: the best tuned one took {by_untuned:.3f} times as long")
-        elif others:
+        parts = [] if told is None else [KEPT[told.kept]]
+        if self._model.groups:
+            parts.append(f"{fewer} operations fewer by fusing" if fewer else "nothing is fused")
+        if others and (told is None or told.kept != "untuned"):
             parts.append(f"{len(others)} of {len(keys)} tasks run another finalist")
         if self._persistent:
             parts.append("persistent kernels" if chosen.persistent else "launches one by one")
-        log.info(f"end to end, {source}{', '.join(parts) or 'every task runs its winner'}")
+        log.info(f"end to end, {source}{'; '.join(parts) or 'every task runs its winner'}")
+        if told is not None and told.open:
+            log.info(f"end to end, {OPEN}")
         for key, one in others:
             log.debug(f"end to end, {source}{one.op} {key[:10]}: {dict(one.configuration)}")
-        told = {name: value for name, value in measured.items() if name not in ("races", "asked", "hurried", PLACES)}
-        return Decision(chosen.plan, chosen.outcomes, chosen.persistent, {**told, "remembered": bool(source)})
+        summary = {name: value for name, value in measured.items() if name not in _INNER}
+        return Decision(chosen.plan, chosen.outcomes, chosen.persistent, {**summary, "remembered": bool(source)}, told)
+
+
+_INNER = ("races", "rival", "asked", "hurried", "end_to_end", PLACES)
+"""What a record holds for later comparisons, or what a decision says by itself."""

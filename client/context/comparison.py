@@ -19,17 +19,17 @@ from typing import Any
 
 from gputune.cache import WinnerRecord
 from gputune.client.context.context_runner import ContextRunner, Outcomes, OutOfTime
-from gputune.client.context.elimination import CHECKS, Comparison, Ratios, compare_contexts
+from gputune.client.context.elimination import Comparison, Ratios, compare_contexts
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan, Task
 from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.intervals import paired_interval
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.kernels.space import Configuration, configuration_key
-from gputune.runtime.measuring.successive_halving import paired
 
 log = logging.getLogger(__name__)
 
@@ -121,11 +121,29 @@ def estimated_alone(
 
 
 @dataclass(frozen=True)
+class Remembered:
+    """What earlier generations know of whole contexts of the model. choice: the one that shipped last; certain: whether
+    that was a tuned one for certain; races: the comparisons so far; rival: the tuned context that did not ship although
+    it may be faster; estimate: of the last comparison, None if its contexts are not to be compared once more."""
+
+    choice: Candidate | None = None
+    certain: bool = False
+    races: Sequence[Ratios] = ()
+    rival: Candidate | None = None
+    estimate: Estimate | None = None
+
+
+NOTHING = Remembered()
+
+
+@dataclass(frozen=True)
 class Choice:
-    """What a comparison has led to. measured: what was compared, as plain JSON values; hurried: a budget has kept it
-    from comparing everything."""
+    """What a comparison has led to. rival: the tuned context whose gain is told although it does not ship; measured:
+    what was compared, as plain JSON values; hurried: a budget has kept it from comparing everything."""
 
     candidate: Candidate
+    end_to_end: EndToEnd
+    rival: Candidate | None
     estimate: Estimate
     measured: Mapping[str, Any]
     hurried: bool
@@ -137,32 +155,34 @@ def compare(
     outcomes: Outcomes,
     finalists: Finalists,
     untuned: Candidate,
-    known: Candidate | None = None,
-    earlier: Sequence[Ratios] = (),
-    rounds: int = CHECKS[-1],
+    seconds: float,
+    before: Remembered = NOTHING,
 ) -> Choice:
-    """Chooses the context that ships.
+    """Chooses the context that ships, by RULE of end_to_end.py.
 
-    untuned: the context of the default configurations, in the form that it would have without tuning; known: the last
-    choice, if there was one, which stays while nothing is faster for certain, nor the untuned one by its median;
-    earlier: comparisons before; rounds: so many of them at most. Where the budget is used up, the untuned context, the
-    last choice and what the tasks' times alone speak for are compared in spite of it, so that the gain is always a
-    measured one. Raises what ContextRunner does, but not OutOfTime.
+    untuned: the context of the default configurations, in the form that it would have without tuning; seconds: what the
+    turns may take, once there are enough of them for an interval; before: what is known. Where the budget is used up,
+    the untuned context, the last choice and what the tasks' times alone speak for are compared in spite of it, so that
+    the gain is always a measured one. Raises what ContextRunner does, but not OutOfTime.
     """
-    try:
-        estimate = _estimate(model, runner, outcomes, finalists)
-        likeliest = _candidates(model, outcomes, estimate, untuned.persistent)
-    except OutOfTime:
-        estimate = Estimate()
-        likeliest = [estimated_alone(model, outcomes, untuned.persistent, untuned.groups)]
-    before = [] if known is None else [known]
+    estimate, likeliest = before.estimate or Estimate(), [] if before.rival is None else [before.rival]
+    if before.estimate is None:
+        try:
+            estimate = _estimate(model, runner, outcomes, finalists)
+            likeliest = _candidates(model, outcomes, estimate, untuned.persistent)
+        except OutOfTime:
+            likeliest = [estimated_alone(model, outcomes, untuned.persistent, untuned.groups)]
     contexts = _Contexts(runner, untuned)
-    for place, one in enumerate([*before, *likeliest]):
-        if not contexts.add(one, needed=place <= len(before)):
-            break
+    last = None if before.choice is None else contexts.add(before.choice, needed=True)
+    for place, one in enumerate(likeliest):
+        contexts.add(one, needed=not place)
     log.info(f"comparing {len(contexts.candidates)} whole contexts, the untuned one among them")
-    comparison = compare_contexts(list(contexts.candidates), contexts.untuned, contexts.run, earlier, rounds)
+    with runner.comparing(seconds) as more:
+        certain = last if before.certain else None
+        preferred = list(contexts.candidates)
+        comparison = compare_contexts(preferred, contexts.untuned, contexts.run, more, before.races, certain)
     chosen = contexts.candidates[comparison.chosen]
+    rival = contexts.candidates.get(comparison.tuned or "")
     measured = {
         "contexts": max(map(len, finalists.values()), default=0),
         "groups": len(model.groups),
@@ -171,14 +191,15 @@ def compare(
         "persistent": chosen.persistent,
         "changed": [_change(outcomes[key], one) for key, one in chosen.outcomes.items() if one.in_chain],
         "candidates": _told(comparison, contexts.candidates.values(), contexts.untuned),
-        "end_to_end": end_to_end(comparison, contexts.untuned),
-        "races": [*map(dict, earlier), dict(comparison.ratios)],
+        "races": [*map(dict, before.races), dict(comparison.ratios)],
     }
-    return Choice(chosen, estimate, measured, hurried=runner.late)
+    return Choice(
+        chosen, comparison.end_to_end, None if rival is chosen else rival, estimate, measured, hurried=runner.late
+    )
 
 
 class _Contexts:
-    """The candidates by their digests, loaded; the untuned one is the last of them."""
+    """The candidates by their digests, each of which has run; the untuned one is the last of them."""
 
     def __init__(self, runner: ContextRunner, untuned: Candidate) -> None:
         self._runner = runner
@@ -200,21 +221,22 @@ class _Contexts:
         assert self._last is not None
         return {**self._candidates, **({} if self.untuned in self._candidates else {self.untuned: self._last})}
 
-    def add(self, one: Candidate, *, needed: bool) -> bool:
-        """Loads a candidate; one that cannot be loaded is left out with a warning. False where there is no time and it
-        is not needed."""
+    def add(self, one: Candidate, *, needed: bool) -> str | None:
+        """Load a candidate, and return the digest of what it is then; None for one that cannot be loaded, which is left
+        out with a warning, and if there is no time and it is not needed."""
         try:
-            if (usable := self._load(one, needed=needed)) is not None:
-                self._candidates.setdefault(usable.digest, usable)
+            if (usable := self._load(one, needed=needed)) is None:
+                return None
         except OutOfTime:
-            return False
-        return True
+            return None
+        self._candidates.setdefault(usable.digest, usable)
+        return usable.digest
 
-    def run(self, digests: Sequence[str], rounds: int) -> list[list[float]]:
-        """Whole inferences in turns; what is not asked for is freed."""
+    def run(self, digests: Sequence[str]) -> list[float]:
+        """A round of whole inferences; what is not asked for is freed."""
         gone = [digest for digest in self._loaded if digest not in digests]
         self._runner.free(*(self._loaded.pop(digest) for digest in gone))
-        return self._runner.inference_ns([self._loaded[digest] for digest in digests], rounds)
+        return self._runner.round_ns([self._loaded[digest] for digest in digests])
 
     def _load(self, one: Candidate, *, needed: bool) -> Candidate | None:
         """The candidate as it runs: launches one by one where nothing of it can be persistent, or what is does not
@@ -234,18 +256,9 @@ class _Contexts:
         if one.digest in self._loaded:
             self._runner.free(context)
         else:
+            self._runner.set_aside(context)
             self._loaded[one.digest] = context
         return one
-
-
-def end_to_end(comparison: Comparison, untuned: str) -> dict[str, Any]:
-    """What whole inferences take, and by what they are faster than untuned ones, as plain JSON values."""
-    gain = comparison.gain
-    return {
-        "untuned_ns": comparison.times_ns[untuned],
-        "tuned_ns": comparison.times_ns[comparison.chosen],
-        "gain": {"median": comparison.gain_median, "low": gain.low, "high": gain.high},
-    }
 
 
 def _estimate(model: Alternatives, runner: ContextRunner, outcomes: Outcomes, finalists: Finalists) -> Estimate:
@@ -359,8 +372,8 @@ def _finalists(
 
 def _told(comparison: Comparison, candidates: Iterable[Candidate], untuned: str) -> list[dict[str, Any]]:
     """What was compared, as plain JSON values. untuned: the digest of the untuned context; fused: groups of operations;
-    by_chosen: a context's time by that of the chosen one, in the rounds that both took part in; open: whether it was
-    not slower for certain."""
+    gain: how many times as fast as the untuned context it is, null for that itself; left: whether no other context was
+    faster for certain."""
     return [
         {
             "title": one.title,
@@ -369,22 +382,11 @@ def _told(comparison: Comparison, candidates: Iterable[Candidate], untuned: str)
             "operations": len(one.plan.operations),
             "fused": len(one.groups),
             "persistent": one.persistent,
-            "median_ns": comparison.times_ns[one.digest],
-            "by_chosen": statistics.median(paired(comparison.ratios[one.digest], comparison.ratios[comparison.chosen])),
-            "open": one.digest in comparison.open,
+            "gain": comparison.gains[one.digest].to_dict() if one.digest in comparison.gains else None,
+            "left": one.digest in comparison.left,
         }
         for one in candidates
     ]
-
-
-def best_tuned(measured: Mapping[str, Any]) -> float | None:
-    """Where the untuned context was chosen, the time of the fastest other one by its; None where it was not, or where
-    that is not known. measured: as in a Choice, perhaps from a cache."""
-    told = measured.get("candidates")
-    candidates = [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
-    ratios = [one.get("by_chosen") for one in candidates if not one.get("untuned")]
-    kept = any(one.get("untuned") and one.get("chosen") for one in candidates)
-    return min((ratio for ratio in ratios if isinstance(ratio, float)), default=None) if kept else None
 
 
 def _change(outcome: Outcome, chosen: Outcome) -> dict[str, Any]:

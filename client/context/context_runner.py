@@ -2,15 +2,23 @@
 
 The time of a turn is the lower quartile of its inferences. Beside other programs an inference takes what it takes, or
 whole time slices of the scheduler more; the median of a turn is then one or the other by chance, a low quantile is not.
+
+A round is one turn of each context, in an order that is drawn anew. If two contexts are equal, either comes first with
+the same chance, so which of them looks faster is a fair coin, whatever the machine does from turn to turn. There and
+back would cancel a steady drift, but the same contexts would meet at its ends, and one disturbance would count twice.
+On a busy machine, rounds of one turn also told 10 % apart in two thirds of the time. Each turn opens its context anew:
+two openings of equal contexts may differ by several per cent for as long as they last, by where their memory lies and
+by what their first inferences have led to.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -33,10 +41,12 @@ from gputune.runtime.profiling.records import LoggedInference
 ROUNDS = 12
 """Turns of each context when its tasks are timed."""
 LEAST_ROUNDS = 6
-"""A budget that is used up ends a comparison after no fewer rounds: so many give an interval its 95 %."""
+"""A budget that is used up ends that after no fewer rounds."""
 TURN_NS = 40e6
 MOST_INFERENCES = 24
-"""Inferences of a turn, one more goes before them: as many as TURN_NS has room for, at least two."""
+"""Inferences of a turn: as many as TURN_NS has room for, with all that they take from here, at least two."""
+WARM = 4
+"""A turn begins with one inference, and one more for each so many of it, which do not count."""
 FAR = 0.01
 """Outputs of two contexts of a model that are further apart, by their largest value, are not of the same model."""
 
@@ -72,11 +82,13 @@ class ContextRunner:
         self._progress = progress
         self._deadline = deadline
         self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
-        self._loaded: list[RemoteExecutor] = []
-        self._files = 0
+        self._files: dict[RemoteExecutor, Path] = {}  # of contexts that were loaded and not freed
+        self._open: set[RemoteExecutor] = set()
+        self._made = 0
         self._inputs: dict[str, Array] = {}
         self._outputs: dict[str, Array] = {}
         self._inferences = 0
+        self._random = random.Random(0)
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="gputune-chain-")
@@ -86,7 +98,7 @@ class ContextRunner:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         with suppress(TargetError):  # of a lost connection; the next request meets it
-            self.free(*self._loaded)
+            self.free(*self._files)
         self._folder.cleanup()
 
     def load(self, plan: Plan, outcomes: Outcomes, persistent: bool = False, *, needed: bool = False) -> RemoteExecutor:
@@ -95,33 +107,65 @@ class ContextRunner:
         if self.late and not needed:
             raise OutOfTime("--tuning_budget is used up")
         built = builder.build(plan, outcomes, self._maker, persistent)
-        self._files += 1
-        path = Path(self._folder.name) / f"{self._files}.bin"
+        self._made += 1
+        path = Path(self._folder.name) / f"{self._made}.bin"
         self._write(built, path)
         executor = RemoteExecutor(self._target, path, None, strict=True)
-        path.unlink()  # it stays mapped
-        self._loaded.append(executor)
+        self._files[executor] = path
+        self._open.add(executor)
         self._run_once(executor)
         return executor
 
+    def set_aside(self, context: RemoteExecutor) -> None:
+        """Close a context on the target, and keep its file for rounds that open it anew."""
+        self._open.remove(context)
+        context.close()
+
     def free(self, *contexts: RemoteExecutor) -> None:
-        """Frees contexts on the target."""
+        """Frees contexts on the target, and their files."""
         for context in contexts:
-            context.close()
-        self._loaded = [one for one in self._loaded if one not in contexts]
+            if context in self._open:
+                self.set_aside(context)
+            self._files.pop(context).unlink()
 
-    def inference_ns(self, contexts: Sequence[RemoteExecutor], rounds: int = ROUNDS) -> list[list[float]]:
-        """Each context's whole inferences, as an application would run them; fewer rounds where a budget ends them."""
+    @contextmanager
+    def comparing(self, seconds: float) -> Iterator[Callable[[], bool]]:
+        """Show the progress of a comparison that may take so many seconds; gives what says whether there is time for
+        another round."""
+        begun_s, total = time.monotonic(), math.ceil(seconds)
+        shown = 0
 
-        def turn(context: RemoteExecutor) -> float:
-            return _quartile([context.run_timed(self._inputs)[1] for _ in range(1 + self._inferences)][1:])
+        def more() -> bool:
+            nonlocal shown
+            passed_s = time.monotonic() - begun_s
+            if (steps := min(int(passed_s), total) - shown) > 0:
+                self._progress.advance(steps, "seconds")
+                shown += steps
+            return passed_s < seconds and not self.late
 
-        return self._in_turns("comparing contexts", contexts, turn, rounds)
+        with self._progress.running("comparing contexts", total, seconds):
+            yield more
+
+    def round_ns(self, contexts: Sequence[RemoteExecutor]) -> list[float]:
+        """A turn of each context in whole inferences, as an application would run them, opened anew."""
+        return self._round(contexts, self._fresh_turn_ns)
+
+    def inference_ns(self, contexts: Sequence[RemoteExecutor]) -> list[list[float]]:
+        """Each context's whole inferences while tasks are timed."""
+        return self._in_turns("timing contexts", contexts, self._turn_ns)
 
     def task_ns(self, contexts: Sequence[RemoteExecutor]) -> list[dict[str, list[float]]]:
         """By task digest, what all its operations take together in an inference, by the device's clock."""
-        rounds = self._in_turns("timing kernels in contexts", contexts, self._task_times, ROUNDS)
+        rounds = self._in_turns("timing kernels in contexts", contexts, self._task_times)
         return [{task: [times[task] for times in own] for task in own[0]} for own in rounds]
+
+    def _fresh_turn_ns(self, context: RemoteExecutor) -> float:
+        with closing(RemoteExecutor(self._target, self._files[context], None, strict=True)) as fresh:
+            return self._turn_ns(fresh)
+
+    def _turn_ns(self, context: RemoteExecutor) -> float:
+        warm = 1 + self._inferences // WARM
+        return _quartile([context.run_timed(self._inputs)[1] for _ in range(warm + self._inferences)][warm:])
 
     def _task_times(self, context: RemoteExecutor) -> dict[str, float]:
         profiled = _inferences(context.profile(self._inputs, 1 + self._inferences), self._target.address)[1:]
@@ -137,19 +181,23 @@ class ContextRunner:
         return times
 
     def _in_turns(
-        self, label: str, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any], rounds: int
+        self, label: str, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any]
     ) -> list[list[Any]]:
-        """What the turns of each context gave, there and back again; label: of the progress."""
-        results: list[list[Any]] = [[] for _ in contexts]
-        with self._progress.running(label, rounds * len(contexts)):
-            for number in range(rounds):
+        """What the turns of each context gave in ROUNDS, or fewer if a budget ends them; label: of the progress."""
+        results: list[list[Any]] = []
+        with self._progress.running(label, ROUNDS * len(contexts)):
+            for number in range(ROUNDS):
                 if self.late and number >= LEAST_ROUNDS:
                     break
-                places = range(len(contexts))
-                for place in places if number % 2 == 0 else reversed(places):
-                    results[place].append(turn(contexts[place]))
-                    self._progress.advance(1, f"round {number + 1}")
-        return results
+                results.append(self._round(contexts, turn))
+                self._progress.advance(len(contexts), f"round {number + 1}")
+        return [list(own) for own in zip(*results, strict=True)]
+
+    def _round(self, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any]) -> list[Any]:
+        """What a turn of each context gave, taken in an order that is drawn."""
+        order = self._random.sample(range(len(contexts)), len(contexts))
+        found = {place: turn(contexts[place]) for place in order}
+        return [found[place] for place in range(len(contexts))]
 
     def _run_once(self, executor: RemoteExecutor) -> None:
         if not self._inputs:
@@ -159,10 +207,10 @@ class ContextRunner:
                 for tensor in executor.graph.inputs
             }
         executor.run_timed(self._inputs)
-        outputs, elapsed_ns = executor.run_timed(self._inputs)
+        outputs, _ = executor.run_timed(self._inputs)
         if not self._outputs:
             self._outputs = {name: value.copy() for name, value in outputs.items()}
-            self._inferences = min(max(2, math.ceil(TURN_NS / max(elapsed_ns, 1))), MOST_INFERENCES)
+            self._inferences = min(max(2, math.ceil(TURN_NS / executor.round_trip_ns[-1])), MOST_INFERENCES)
         for name, value in outputs.items():
             if not _near(value, self._outputs[name]):
                 raise TuningError(f"two contexts of the same model do not agree on output {name!r}")

@@ -1,99 +1,113 @@
-"""Which of several whole contexts of a model is kept: they run in turns, and what is slower for certain is eliminated.
+"""Which of several whole contexts of a model ships: they run in turns, and what is slower for certain is eliminated.
 
 Action elimination after Even-Dar, Mannor, Mansour: Action Elimination and Stopping Conditions for the Multi-Armed
-Bandit (2006): every context that is left gets the same number of rounds, and after some of them those leave whose time
-is above the fastest one's or the reference's by their interval. Where several are left in the end, nothing is known
-against any of them, and the caller's order of preference decides; but the reference stays before one that took longer
-than it by the median.
+Bandit (2006), with intervals that may be looked at after every round (sequential.py). All pairs of contexts share the
+chance of an error, so that in SURE of all comparisons no interval of any pair ever leaves out the true ratio.
 
 Pure: times come from a function, so that tests need no device.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gputune.client.tuning.measuring.intervals import Interval, median_interval
+from gputune.client.tuning.measuring.end_to_end import EndToEnd, Kept
+from gputune.client.tuning.measuring.sequential import SURE, Gain, gain_of, least_rounds
 from gputune.runtime.measuring.successive_halving import paired
 
-CHECKS = (12, 24, 48, 96, 192)
-"""Rounds after which contexts are compared. The last that there may be ends it, whatever is open."""
+ROUNDS_KEPT = 2000
+"""Rounds of earlier comparisons that count, the newest."""
 
-NARROW = 0.01
-"""An interval that ends no farther than this from its median needs no more rounds."""
-
-COMPARISONS_KEPT = 4
-"""Earlier comparisons that count, the newest."""
+LOOKS = 16
+"""Looking takes time itself, so after n rounds the next look is n / LOOKS rounds later."""
 
 Ratios = Mapping[str, Sequence[float]]
 """One comparison: by the digest of a context, its time by the reference's in each round it took part in, from the first
 round on."""
 
-Run = Callable[[Sequence[str], int], Sequence[Sequence[float]]]
-"""Runs these contexts for at most so many rounds, in turns; the time of each in each round, in ns. Fewer rounds than
-asked for mean that there is no time for more."""
+Run = Callable[[Sequence[str]], Sequence[float]]
+"""Runs each of these contexts for one turn, in an order of chance: the time of each, in ns."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison has led to. chosen: a digest; gain: of the reference's time by that of the chosen, as far as it
-    was measured; times_ns: median times by digest; ratios: what later comparisons may count; open: those against which
-    nothing is known, the chosen one among them."""
+    """What a comparison has led to.
+
+    chosen: the digest of the context that ships; tuned: that of the tuned one whose gain is told, None without any;
+    gains: by digest, how many times as fast as the reference each other context is; untuned_ns: the reference's median
+    time; ratios: what later comparisons may count; left: those that are not slower than another one for certain.
+    """
 
     chosen: str
-    gain: Interval
-    gain_median: float
-    times_ns: Mapping[str, float]
+    kept: Kept
+    tuned: str | None
+    gains: Mapping[str, Gain]
+    untuned_ns: float
     ratios: Ratios
-    open: tuple[str, ...]
+    left: tuple[str, ...]
+
+    @property
+    def end_to_end(self) -> EndToEnd:
+        """The record of it."""
+        return EndToEnd(self.untuned_ns, None if self.tuned is None else self.gains[self.tuned], self.kept)
 
 
 def compare_contexts(
-    preferred: Sequence[str], reference: str, run: Run, earlier: Sequence[Ratios] = (), most_rounds: int = CHECKS[-1]
+    preferred: Sequence[str],
+    reference: str,
+    run: Run,
+    more: Callable[[], bool],
+    earlier: Sequence[Ratios] = (),
+    last: str | None = None,
 ) -> Comparison:
     """Compares contexts, given by their digests in the order of preference.
 
-    reference: the context whose time the gain is told by; it is in every round, and is kept only if it is among
-    `preferred`. earlier: comparisons before, of which those with the same reference count as well. most_rounds: at most
-    so many rounds. On a noisy machine a gain of a few per cent takes more of them than 48, or chance decides.
+    reference: the untuned context; more: whether there is time for another round, once there are enough for a
+    certain answer; earlier: comparisons before, of which those with the same reference count as well; last: the tuned
+    context that was the last choice, if that was certain.
     """
     everything = list(dict.fromkeys([*preferred, reference]))
+    pairs = list(itertools.combinations(everything, 2))
+    sure = 1 - (1 - SURE) / max(1, len(pairs))
+    past = _recent([ratios for ratios in earlier if _is_reference(ratios, reference)])
     times: dict[str, list[float]] = {digest: [] for digest in everything}
-    past = [ratios for ratios in earlier if _is_reference(ratios, reference)][-COMPARISONS_KEPT:]
-    alive = list(dict.fromkeys(preferred))
-    taken = 0
-    for wanted in (rounds for rounds in CHECKS if rounds <= most_rounds):
+    alive, least = everything, least_rounds(sure)
+    for taken in itertools.count(1):
         running = [digest for digest in everything if digest in alive or digest == reference]
-        rows = run(running, wanted - taken)
-        for digest, row in zip(running, rows, strict=True):
-            times[digest] += row
-        rounds = min(map(len, rows))
-        ended, taken = taken + rounds < wanted, wanted
-        comparisons = [*past, _ratios(times, reference)]
-        leader = min(alive, key=lambda digest: _median_ratio(comparisons, digest))
-        bounds = (leader, reference)  # what is not slower than a noisy leader for certain may be so than the reference
-        alive = [
-            digest
-            for digest in alive
-            if digest == leader or all(_interval(comparisons, digest, bound).low <= 1 for bound in bounds)
-        ]
-        if ended or _settled(comparisons, alive, leader, reference):
-            break
-    chosen = alive[0]
-    if reference in alive and _median_ratio(comparisons, chosen) > 1:
-        chosen = reference  # a gain that was not even seen is none
-    gains = _paired(comparisons, reference, chosen)
+        for digest, time_ns in zip(running, run(running), strict=True):
+            times[digest].append(time_ns)
+        ended = not more() and taken >= least
+        if ended or (taken >= least and taken % max(1, taken // LOOKS) == 0):
+            rounds = _Rounds([*past, _ratios(times, reference)], sure)
+            alive = rounds.alive(alive, reference)
+            if ended or rounds.settled(alive, reference):
+                break
+    tuned = [digest for digest in everything if digest != reference]
+    gains = {digest: rounds.gain(digest, reference) for digest in tuned}
+    chosen, kept = _choice(alive, gains, last)
+    best = max(tuned, key=lambda digest: gains[digest].median, default=None)
     return Comparison(
-        chosen,
-        median_interval(gains),
-        statistics.median(gains),
-        {digest: statistics.median(own) for digest, own in times.items() if own},
-        comparisons[-1],
+        chosen or reference,
+        kept,
+        chosen or best,
+        gains,
+        float(statistics.median(times[reference])),
+        rounds.comparisons[-1],
         tuple(alive),
     )
+
+
+def _choice(alive: Sequence[str], gains: Mapping[str, Gain], last: str | None) -> tuple[str | None, Kept]:
+    """The tuned context that ships by the rule, None for the untuned one. alive: those to which none is preferred for
+    certain, in the order of preference."""
+    faster = [digest for digest in (*alive, *gains) if digest in gains and gains[digest].low > 1]
+    if last in alive and last in gains:
+        return last, "tuned" if last in faster else "last"
+    return (faster[0], "tuned") if faster else (None, "untuned")
 
 
 def ratios_from(value: Any) -> list[Ratios]:
@@ -102,7 +116,53 @@ def ratios_from(value: Any) -> list[Ratios]:
     for ratios in value if isinstance(value, list) else []:
         if isinstance(ratios, Mapping):
             comparisons.append({str(digest): row for digest, row in ratios.items() if _is_row(row)})
-    return comparisons[-COMPARISONS_KEPT:]
+    return _recent(comparisons)
+
+
+class _Rounds:
+    """What all rounds say so far. sure: of the interval of each pair."""
+
+    def __init__(self, comparisons: Sequence[Ratios], sure: float) -> None:
+        self.comparisons = comparisons
+        self._sure = sure
+        self._gains: dict[tuple[str, str], Gain] = {}
+
+    def gain(self, one: str, other: str) -> Gain:
+        """How many times as fast the one is as the other, in the rounds in which both took part."""
+        if (one, other) not in self._gains:
+            ratios = [ratio for each in self.comparisons for ratio in paired(each.get(other, ()), each.get(one, ()))]
+            self._gains[one, other] = gain_of(ratios, self._sure)
+        return self._gains[one, other]
+
+    def alive(self, before: Sequence[str], reference: str) -> list[str]:
+        """Those that no other one beats for certain, the reference among the others in any case."""
+        others = dict.fromkeys([*before, reference])
+        return [one for one in before if not any(self.gain(one, other).high < 1 for other in others if other != one)]
+
+    def settled(self, alive: Sequence[str], reference: str) -> bool:
+        """Whether more rounds would change nothing that matters: of each context that is left it is known whether it
+        is faster than the reference, and those that are differ by little."""
+        gains = {one: self.gain(one, reference) for one in alive if one != reference}
+        if not all(_known(gain) for gain in gains.values()):
+            return False
+        faster = [one for one, gain in gains.items() if gain.low > 1]
+        leader = max(faster, key=lambda one: gains[one].median, default=None)
+        return all(_known(self.gain(leader, one)) for one in faster if leader is not None and one != leader)
+
+
+def _known(gain: Gain) -> bool:
+    return gain.certain or gain.settled
+
+
+def _recent(comparisons: Sequence[Ratios]) -> list[Ratios]:
+    """The newest comparisons, of ROUNDS_KEPT rounds together."""
+    kept: list[Ratios] = []
+    left = ROUNDS_KEPT
+    for each in reversed(comparisons):
+        if left:
+            kept.insert(0, {digest: row[:left] for digest, row in each.items()})
+            left -= max(map(len, kept[0].values()), default=0)
+    return kept
 
 
 def _is_row(value: Any) -> bool:
@@ -110,31 +170,10 @@ def _is_row(value: Any) -> bool:
 
 
 def _ratios(times: Mapping[str, Sequence[float]], reference: str) -> Ratios:
-    return {digest: paired(own, times[reference]) for digest, own in times.items() if own}
+    """The ratios of this comparison, with as many digits as are worth keeping."""
+    return {digest: [float(f"{ratio:.6g}") for ratio in paired(own, times[reference])] for digest, own in times.items()}
 
 
 def _is_reference(ratios: Ratios, digest: str) -> bool:
     """Whether the times of a comparison are by those of this context."""
     return bool(ratios.get(digest)) and all(ratio == 1 for ratio in ratios[digest])
-
-
-def _paired(comparisons: Sequence[Ratios], over: str, under: str) -> list[float]:
-    """The time of one by that of another in every round that both took part in."""
-    return [ratio for ratios in comparisons for ratio in paired(ratios.get(over, ()), ratios.get(under, ()))]
-
-
-def _interval(comparisons: Sequence[Ratios], over: str, under: str) -> Interval:
-    return median_interval(_paired(comparisons, over, under) or [1.0])
-
-
-def _median_ratio(comparisons: Sequence[Ratios], digest: str) -> float:
-    return statistics.median(ratio for ratios in comparisons for ratio in ratios.get(digest, ()))
-
-
-def _settled(comparisons: Sequence[Ratios], alive: Sequence[str], leader: str, reference: str) -> bool:
-    """Whether more rounds would tell nothing that matters: all that are left differ by less than NARROW, and the gain
-    is known as closely."""
-    pairs = [(digest, leader) for digest in alive if digest != leader] + [(reference, leader)] * (reference != leader)
-    intervals = [_interval(comparisons, over, under) for over, under in pairs]
-    closely = all(one.high - one.low <= 2 * NARROW * one.low for one in intervals)
-    return closely and all(one.high <= 1 + 2 * NARROW for one in intervals[: len(alive) - 1])

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gputune.client.model.plan import Task
+from gputune.client.tuning.measuring.end_to_end import OPEN, EndToEnd
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.cache_hit import Verdict, counts
 from gputune.client.tuning.search.task_search import task_key
@@ -67,16 +68,9 @@ def fields_of(verdicts: Mapping[Task, Verdict], nodes: Mapping[Task, Sequence[st
     return {"counts": dict(counts(verdicts.values())), "tasks": tasks}
 
 
-def gain_line(found: Mapping[str, Any], where: str = "") -> str:
-    """What tuning gains, end to end, for people, and what its interval says."""
-    gain = found["gain"]
-    line = (
-        f"{where}inference {found['tuned_ns'] / 1e6:.3f} ms, untuned {found['untuned_ns'] / 1e6:.3f} ms: "
-        f"{gain['median']:.2f}x ({gain['low']:.2f}-{gain['high']:.2f})"
-    )
-    if gain["low"] > 1:
-        return line
-    return f"{line}; {'slower than untuned' if gain['high'] < 1 else 'no difference that is certain'}"
+def choices_of(found: Mapping[str, EndToEnd]) -> list[str]:
+    """Say of each graph which of its whole contexts was chosen last, and whether that is open."""
+    return [f"whole contexts of {graph}: {one.line}{f'; {OPEN}' if one.open else ''}" for graph, one in found.items()]
 
 
 def outcome_line(outcome: Outcome) -> str:

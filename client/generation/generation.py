@@ -27,11 +27,12 @@ from gputune.client.context.weights import weight_bytes
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
 from gputune.client.generation.config import check_precision
-from gputune.client.generation.explaining import gain_line, outcome_line, summary_line
+from gputune.client.generation.explaining import outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
 from gputune.client.generation.request import GenerationRequest, effective_configuration, no_frozen_cache
 from gputune.client.generation.schematic import Source, peaks_of, schematic_of
+from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graphs import Graphs, tasks_of
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
@@ -40,6 +41,7 @@ from gputune.client.progress import Progress
 from gputune.client.report import write_report
 from gputune.client.report.sizes import split_told
 from gputune.client.target.client import TargetClient
+from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
 from gputune.client.tuning.search.options import TuningOptions
@@ -103,6 +105,7 @@ class Generation:
         self._mode = request.tuning.cache_mode
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
+        self.remembered: Mapping[str, EndToEnd] = {}  # by graph, what `explain` has found
         self.verified: Mapping[str, Mapping[str, float]] | None = None
         self.fitted: Fitted | None = None
         check_precision(request.config, self._device)
@@ -119,16 +122,6 @@ class Generation:
     def device(self) -> DeviceIdentity:
         """The targets' device."""
         return self._device
-
-    @property
-    def in_chain(self) -> dict[str, Mapping[str, Any]]:
-        """What comparing whole contexts has led to, by graph."""
-        return {one.plan.name: one.summary for one in self.decisions if one.summary is not None}
-
-    @property
-    def end_to_end(self) -> dict[str, Mapping[str, Any]]:
-        """What an inference takes and by what it is faster than an untuned one, by graph."""
-        return {one.plan.name: one.end_to_end for one in self.decisions if one.end_to_end is not None}
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
@@ -224,6 +217,9 @@ class Generation:
             cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
             tuner = self._tuner(cache, self._request.tuning)
             self._begin(tuner, cache)
+            if self._compares:
+                found = {one.plan.name: self._chooser(one, tuner, cache).remembered for one in self._graphs.models}
+                self.remembered = {name: told for name, told in found.items() if told is not None}
             return tuner.verdicts(self._tasks)
 
     def _cache_path(self, stack: ExitStack) -> Path:
@@ -324,8 +320,9 @@ class Generation:
             self._write_schematic(built, peaks)
         with self._clock.phase("verify"):
             self._verify(decisions)
-        for graph, found in self.end_to_end.items():
-            log.info(gain_line(found, "" if len(decisions) == 1 else f"graph {graph}: "))
+        for one in decisions:
+            if one.end_to_end is not None:
+                log.info(f"graph {one.plan.name}: " * (len(decisions) > 1) + one.end_to_end.line)
 
     def _built(self, wanted: Sequence[builder.Wanted], plain: bool = False) -> builder.Built:
         """The graphs with their programs. Without a kernel repository, launches share programs, unless they are to be
@@ -386,12 +383,13 @@ class Generation:
             return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
         decisions = []
         for model in self._graphs.models:
-            effort, frozen = self._request.effort, self._request.tuning.cache_mode == "frozen"
             runner = ContextRunner(self._client, self._maker, self._write_to, self._progress, deadline)
-            persistent = self._persistent(model.plan.name)
-            in_chain = InChain(model, tuner, cache, effort, device_limits(self._device), persistent, frozen)
-            decisions.append(in_chain.decide(_of(model.tasks, outcomes), runner))
+            decisions.append(self._chooser(model, tuner, cache).decide(_of(model.tasks, outcomes), runner))
         return decisions
+
+    def _chooser(self, model: Alternatives, tuner: Tuner, cache: PerformanceCache) -> InChain:
+        asked, persistent = self._request, self._persistent(model.plan.name)
+        return InChain(model, tuner, cache, asked.effort, asked.tuning, device_limits(self._device), persistent)
 
     def _write_to(self, built: builder.Built, path: Path) -> int:
         return write_context(path, self._context(built))
@@ -402,7 +400,7 @@ class Generation:
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
             "end_to_end": {
-                one.plan.name: {**one.end_to_end, "contexts": [dict(context) for context in one.compared]}
+                one.plan.name: {**one.end_to_end.to_dict(), "contexts": [dict(context) for context in one.compared]}
                 for one in self.decisions
                 if one.end_to_end is not None
             },

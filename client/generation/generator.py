@@ -29,7 +29,9 @@ from gputune.client.outputs import Files, check_output, write_json
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.target.several import Targets, TargetSource, choose_targets
+from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.search.cache_hit import Verdict
+from gputune.client.tuning.search.options import check_compare_again
 from gputune.client.tuning.tuner import names_of, settings_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.protocol.messages import Limits
@@ -69,10 +71,8 @@ def generate(
     summary = summarise(
         generation.outcomes,
         totals,
-        generation.in_chain,
+        generation.decisions,
         generation.verified,
-        generation.end_to_end,
-        len(generation.decisions),
         None if generation.fitted is None else generation.fitted.summary,
     )
     if request.summary_json is not None:
@@ -82,11 +82,13 @@ def generate(
 
 @dataclass(frozen=True)
 class Explained:
-    """What a generation would do: its performance cache file, and for each task the verdict and the model's nodes."""
+    """What a generation would do: its performance cache file, for each task the verdict and the model's nodes, and by
+    graph the last choice between whole contexts."""
 
     file: Path
     verdicts: Mapping[Task, Verdict]
     nodes_of: Mapping[Task, Sequence[str]]
+    choices: Mapping[str, EndToEnd]
 
 
 def explain(request: GenerationRequest, environment: Mapping[str, str]) -> Explained:
@@ -94,7 +96,8 @@ def explain(request: GenerationRequest, environment: Mapping[str, str]) -> Expla
     written. Raises GputuneError, CacheError."""
     check_bound(request)
     with _prepared(request, environment, SILENT, Clock()) as generation:
-        return Explained(generation.cache_file, generation.explain(), generation.nodes_of)
+        verdicts = generation.explain()
+        return Explained(generation.cache_file, verdicts, generation.nodes_of, generation.remembered)
 
 
 def show_kernels(
@@ -261,6 +264,7 @@ def check_bound(request: GenerationRequest) -> None:
     }
     for key in (key for key, ignored in wishes.items() if ignored):
         raise ConfigError(f"{key} has no meaning with cache_mode {mode!r}; drop one of them")
+    check_compare_again(request.tuning)
     if request.effort.name != "none" and mode == "frozen" and not cache_files(request.performance_cache_dir):
         raise no_frozen_cache(f"there is none in {request.performance_cache_dir}")
     unused = request.effort.name == "none" or mode in ("off", "frozen")

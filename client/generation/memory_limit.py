@@ -176,8 +176,7 @@ class _Fitting:
         own = {task_key(task).digest for task in decision.plan.tasks}
         if own.isdisjoint(chosen):
             return replace(decision, outcomes=outcomes)
-        summary = {name: value for name, value in (decision.summary or {}).items() if name != "end_to_end"}
-        return replace(decision, outcomes=outcomes, summary=None if decision.summary is None else summary)
+        return replace(decision, outcomes=outcomes, end_to_end=None)
 
     @property
     def kernels_ns(self) -> float:

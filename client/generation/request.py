@@ -143,6 +143,8 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
         "tuning_effort": request.effort.name,
         "tuning_strategy": tuning.strategy,
         "tuning_budget_seconds": tuning.budget_seconds,
+        "compare_seconds": tuning.compare_seconds,
+        "compare_again": tuning.compare_again,
         "tasks": list(tuning.only),
         "pins": {pattern: dict(pinned) for pattern, pinned in tuning.pins.items()},
         "cold": tuning.cold,

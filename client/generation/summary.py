@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gputune.client.context.choice import Decision
 from gputune.client.tuning.outcome import Outcome
 
 PHASES = {
@@ -25,19 +26,17 @@ class Totals:
 def summarise(
     outcomes: Sequence[Outcome],
     totals: Totals,
-    in_chain: Mapping[str, Mapping[str, Any]],
+    decisions: Sequence[Decision],
     verified: Mapping[str, Mapping[str, float]] | None,
-    end_to_end: Mapping[str, Mapping[str, Any]],
-    graphs: int,
     memory_limit: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """The summary as JSON values; tasks in the order in which the graph needs them, those of weight 0 for what is not
     fused, or was.
 
-    By the name of a graph: in_chain, what the comparison of whole contexts has led to; end_to_end, what an inference
-    takes and by what it is faster than an untuned one; verified, the error of each output, None where nothing was
-    verified. In the summary the first two are those of the only graph, by name where there are several, null where
-    nothing was compared. memory_limit: what a limit of memory has led to, null without one.
+    decisions: of all graphs, which say what comparing whole contexts has led to (in_chain), and what an inference
+    takes, by what it is faster than an untuned one, and which context ships (end_to_end). In the summary these are of
+    the only graph, by name if there are several, null if nothing was compared. verified: by graph the error of each
+    output, None if nothing was verified. memory_limit: what a limit of memory has led to, null without one.
     """
     hits = sum(outcome.hit for outcome in outcomes)
     return {
@@ -60,9 +59,11 @@ def summarise(
             }
             for outcome in outcomes
         ],
-        "in_chain": _by_graph(in_chain, graphs),
+        "in_chain": _by_graph({one.plan.name: one.summary for one in decisions}),
         "verified": None if verified is None else {graph: dict(errors) for graph, errors in verified.items()},
-        "end_to_end": _by_graph(end_to_end, graphs),
+        "end_to_end": _by_graph(
+            {one.plan.name: one.end_to_end.to_dict() if one.end_to_end else None for one in decisions}
+        ),
         "memory_limit": None if memory_limit is None else dict(memory_limit),
         "totals": {
             "tasks": len(outcomes),
@@ -75,6 +76,6 @@ def summarise(
     }
 
 
-def _by_graph(found: Mapping[str, Mapping[str, Any]], graphs: int) -> dict[str, Any] | None:
-    plain = {name: dict(one) for name, one in found.items()}
-    return next(iter(plain.values()), None) if graphs == 1 else plain or None
+def _by_graph(found: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    plain = {name: dict(one) for name, one in found.items() if one is not None}
+    return next(iter(plain.values()), None) if len(found) == 1 else plain or None

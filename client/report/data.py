@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.intervals import Interval
+from gputune.client.tuning.measuring.sequential import Gain
 
 PHASES = ("build", "verify", "measure")
 """What the host's time for a variant is divided into."""
@@ -127,12 +129,10 @@ class Run:
 
 @dataclass(frozen=True)
 class WholeContext:
-    """A context that took its turns with others, and what an inference takes with it. The rest is None where the file
-    does not say it."""
+    """A context that took its turns with others. The rest is None where the file does not say it."""
 
-    time_ns: float
-    untuned: bool
-    """Whether it runs the default configurations."""
+    gain: Gain | None
+    """How many times as fast as the untuned context it is; None for that itself."""
     chosen: bool
     """Whether it is the one that ships."""
     operations: int | None = None
@@ -141,24 +141,28 @@ class WholeContext:
     persistent: bool | None = None
     """Whether persistent kernels stand for many launches."""
 
+    @property
+    def untuned(self) -> bool:
+        """Whether it runs the default configurations."""
+        return self.gain is None
+
 
 @dataclass(frozen=True)
-class EndToEnd:
+class Inferences:
     """What whole inferences of a graph take by the host's clock, untuned and tuned ones measured in turns."""
 
     graph: str
-    untuned_ns: float
-    tuned_ns: float
-    gain: float
-    gain_interval: Interval
+    end_to_end: EndToEnd
     compared: tuple[WholeContext, ...] = ()
     """All that took turns: untuned, tuned alone, fused, persistent, in this order. Empty where the file only says what
-    the untuned one and the one that ships took."""
+    was gained."""
 
     @property
     def contexts(self) -> tuple[WholeContext, ...]:
         """What was measured, the untuned context first."""
-        return self.compared or (WholeContext(self.untuned_ns, True, False), WholeContext(self.tuned_ns, False, True))
+        gain, kept = self.end_to_end.gain, self.end_to_end.kept
+        tuned = () if gain is None else (WholeContext(gain, kept != "untuned"),)
+        return self.compared or (WholeContext(None, kept == "untuned"), *tuned)
 
 
 @dataclass(frozen=True)
@@ -209,7 +213,7 @@ class Report:
     context: str | None
     graphs: tuple[str, ...]
     """Names of the context's graphs."""
-    end_to_end: tuple[EndToEnd, ...]
+    end_to_end: tuple[Inferences, ...]
     """Of the graphs that were measured so."""
     made_at: str
     places: tuple[Place, ...]

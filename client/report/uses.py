@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gputune.client.report.data import EndToEnd, Run, WholeContext
-from gputune.client.report.reading import LONGEST_NS, SHORTEST_NS, number
-from gputune.client.tuning.measuring.intervals import WANTED, Interval
+from gputune.client.report.data import Inferences, Run, WholeContext
+from gputune.client.report.reading import number
+from gputune.client.tuning.measuring.end_to_end import EndToEnd, gain_from_dict
 from gputune.runtime.context.records import ContextHeader
 
 NAMED = 3
@@ -24,7 +24,7 @@ class Uses:
     runs: tuple[Run, ...]
     alternatives: frozenset[str]
     """Digests of the tasks that were tuned for it beside those that it runs, such as the parts of a fused operation."""
-    end_to_end: tuple[EndToEnd, ...]
+    end_to_end: tuple[Inferences, ...]
 
     @property
     def weights(self) -> Mapping[str, int]:
@@ -47,7 +47,7 @@ def uses_of(header: ContextHeader, name: str) -> Uses:
     digests = [task for task in tuned if isinstance(task, str)] if isinstance(tuned, list) else []
     measured = header.configuration.get("end_to_end")
     told = measured if isinstance(measured, Mapping) else {}
-    found = (_end_to_end(graph.name, told.get(graph.name)) for graph in header.graphs)
+    found = (_inferences(graph.name, told.get(graph.name)) for graph in header.graphs)
     return Uses(
         name=name,
         graphs=tuple(graph.name for graph in header.graphs),
@@ -57,39 +57,41 @@ def uses_of(header: ContextHeader, name: str) -> Uses:
     )
 
 
-def _end_to_end(graph: str, told: object) -> EndToEnd | None:
+def _inferences(graph: str, told: object) -> Inferences | None:
     """What whole inferences took; None where the file does not say so, or not in numbers that can be true."""
-    if not isinstance(told, Mapping) or not isinstance(told.get("gain"), Mapping):
+    measured = EndToEnd.from_dict(told)
+    if measured is None or not isinstance(told, Mapping):
         return None
-    untuned_ns, tuned_ns = (number(told.get(key)) for key in ("untuned_ns", "tuned_ns"))
-    gain, low, high = (number(told["gain"].get(key)) for key in ("median", "low", "high"))
-    if untuned_ns is None or tuned_ns is None or gain is None or low is None or high is None:
-        return None
-    if not all(SHORTEST_NS <= time_ns <= LONGEST_NS for time_ns in (untuned_ns, tuned_ns)) or not 0 < low <= high:
-        return None
-    contexts = _contexts(told.get("contexts"), untuned_ns, tuned_ns)
-    return EndToEnd(graph, untuned_ns, tuned_ns, gain, Interval(low, high, WANTED), contexts)
+    return Inferences(graph, measured, _contexts(told.get("contexts"), measured))
 
 
-def _contexts(told: object, untuned_ns: float, tuned_ns: float) -> tuple[WholeContext, ...]:
-    """What was compared in whole; nothing where the file does not say it of all, or not with these times."""
+def _contexts(told: object, measured: EndToEnd) -> tuple[WholeContext, ...]:
+    """What was compared in whole; nothing where the file does not say it of all, or not with this gain."""
     found = [_context(one) for one in told] if isinstance(told, list) else []
     known = [one for one in found if one is not None]
-    ends = [[one.time_ns for one in known if one.untuned], [one.time_ns for one in known if one.chosen]]
-    if len(known) < len(found) or ends != [[untuned_ns], [tuned_ns]]:
+    chosen = [one for one in known if one.chosen]
+    untuned = [one for one in known if one.untuned]
+    if len(known) < len(found) or len(chosen) != 1 or len(untuned) != 1:
         return ()
-    return tuple(sorted(known, key=lambda one: (not one.untuned, bool(one.fused), bool(one.persistent), one.time_ns)))
+    if (chosen == untuned) != (measured.kept == "untuned") or measured.gain not in [one.gain for one in known]:
+        return ()
+    return tuple(sorted(known, key=lambda one: (not one.untuned, bool(one.fused), bool(one.persistent), _speed(one))))
 
 
 def _context(told: object) -> WholeContext | None:
     """A context that was compared; None where that cannot be one."""
     if not isinstance(told, Mapping):
         return None
-    time_ns, operations, fused = (number(told.get(key)) for key in ("median_ns", "operations", "fused"))
+    operations, fused = (number(told.get(key)) for key in ("operations", "fused"))
     flags = [told.get(key) for key in ("untuned", "chosen", "persistent")]
-    if time_ns is None or operations is None or fused is None or not all(isinstance(flag, bool) for flag in flags):
-        return None
-    if not SHORTEST_NS <= time_ns <= LONGEST_NS:
+    if operations is None or fused is None or not all(isinstance(flag, bool) for flag in flags):
         return None
     untuned, chosen, persistent = map(bool, flags)
-    return WholeContext(time_ns, untuned, chosen, int(operations), int(fused), persistent)
+    gain = gain_from_dict(told.get("gain"))
+    if (gain is None) != untuned:
+        return None
+    return WholeContext(gain, chosen, int(operations), int(fused), persistent)
+
+
+def _speed(one: WholeContext) -> float:
+    return 1.0 if one.gain is None else one.gain.median

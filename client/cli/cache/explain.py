@@ -10,7 +10,7 @@ from gputune.client.cli.options.common import json_option
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import ConfigError
-from gputune.client.generation.explaining import fields_of, lines_of
+from gputune.client.generation.explaining import choices_of, fields_of, lines_of
 from gputune.client.generation.generator import explain as explain_generation
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.task_search import task_key
@@ -30,7 +30,8 @@ def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
     seeded   it or a similar task was tuned elsewhere: measured first
     new      nothing is known of it
 
-    All but the first two are measured. Here nothing is measured and nothing is written.
+    All but the first two are measured. Then comes the last choice between whole
+    contexts. Here nothing is measured and nothing is written.
     """
     level = "warn" if as_json else "info"
     with reporting(sys.stderr, level):
@@ -45,7 +46,8 @@ def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
         raise ConfigError(f"no task of {models} has a digest that starts with {prefix!r}")
     if as_json:
         fields = fields_of(verdicts, explained.nodes_of)
-        print_json({"file": str(explained.file), "model": models, **fields})
+        choices = {graph: found.to_dict() for graph, found in explained.choices.items()}
+        print_json({"file": str(explained.file), "model": models, **fields, "choices": choices})
         return
-    for line in lines_of(verdicts, explained.nodes_of):
+    for line in [*lines_of(verdicts, explained.nodes_of), *choices_of(explained.choices)]:
         say(line)

@@ -12,7 +12,10 @@ from typing import Any
 import click
 
 from gputune.client.cli.options.files import OUTPUT
+from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
+from gputune.client.tuning.measuring.end_to_end import RULE
+from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions, parse_budget, parse_patterns, parse_pin
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.statuses import OK, STATUSES
@@ -43,6 +46,8 @@ def _wishes(
     retry_failures: tuple[str, ...],
     cache_mode: str | None,
     tuning_budget: str | None = None,
+    compare_seconds: str | None = None,
+    compare_again: bool = False,
     tuning_strategy: str | None = None,
     report: Path | None = None,
 ) -> TuningWishes:
@@ -51,6 +56,8 @@ def _wishes(
     budget_seconds = None if tuning_budget is None else parse_budget(tuning_budget, "--tuning_budget")
     options = (
         ("--tuning_budget", "budget_seconds", budget_seconds),
+        ("--compare_seconds", "compare_seconds", _seconds(compare_seconds)),
+        ("--compare_again", "compare_again", compare_again),
         ("--tuning_strategy", "strategy", tuning_strategy),
         ("--tasks", "only", tuple(dict.fromkeys(patterns))),
         ("--pin", "pins", _pins(pin)),
@@ -61,6 +68,10 @@ def _wishes(
     )
     given = [(option, name, value) for option, name, value in options if value]
     return TuningWishes({name: value for _, name, value in given}, tuple(option for option, _, _ in given))
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else parse_duration(text, "--compare_seconds")
 
 
 def _pins(texts: tuple[str, ...]) -> dict[str, dict[str, int]]:
@@ -90,6 +101,19 @@ _OPTIONS = {
         metavar="TIME",
         help="What tuning may take at most, such as 90s, 10m or 1h30m. The time goes where the model gains most; the "
         "same command goes on where it ended.",
+    ),
+    "compare_seconds": click.option(
+        "--compare_seconds",
+        metavar="SECONDS",
+        help="How long whole contexts of a graph may take turns in the end, unless they differ for certain before: "
+        f"{', '.join(f'{one.compare_seconds:g} at effort {one.name}' for one in EFFORTS.values() if one.trials != 0)}. "
+        f"{RULE}",
+    ),
+    "compare_again": click.option(
+        "--compare_again",
+        is_flag=True,
+        help="Compare whole contexts anew, as if there were no last choice. No task is measured that the performance "
+        "cache knows.",
     ),
     "tuning_strategy": click.option(
         "--tuning_strategy",

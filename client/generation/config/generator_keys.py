@@ -38,6 +38,8 @@ _TUNING: dict[str, tuple[str, Read]] = {
     "tasks": ("only", values.tasks),
     "pins": ("pins", values.pins),
     "tuning_budget": ("budget_seconds", lambda value, key: parse_budget(a_text(value, key), key)),
+    "compare_seconds": ("compare_seconds", values.seconds),
+    "compare_again": ("compare_again", a_flag),
     "tuning_strategy": ("strategy", lambda value, key: check_strategy(a_text(value, key), key)),
     "cold": ("cold", a_flag),
     "cache_mode": ("cache_mode", lambda value, key: check_cache_mode(a_text(value, key), key)),

@@ -3,6 +3,7 @@ its key, and raises ConfigError that quotes both."""
 
 from collections import Counter
 
+from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.strict_json import a_text, of_kind, wrong_kind
 from gputune.client.target.connecting import parse_address
@@ -25,6 +26,13 @@ def names(value: object, key: str) -> tuple[str, ...]:
     if twins := [each for each, times in Counter(found).items() if times > 1]:
         raise ConfigError(f"{key} names {twins[0]!r} twice")
     return found
+
+
+def seconds(value: object, key: str) -> float:
+    """A time in seconds, as a number or as a text such as "2m"."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise wrong_kind(value, key, 'a number of seconds, or a time such as "2m"')
+    return parse_duration(str(value), key)
 
 
 def tasks(value: object, key: str) -> tuple[str, ...]:

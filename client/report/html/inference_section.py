@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.client.html.markup import text
 from gputune.client.html.scales import counted, digits, percent, time_text
-from gputune.client.report.data import EndToEnd, Place, Report, WholeContext
+from gputune.client.report.data import Inferences, Place, Report, WholeContext
 from gputune.client.report.html.charts import anchor_of
+from gputune.client.tuning.measuring.end_to_end import KEPT, OPEN, RULE
 
 COLOURS = 8
 """Ops with a colour of their own in the bar of all operations; the style has as many."""
@@ -30,36 +32,56 @@ def inferences(report: Report) -> str:
     return f'<div class="card">{"".join(_measured(one, len(report.graphs) > 1) for one in report.end_to_end)}</div>'
 
 
-def _measured(one: EndToEnd, several: bool) -> str:
-    name = f"Graph {one.graph}: " if several else ""
-    gain, interval = one.gain, one.gain_interval
-    style = "good" if interval.low > 1 else "bad" if interval.high < 1 else "soft"
-    said = (
-        f"{text(name)}inference {time_text(one.tuned_ns)}, untuned {time_text(one.untuned_ns)}: "
-        f'<b class="{style}">{gain:.2f}×</b> ({interval.low:.2f}–{interval.high:.2f}), measured end to end'
+def _measured(one: Inferences, several: bool) -> str:
+    name, found = f"Graph {one.graph}: " if several else "", one.end_to_end
+    gain = found.gain
+    style = "soft" if gain is None or not gain.certain else "good" if gain.low > 1 else "bad"
+    times = f"untuned {time_text(found.untuned_ns)}"
+    said = "tuning has led to no other context"
+    if gain is not None:
+        times = f"{'best tuned' if found.kept == 'untuned' else 'tuned'} {time_text(found.tuned_ns)}, {times}"
+        said = gain.words
+    widest = max(map(_reach, one.contexts))
+    bars = "".join(_context_row(context, widest) for context in one.contexts)
+    notes = [
+        f"{KEPT[found.kept][0].upper()}{KEPT[found.kept][1:]}.",
+        f"{OPEN[0].upper()}{OPEN[1:]}." * found.open,
+        RULE,
+    ]
+    return (
+        f'<p class="headline">{text(name)}inference, measured end to end: {times}: <b class="{style}">{said}</b></p>'
+        f'<div class="bars">{bars}</div><p class="sub">{_BARS} {" ".join(filter(None, notes))}</p>'
     )
-    longest = max(context.time_ns for context in one.contexts)
-    bars = "".join(_context_row(context, longest) for context in one.contexts)
-    note = f'<p class="sub">{_TURNS}</p>' if len(one.contexts) > 2 else ""
-    return f'<p class="headline">{said}</p><div class="bars">{bars}</div>{note}'
 
 
-_TURNS = (
-    "Whole contexts took turns when this one was chosen. What was slower for certain left after fewer rounds; between "
-    "the others no difference was certain."
+_BARS = (
+    "Bars: how many times as fast as the untuned context, longer is faster; the thin line is the interval. Whole "
+    "contexts took turns; those that were slower for certain left early."
 )
 
 
-def _context_row(context: WholeContext, longest_ns: float) -> str:
-    """A whole context: what it is, its time as a bar from 0, and its time."""
+def _reach(context: WholeContext) -> float:
+    """How far a bar with its interval reaches; a wide interval ends at the edge, so that bars can still be compared."""
+    return 1.0 if context.gain is None else min(context.gain.high, 1.5 * context.gain.median)
+
+
+def _context_row(context: WholeContext, widest: float) -> str:
+    """A whole context: what it is, and how many times as fast as untuned, as a bar from 0 and in words."""
     name, facts = _name(context), ""
     if context.operations is not None:
         form = "persistent kernels" if context.persistent else "launches one by one"
         fused = f"{counted(context.fused, 'group')} fused" if context.fused else "nothing fused"
         chosen = "this context: " if context.chosen else ""
         facts = f"{chosen}{counted(context.operations, 'operation')}, {fused}, {form}"
-    bar = _track("default" if context.untuned else "tuned" if context.chosen else "other", context.time_ns, longest_ns)
-    return _row(f"<b>{name}</b>" if context.chosen else name, facts, bar, time_text(context.time_ns))
+    style = "default" if context.untuned else "tuned" if context.chosen else "other"
+    bar, said = _track(style, 1.0, widest), "1"
+    if (gain := context.gain) is not None:
+        bar = _track(style, gain.median, widest)
+        if math.isfinite(gain.high):
+            low, high = (100 * min(end / widest, 1.0) for end in (gain.low, gain.high))
+            bar += f'<span class="whisker" style="left:{low:.2f}%;width:{high - low:.2f}%"></span>'
+        said = gain.words
+    return _row(f"<b>{name}</b>" if context.chosen else name, facts, f'<div class="spread">{bar}</div>', said)
 
 
 def _name(context: WholeContext) -> str:

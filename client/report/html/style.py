@@ -15,6 +15,8 @@ REPORT_STYLE = """
 .tracks i + i, .tracks i:not(:only-child) { height: 7px; }
 .tracks .default { background: var(--warm); } .tracks .tuned { background: var(--good); }
 .tracks .other { background: var(--soft); opacity: .7; }
+.tracks .spread { position: relative; } .tracks .spread i { height: 14px; }
+.whisker { position: absolute; top: 6px; height: 2px; min-width: 2px; background: var(--ink); }
 details.rows { border-top: 1px solid var(--line); margin-top: 12px; } details.rows > summary { padding: 10px 0 0;
   flex-wrap: nowrap; }
 @media (max-width: 640px) { .bars { grid-template-columns: minmax(0, 1fr) max-content; gap: 2px 10px; }

@@ -18,7 +18,7 @@ class Effort:
     tasks that were given up because they seemed to be at the roofline had 4 to 9 % more to gain. Finalists of several
     batches are measured again, side by side. `samples` is what those in front get at most. In the end as many finalists
     of each task as there are `contexts`, and its default, are timed inside the whole model; one is nothing to compare.
-    Whole contexts take turns in at most so many `rounds`.
+    Whole contexts take turns for at most so many `compare_seconds`, unless --compare_seconds says otherwise.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Effort:
     sample_ns: int
     warm_up_ns: int
     contexts: int
-    rounds: int
+    compare_seconds: float
 
     @property
     def rank(self) -> int:
@@ -57,7 +57,7 @@ EFFORTS = {
             sample_ns=0,
             warm_up_ns=0,
             contexts=1,
-            rounds=0,
+            compare_seconds=0.0,
         ),
         Effort(
             name="quick",
@@ -72,7 +72,7 @@ EFFORTS = {
             sample_ns=1_000_000,
             warm_up_ns=50_000_000,
             contexts=2,
-            rounds=48,
+            compare_seconds=20.0,
         ),
         Effort(
             name="normal",
@@ -87,7 +87,7 @@ EFFORTS = {
             sample_ns=1_000_000,
             warm_up_ns=200_000_000,
             contexts=3,
-            rounds=192,
+            compare_seconds=60.0,
         ),
         Effort(
             name="full",
@@ -102,7 +102,7 @@ EFFORTS = {
             sample_ns=2_000_000,
             warm_up_ns=300_000_000,
             contexts=3,
-            rounds=192,
+            compare_seconds=180.0,
         ),
     )
 }

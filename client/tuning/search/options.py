@@ -32,7 +32,8 @@ class TuningOptions:
     it gets whatever else is faster; budget_seconds: what the tuning of all tasks may take, None for as long as it
     takes; strategy: a name of the catalogue; cold: every launch finds empty caches; retry_failures: what was stored
     with one of these statuses is measured again; report: where the report of the tuning is written; cache_mode: one of
-    CACHE_MODES.
+    CACHE_MODES; compare_seconds: what comparing the whole contexts of a graph may take, None for what the effort says;
+    compare_again: whether whole contexts are compared as if they never were.
     """
 
     only: tuple[str, ...] = ()
@@ -43,6 +44,8 @@ class TuningOptions:
     retry_failures: tuple[str, ...] = ()
     report: Path | None = None
     cache_mode: str = "use"
+    compare_seconds: float | None = None
+    compare_again: bool = False
 
     def wants(self, names: Collection[str]) -> bool:
         """Whether the task with these names is one of those to be tuned."""
@@ -77,6 +80,17 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
         or bool(begins and _DIGEST.fullmatch(name) and name.startswith(pattern))
         for name in names
     )
+
+
+def check_compare_again(options: TuningOptions) -> None:
+    """Raises ConfigError for modes of the cache that rule out what compare_again asks for."""
+    why = {
+        "frozen": "measures nothing",
+        "refresh": "compares whole contexts anew in any case",
+        "off": "remembers no comparison",
+    }.get(options.cache_mode)
+    if options.compare_again and why is not None:
+        raise ConfigError(f"--compare_again: cache_mode {options.cache_mode!r} {why}; drop one of them")
 
 
 def parse_budget(text: str, origin: str) -> float:

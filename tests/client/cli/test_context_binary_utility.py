@@ -99,7 +99,8 @@ def test_a_summary_for_people_fits_a_narrow_terminal(gputune: Gputune, tmp_path:
         "  graph 'net <1>': operations: 20, launches: 24, 1 as persistent kernels",
         "    inputs: x float32[2, 4]",
         "    outputs: y float32[8]",
-        "    when made: inference 2.090 ms, untuned 2.410 ms: 1.15x (1.12-1.18)",
+        "    when made: inference 2.090 ms, untuned 2.410 ms: 1.15 times as fast",
+        "      (1.12–1.18)",
         "graph 'net <1>': max_spill_fill_size 0 bytes",
     ]
     names = tuple(f"graph number {n} " * 8 for n in range(3))

@@ -28,6 +28,7 @@ TEXTS = {
     "--adb": "a phone's serial number",
     "--adb_python": "a path on the phone",
     "--backend": "a name that means OpenCL; nothing is loaded",
+    "--compare_seconds": "a time",
     "--configuration": "parameters of a kernel",
     "--device_tier": "a tier",
     "--driver": "a version",

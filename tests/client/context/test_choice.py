@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.cache import PerformanceCache
 from gputune.client.context import context_runner
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.errors import TargetError, TuningError
@@ -18,7 +19,9 @@ from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.measuring import finalists
+from gputune.client.tuning.measuring.end_to_end import OPEN, EndToEnd
 from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.measuring.sequential import Gain
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
@@ -32,15 +35,13 @@ from tests.client.models import save
 TASK_NS = ContextRunner.task_ns
 
 
-def by_kernels(
-    runner: ContextRunner, contexts: Sequence[RemoteExecutor], rounds: int = context_runner.ROUNDS
-) -> list[list[float]]:
+def by_kernels(runner: ContextRunner, contexts: Sequence[RemoteExecutor]) -> list[float]:
     """Whole inferences that take what their kernels do and 1 us per launch: those of the null device take the host's
     time."""
-    found = []
-    for one, times in zip(contexts, runner.task_ns(contexts), strict=True):
-        kernels = [sum(own) for own in zip(*times.values(), strict=True)]
-        found.append([ns + 1000 * len(one.graph.launches) for ns in kernels])
+    opened = [RemoteExecutor(runner._target, runner._files[one], None, strict=True) for one in contexts]
+    found = [sum(runner._task_times(one).values()) + 1000 * len(one.graph.launches) for one in opened]
+    for one in opened:
+        one.close()
     return found
 
 
@@ -56,7 +57,7 @@ def generate(
 ) -> Callable[..., tuple[Ran, Any]]:
     """Generates into a folder; returns how it ended and the summary."""
     monkeypatch.setattr(generation, "SIMULATED", frozenset())
-    monkeypatch.setattr(ContextRunner, "inference_ns", by_kernels)
+    monkeypatch.setattr(ContextRunner, "round_ns", by_kernels)
     monkeypatch.setattr(context_runner, "ROUNDS", 2)
     monkeypatch.setattr(context_runner, "MOST_INFERENCES", 2)
     monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], trials=8, light_trials=8))
@@ -190,17 +191,15 @@ def test_the_gain_is_told_last(generate: Any, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(SeparableFamily, "pays", lambda *arguments: False)  # all that the simulated device gains by
     ran, summary = generate("one")
     told = summary["end_to_end"]
-    assert told["untuned_ns"] > told["tuned_ns"]
+    assert (told["kept"], told["open"]) == ("tuned", False)
     assert told["gain"]["low"] <= told["gain"]["median"] <= told["gain"]["high"]
-    last = ran.err.strip().splitlines()[-1]
-    assert last.startswith("inference ") and f"{told['gain']['median']:.2f}x" in last
+    assert ran.err.strip().splitlines()[-1] == EndToEnd(told["untuned_ns"], Gain(**told["gain"]), "tuned").line
     with open_context(tmp_path / "one" / "small.bin") as file:
         (found,) = file.header.configuration["end_to_end"].values()
     contexts = found.pop("contexts")
     assert found == told
     assert contexts == summary["in_chain"]["candidates"] and len(contexts) > 1
-    ends = [[one["median_ns"] for one in contexts if one[end]] for end in ("untuned", "chosen")]
-    assert ends == [[told["untuned_ns"]], [told["tuned_ns"]]]
+    assert [one["gain"] for one in contexts if one["untuned"] or one["chosen"]] == [told["gain"], None]
 
 
 @pytest.mark.slow
@@ -236,18 +235,109 @@ def test_persistent_kernels_that_did_not_run_are_not_shipped_by_what_is_remember
         assert "launches one by one" in ran.err
 
 
+def slower(runner: ContextRunner, contexts: Sequence[Any]) -> list[float]:
+    """Rounds in which the context that was loaded first, the untuned one, is faster than the others."""
+    return [1e6 + 2e4 * (one is not next(iter(runner._files))) for one in contexts]
+
+
 def test_a_choice_without_any_gain_says_so(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """And how far the best tuned context was behind, also where it is remembered."""
-
-    def inference_ns(runner: ContextRunner, contexts: Sequence[Any], rounds: int = 3) -> list[list[float]]:
-        return [[1e6 + 2e4 * (place < len(contexts) - 1)] * rounds for place in range(len(contexts))]
-
-    monkeypatch.setattr(ContextRunner, "inference_ns", inference_ns)
+    monkeypatch.setattr(ContextRunner, "round_ns", slower)
     for output in ("one", "two"):
         ran, summary = generate(output)
-        assert summary["end_to_end"]["gain"]["median"] == 1
-        assert "the untuned context is kept: the best tuned one took 1.020 times as long" in ran.err
+        told = summary["end_to_end"]
+        assert (told["kept"], told["open"], told["gain"]["rounds"]) == ("untuned", False, 15)
+        assert told["gain"]["median"] == pytest.approx(1 / 1.02, rel=1e-5)
+        assert "the untuned context ships: no tuned one is faster for certain" in ran.err
+        assert "0.98 times as fast (0.98–0.98)" in ran.err
         assert "another finalist" not in ran.err
+    assert summary["in_chain"]["remembered"]
+
+
+class Busy:
+    """Rounds of a busy machine, where every second context looks much slower than it is."""
+
+    def __init__(self, gain: float) -> None:
+        self.gain, self.rounds, self.contexts = gain, 0, 0
+
+    def __call__(self, runner: ContextRunner, contexts: Sequence[Any]) -> list[float]:
+        self.rounds, self.contexts = self.rounds + 1, len(contexts)
+        tuned = 1e6 / self.gain if self.rounds % 20 else 3e6
+        return [1e6 * (1 + self.rounds % 2) if one is next(iter(runner._files)) else tuned for one in contexts]
+
+
+def runs(monkeypatch: pytest.MonkeyPatch, gain: float) -> Busy:
+    """Has whole inferences take what a busy machine makes of them from now on."""
+    busy = Busy(gain)
+    monkeypatch.setattr(ContextRunner, "round_ns", lambda *what: busy(*what))
+    return busy
+
+
+HURRY = ("--compare_seconds", "0.0000001")
+
+
+def test_an_open_choice_gets_more_rounds_and_a_closed_one_none(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The untuned context and the best tuned one go on, and nothing else is timed."""
+    runs(monkeypatch, 1.0)
+    ran, first = generate("one", *HURRY)
+    told = first["end_to_end"]
+    assert (told["kept"], told["open"], told["gain"]["rounds"]) == ("untuned", True, 15)
+    assert f"end to end, {OPEN}" in ran.err
+    ran, frozen = generate("two", *HURRY, "--cache_mode", "frozen")
+    assert frozen["end_to_end"] == told and f"end to end, {OPEN}" in ran.err
+    assert frozen["in_chain"]["remembered"]
+
+    monkeypatch.setattr(ContextRunner, "task_ns", None)
+    busy = runs(monkeypatch, 1.0)
+    _, second = generate("three", *HURRY)
+    assert (busy.rounds, busy.contexts) == (13, 2)
+    assert second["end_to_end"]["gain"]["rounds"] == 15 + 13
+    assert second["totals"]["profile_requests"] == second["totals"]["compile_requests"] == 0
+    busy = runs(monkeypatch, 4.0)
+    _, third = generate("four")
+    assert (third["end_to_end"]["kept"], third["end_to_end"]["open"]) == ("tuned", False)
+    assert third["in_chain"]["remembered"] is False and busy.rounds > 13
+    busy = runs(monkeypatch, 1.0)
+    _, fourth = generate("five", *HURRY)
+    assert busy.rounds == 0 and fourth["end_to_end"] == third["end_to_end"]
+
+
+def test_contexts_are_compared_again_when_asked_without_what_was_before(
+    generate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs(monkeypatch, 4.0)
+    _, first = generate("one")
+    assert first["end_to_end"]["kept"] == "tuned"
+    busy = runs(monkeypatch, 1.0)
+    _, again = generate("two", "--compare_again", *HURRY)
+    assert busy.rounds == again["end_to_end"]["gain"]["rounds"]
+    assert (again["end_to_end"]["kept"], again["totals"]["profile_requests"]) == ("untuned", 0)
+    assert all(task["hit"] for task in again["tasks"])
+    for mode in ("frozen", "refresh", "off"):
+        with pytest.raises(AssertionError, match=f"--compare_again: cache_mode '{mode}'"):
+            generate("three", "--compare_again", "--cache_mode", mode)
+
+
+OLD_GAIN = {"median": 1.04, "low": 0.87, "high": 1.24}
+
+
+def test_what_earlier_versions_chose_is_open(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They did not say how certain they were; their rounds count."""
+    runs(monkeypatch, 4.0)
+    _, first = generate("one")
+    (path,) = (tmp_path / "cache").glob("*.sqlite")
+    with PerformanceCache.open(path) as cache:
+        ((digest, (record, _)),) = cache.contents_of_chains().items()
+        measured = {**record.measured, "end_to_end": {"untuned_ns": 2e6, "tuned_ns": 1.9e6, "gain": OLD_GAIN}}
+        del measured["rival"]
+        cache.conclude_chain(digest, replace(record, measured=measured))
+    _, frozen = generate("two", "--cache_mode", "frozen")
+    assert (frozen["end_to_end"]["kept"], frozen["end_to_end"]["open"]) == ("last", True)
+    busy = runs(monkeypatch, 4.0)
+    _, again = generate("three")
+    assert busy.rounds > 0
+    assert again["end_to_end"]["gain"]["rounds"] > first["end_to_end"]["gain"]["rounds"]
+    assert (again["end_to_end"]["kept"], again["end_to_end"]["open"]) == ("tuned", False)
 
 
 def test_without_fusion_where_nothing_is_compared(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,14 +376,39 @@ class TestContextRunner:
         with make() as running:
             contexts = [running.load(None, {}) for _ in range(2)]
             tasks, whole = running.task_ns(contexts), running.inference_ns(contexts)
+            assert client.status().memory_bytes > before
+            for one in contexts:
+                running.set_aside(one)
+            assert client.status().memory_bytes == before
+            fresh = running.round_ns(contexts)
+            assert client.status().memory_bytes == before, "each turn opens its context and closes it"
+            running.free(contexts[0])
         assert [list(times) for times in tasks] == [["0" * 64]] * 2
         assert tasks[0] == tasks[1], "the null device takes the same time for the same launch"
         assert [len(times["0" * 64]) for times in tasks] == [context_runner.ROUNDS] * 2
         assert [len(samples) for samples in whole] == [context_runner.ROUNDS] * 2
-        assert min(map(min, whole)) > 0
+        assert min(map(min, whole)) > 0 and len(fresh) == 2 and min(fresh) > 0
         with pytest.raises(TargetError, match="there is no context"):
-            contexts[0].run_timed({"x": np.zeros((2, 4), np.float32)})
+            contexts[1].run_timed({"x": np.zeros((2, 4), np.float32)})
         assert client.status().memory_bytes == before
+
+    def test_each_round_draws_the_order_of_its_turns(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of two equal contexts either one looks faster as a fair coin falls."""
+        turns: list[Any] = []
+
+        def turn_ns(_: ContextRunner, context: Any) -> int:
+            turns.append(context)
+            return len(turns)
+
+        monkeypatch.setattr(ContextRunner, "_turn_ns", turn_ns)
+        monkeypatch.setattr(RemoteExecutor, "__init__", lambda own, _, path, *__, **___: setattr(own, "path", path))
+        monkeypatch.setattr(RemoteExecutor, "close", lambda own: None)
+        runner = make()
+        runner._files = {place: place for place in range(3)}
+        for _ in range(60):
+            assert sorted(runner.round_ns([0, 1, 2])) == [len(turns) - 2, len(turns) - 1, len(turns)]
+        orders = {tuple(one.path for one in turns[first : first + 3]) for first in range(0, 180, 3)}
+        assert len(orders) == 6
 
     def test_contexts_that_do_not_agree_end_it(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         run_timed = RemoteExecutor.run_timed
@@ -308,7 +423,9 @@ class TestContextRunner:
     def test_it_ends_with_the_budget(self, make: Any) -> None:
         with make(deadline=time.monotonic() - 1) as running:
             needed = running.load(None, {}, needed=True)
-            assert len(running.inference_ns([needed], 48)[0]) == context_runner.LEAST_ROUNDS
+            assert len(running.inference_ns([needed])[0]) == context_runner.LEAST_ROUNDS
+            with running.comparing(1000.0) as more:
+                assert not more()
             with pytest.raises(TuningError, match="budget is used up"):
                 running.load(None, {})
 

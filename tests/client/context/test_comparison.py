@@ -1,7 +1,8 @@
 """What whole contexts lead to, with a runner whose times the test decides."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ from gputune.cache import WinnerRecord
 from gputune.client.context.comparison import (
     Candidate,
     Choice,
-    best_tuned,
+    Estimate,
+    Remembered,
     compare,
     estimated_alone,
     with_default,
@@ -67,19 +69,29 @@ class FakeRunner:
         self.loaded.append(Loaded(plan, outcomes, persistent))
         return self.loaded[-1]
 
+    def set_aside(self, context: Loaded) -> None:
+        assert context not in self.freed
+
     def free(self, *contexts: Loaded) -> None:
         self.freed += contexts
 
-    def inference_ns(self, contexts: Sequence[Loaded], rounds: int = ROUNDS) -> list[list[float]]:
+    @contextmanager
+    def comparing(self, seconds: float) -> Iterator[Callable[[], bool]]:
+        """As many rounds as there are seconds."""
+        left = iter(range(int(seconds)))
+        yield lambda: next(left, None) is not None and not self.late
+
+    def round_ns(self, contexts: Sequence[Loaded]) -> list[float]:
         assert not set(map(id, contexts)) & set(map(id, self.freed))
-        whole = [
-            sum(self._operation(one, each) for each in one.plan.operations)
-            + (0.0 if one.persistent else LAUNCH_NS * len(one.plan.operations))
-            + self.beside(one)
-            for one in contexts
-        ]
-        drift = [1 + 0.3 * (number % 3) for number in range(rounds)]
-        return [[ns * level * (1 + self.noise * self._random.random()) for level in drift] for ns in whole]
+        level = 1 + 0.3 * self._random.random()
+        return [self._whole(one) * level * (1 + self.noise * self._random.random()) for one in contexts]
+
+    def inference_ns(self, contexts: Sequence[Loaded]) -> list[list[float]]:
+        return [list(own) for own in zip(*(self.round_ns(contexts) for _ in range(ROUNDS)), strict=True)]
+
+    def _whole(self, one: Loaded) -> float:
+        launches = 0.0 if one.persistent else LAUNCH_NS * len(one.plan.operations)
+        return sum(self._operation(one, each) for each in one.plan.operations) + launches + self.beside(one)
 
     def task_ns(self, contexts: Sequence[Loaded]) -> list[dict[str, list[float]]]:
         assert not set(map(id, contexts)) & set(map(id, self.freed))
@@ -121,12 +133,15 @@ def run(
     finalists: Mapping[str, Sequence[WinnerRecord]] | None = None,
     persistent: bool = False,
     known: Candidate | None = None,
+    certain: bool = True,
     earlier: Sequence[Any] = (),
+    rounds: int = 48,
 ) -> Choice:
     given: Any = runner
     nothing: dict[str, list[WinnerRecord]] = {key: [] for key in outcomes}
     plain = Candidate("untuned", model.plan, (), defaults(outcomes), persistent)
-    return compare(model, given, outcomes, {**nothing, **(finalists or {})}, plain, known, earlier, 48)
+    before = Remembered(known, certain, earlier)
+    return compare(model, given, outcomes, {**nothing, **(finalists or {})}, plain, rounds, before)
 
 
 def ops(plan: Plan) -> list[str]:
@@ -164,8 +179,9 @@ class TestFusing:
         assert ops(choice.candidate.plan) == FUSED
         assert choice.estimate.launch_ns == pytest.approx(LAUNCH_NS * 1.3, rel=0.6)
         assert len(choice.measured["fused"]) == 3
-        gain = choice.measured["end_to_end"]["gain"]
-        assert 1.5 < gain["low"] <= gain["median"] <= gain["high"] < 2.5
+        gain = choice.end_to_end.gain
+        assert gain is not None and choice.end_to_end.kept == "tuned"
+        assert 1.5 < gain.low <= gain.median <= gain.high < 2.5
 
     def test_what_is_faster_alone_is_not_fused_when_it_is_slower_inside_the_model(
         self, model: Alternatives, outcomes: dict[str, Outcome]
@@ -212,7 +228,7 @@ class TestFusing:
         self, model: Alternatives, outcomes: dict[str, Outcome]
     ) -> None:
         choice = run(model, outcomes, FakeRunner(flat, noise=0.9))
-        titles = [one["title"] for one in choice.measured["candidates"] if one["open"]]
+        titles = [one["title"] for one in choice.measured["candidates"] if one["left"]]
         assert {"estimated", "nothing fused"} <= set(titles)
         assert ops(choice.candidate.plan) == FUSED
 
@@ -233,15 +249,32 @@ class TestUntuned:
 
         choice = run(model, outcomes, FakeRunner(worse))
         assert all(one.configuration == DEFAULT for one in choice.candidate.outcomes.values())
-        assert choice.measured["end_to_end"]["gain"] == {"median": 1.0, "low": 1.0, "high": 1.0}
-        assert (best_tuned(choice.measured) or 0) > 1.2
+        told = choice.end_to_end
+        assert told.gain is not None and (told.kept, told.open) == ("untuned", False)
+        assert told.gain.high < 1 / 1.2
+        assert choice.rival is not None and choice.rival.outcomes is not choice.candidate.outcomes
+        (chosen,) = (one for one in choice.measured["candidates"] if one["chosen"])
+        assert chosen["untuned"] and chosen["gain"] is None
 
-    def test_nothing_is_told_of_it_where_another_ships(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        assert best_tuned(run(model, outcomes, FakeRunner(flat)).measured) is None
+    def test_it_ships_where_nothing_is_certain_and_the_best_tuned_one_is_remembered(
+        self, model: Alternatives, outcomes: dict[str, Outcome]
+    ) -> None:
+        equal = FakeRunner(lambda task, one: 210.0 if task.op == "SeparableConv" else 100.0, noise=0.5)
+        choice = run(model, outcomes, equal)
+        assert (choice.end_to_end.kept, choice.end_to_end.open) == ("untuned", True)
+        assert choice.rival is not None
+        runner = FakeRunner(flat)
+        given: Any = runner
+        plain = Candidate("untuned", model.plan, (), defaults(outcomes), False)
+        before = Remembered(choice.candidate, False, [], choice.rival, Estimate())
+        again = compare(model, given, outcomes, dict.fromkeys(outcomes, ()), plain, 48, before)
+        assert len(runner.loaded) == 2, "tasks are not timed once more, and no other context is compared"
+        assert again.candidate.digest == choice.rival.digest and again.rival is None
 
-    @pytest.mark.parametrize("candidates", [None, 7, [None], [{"untuned": True, "chosen": True}, {"by_chosen": "1"}]])
-    def test_what_a_cache_should_not_hold_tells_nothing(self, candidates: Any) -> None:
-        assert best_tuned({"candidates": candidates}) is None
+    def test_no_rival_is_remembered_where_a_tuned_one_ships(
+        self, model: Alternatives, outcomes: dict[str, Outcome]
+    ) -> None:
+        assert run(model, outcomes, FakeRunner(flat)).rival is None
 
 
 class TestTheLastChoice:
@@ -375,7 +408,7 @@ class TestNoTime:
         known = Candidate("the last choice", model.plan, (), outcomes, True)
         choice = run(model, outcomes, self.Late(flat), persistent=True, known=known)
         assert [one["title"] for one in choice.measured["candidates"]] == ["the last choice", "estimated", "untuned"]
-        assert choice.measured["end_to_end"]["gain"]["low"] > 1
+        assert choice.end_to_end.gain is not None and choice.end_to_end.gain.low > 1
         assert choice.hurried
 
     def test_with_time_nothing_is_hurried(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:

@@ -30,13 +30,17 @@ def test_what_is_asked_of_tuning(tmp_path: Path) -> None:
         "pins": {" Pool": {"TILE": 4}},
         "cold": True,
         "report": "tuning.html",
+        "compare_seconds": "1m30s",
+        "compare_again": True,
         "target": "phone:1,[::1]:2",
     }
     read = read_config(config(tmp_path, content))
     assert read.target == "phone:1,[::1]:2"
     assert read.tuning == TuningOptions(
-        ("Conv", "/head/*"), {"Pool": {"TILE": 4}}, 600.0, "descent", True, (), Path("tuning.html")
+        ("Conv", "/head/*"), {"Pool": {"TILE": 4}}, 600.0, "descent", True, (), Path("tuning.html"), "use", 90.0, True
     )
+    seconds = read_config(config(tmp_path, {"tuning_mode": True, "compare_seconds": 2.5})).tuning.compare_seconds
+    assert seconds == 2.5
     assert read_config(config(tmp_path, {"target": "phone:1"})).target == "phone:1", "it is not about tuning"
 
 
@@ -57,6 +61,8 @@ def test_no_file_wishes_nothing() -> None:
         ({"tuning_mode": "yes"}, 'tuning_mode must be true or false, not "yes"'),
         ({"tuning_mode": True, "performance_cache_dir": 3}, "performance_cache_dir must be a text, not 3"),
         ({"tuning_mode": True, "performance_cache_dir": ""}, "performance_cache_dir is empty"),
+        ({"tuning_mode": True, "compare_seconds": [1]}, "compare_seconds must be a number of seconds, or a time such"),
+        ({"tuning_mode": True, "compare_seconds": 0}, "compare_seconds: '0' is not a time such as 30"),
         ({"cold": True}, 'cold needs "tuning_mode": true'),
         ({"tuning_mode": False, "pins": {}}, 'pins needs "tuning_mode": true'),
         ({"tuning_mode": True, "cold": 1}, "cold must be true or false, not 1"),

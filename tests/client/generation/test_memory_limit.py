@@ -13,6 +13,7 @@ from gputune.client.generation.memory_limit import Fitted, fit
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Task
+from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.identity import DeviceIdentity
@@ -58,7 +59,7 @@ def decision(tmp_path_factory: pytest.TempPathFactory) -> Decision:
     for task in plan.tasks:
         one = untuned(task, LIMITS)
         outcomes[one.key] = replace(one, configuration=options(task)[0][0]) if options(task) else one
-    return Decision(plan, outcomes, summary={"fused": [], "end_to_end": {"tuned_ns": 1.0}})
+    return Decision(plan, outcomes, summary={"fused": []}, end_to_end=EndToEnd(1.0, None, "untuned"))
 
 
 def fitted(decision: Decision, limit: int, measured: object = options) -> Fitted:

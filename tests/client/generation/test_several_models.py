@@ -161,7 +161,7 @@ def test_a_context_says_what_every_key_has_come_to(generate: Any, tmp_path: Path
     """But for where targets are, and a report. Keys of single graphs are said graph by graph."""
     configuration = header_of(tmp_path, generate()).configuration
     of_graphs = {"graph_names", *(key for key in SUPPORTED if key.startswith("disable_"))}
-    told = {key.removesuffix("_seconds") for key in configuration}
+    told = {*configuration, *(key.removesuffix("_seconds") for key in configuration)}
     assert set(SUPPORTED) - told - of_graphs == {"target", "report", "weights"}, (
         "weights are said of compact contexts alone"
     )

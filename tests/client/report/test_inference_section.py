@@ -16,6 +16,8 @@ from gputune.client.report.gather import Peak, gather
 from gputune.client.report.html.inference_section import layers
 from gputune.client.report.html.page import page
 from gputune.client.report.uses import uses_of
+from gputune.client.tuning.measuring.end_to_end import OPEN, RULE, EndToEnd
+from gputune.client.tuning.measuring.sequential import Gain
 from gputune.runtime.context.format import read_header
 from stress import made_up_cache
 
@@ -23,41 +25,71 @@ CONV = made_up_cache.TASKS[0]
 GOOD = made_up_cache.END_TO_END
 
 
-def measured_bars(html: str) -> list[tuple[str, float]]:
-    """The names of the bars that a page opens with, and their widths in percent."""
+def measured_bars(html: str) -> list[tuple[str, float, tuple[float, float] | None]]:
+    """The names of the bars that a page opens with, their widths in percent, and where their whiskers begin and end."""
     (bars,) = re.findall(r'<div class="bars">(.*?)<h2>', html.split("<section")[0] + "<h2>", re.DOTALL)
-    found = re.findall(r'"row"><div>(?:<b>)?([^<]+)<.*?width:([\d.]+)%', bars)
-    return [(name, float(width)) for name, width in found]
+    found = []
+    for row in bars.split('"row">')[1:]:
+        ((name, width),) = re.findall(r"^<div>(?:<b>)?([^<]+)<.*?<i [^>]*width:([\d.]+)%", row, re.DOTALL)
+        whisker = re.search(r'"whisker" style="left:([\d.]+)%;width:([\d.]+)%', row)
+        ends = whisker and (float(whisker[1]), round(float(whisker[1]) + float(whisker[2]), 2))
+        found.append((name, float(width), ends))
+    return found
 
 
 def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], html: str) -> None:
     said = re.sub("<[^>]+>", "", html.split("<h2>")[0]).replace("\u00a0", " ")
     assert "Tuning of net &lt;1&gt;" in said
-    assert "inference 2.09 ms, untuned 2.41 ms: 1.15× (1.12–1.18), measured end to end" in said
+    assert "measured end to end: tuned 2.09 ms, untuned 2.41 ms: 1.15 times as fast (1.12–1.18)" in said
+    assert "The tuned context ships: it is faster than the untuned one for certain." in said and RULE in said
     assert "an estimate" not in html
-    assert measured_bars(html) == [
-        ("untuned", 100.0), ("tuned alone, persistent", 93.78), ("fused", 95.44), ("fused, persistent", 86.72)
+    widest = GOOD["gain"]["high"]
+    expected = [
+        (name, *(end and pytest.approx(100 * end / widest, abs=0.02) for end in ends))
+        for name, *ends in (
+            ("untuned", 1.0, None, None), ("tuned alone, persistent", 1.066, 1.021, 1.109),
+            ("fused", 1.048, 0.985, 1.102), ("fused, persistent", 1.153, 1.121, 1.184),
+        )
     ]  # fmt: skip
-    assert "this context: 16 operations, 4 groups fused, persistent kernels2.09 ms" in said
+    assert [(name, bar, *(ends or (None, None))) for name, bar, ends in measured_bars(html)] == expected
+    best = "this context: 16 operations, 4 groups fused, persistent kernels1.15 times as fast (1.12–1.18)"
+    assert best in said and "no difference found (0.98–1.10)" in said
     header = read_header(made[1])
     without = replace(header, configuration={})
     assert uses_of(without, "c").end_to_end == ()
+
+
+def test_a_kept_untuned_context_and_an_unknown_interval_are_said(report: Report) -> None:
+    (one,) = report.end_to_end
+    for gain, kept, said in (
+        (Gain(0.95, 0.9, 1.02, 30), "untuned", "best tuned 2.54 ms, untuned 2.41 ms: no difference found (0.90–1.02)"),
+        (Gain(1.05, 0.0, math.inf, 5), "untuned", "best tuned 2.3 ms, untuned 2.41 ms: not known after 5 rounds"),
+        (Gain(1.05, 0.9, 1.2, 30), "last", "tuned 2.3 ms, untuned 2.41 ms: no difference found (0.90–1.20)"),
+        (None, "untuned", "untuned 2.41 ms: tuning has led to no other context"),
+    ):
+        kept_one = EndToEnd(2.41e6, gain, kept)  # type: ignore[arg-type]
+        html = page(replace(report, end_to_end=(replace(one, end_to_end=kept_one, compared=()),)))
+        text = re.sub("<[^>]+>", "", html).replace("\u00a0", " ")
+        assert f"measured end to end: {said}" in text
+        assert (OPEN[1:] in text) == kept_one.open == (gain is not None)
+        assert len(measured_bars(html)) == 1 + (gain is not None)
 
 
 @pytest.mark.parametrize(
     "contexts",
     [
         None, [], 3, GOOD["contexts"][:-1], GOOD["contexts"][1:], [*GOOD["contexts"], {"fused": 1}],
-        [{**GOOD["contexts"][0], "median_ns": 1e6}, *GOOD["contexts"][1:]],
+        [{**GOOD["contexts"][0], "gain": GOOD["contexts"][1]["gain"]}, *GOOD["contexts"][1:]],
+        [{**GOOD["contexts"][0], "gain": None}, *GOOD["contexts"][1:]],
         [{**GOOD["contexts"][0], "persistent": "no"}, *GOOD["contexts"][1:]],
     ],
 )  # fmt: skip
 def test_a_bar_that_cannot_be_true_leaves_the_two_of_the_gain(made: tuple[Path, Path], contexts: object) -> None:
     told = {"net <1>": {**GOOD, "contexts": contexts}}
     (found,) = uses_of(replace(read_header(made[1]), configuration={"end_to_end": told}), "c").end_to_end
-    assert [(one.time_ns, one.untuned, one.operations) for one in found.contexts] == [
-        (2.41e6, True, None),
-        (2.09e6, False, None),
+    assert [(one.gain, one.chosen, one.operations) for one in found.contexts] == [
+        (None, False, None),
+        (Gain(**GOOD["gain"]), True, None),
     ]
 
 
@@ -113,7 +145,7 @@ def test_without_an_end_to_end_measurement_the_sum_is_called_an_estimate(
     "told",
     [
         None, 3, [], {}, {"net <1>": None}, {"net <1>": 2.0}, {"net <1>": {**GOOD, "gain": None}}, {"other": GOOD},
-        {"net <1>": {**GOOD, "tuned_ns": "2"}}, {"net <1>": {**GOOD, "tuned_ns": math.nan}},
+        {"net <1>": {**GOOD, "kept": "best"}}, {"net <1>": {**GOOD, "untuned_ns": math.nan}},
         {"net <1>": {**GOOD, "untuned_ns": 0}}, {"net <1>": {**GOOD, "gain": {"median": 1, "low": 2, "high": 1}}},
         {"net <1>": {**GOOD, "gain": {"median": 1, "low": 0, "high": 1}}}, {"net <1>": {**GOOD, "untuned_ns": 10**400}},
     ],

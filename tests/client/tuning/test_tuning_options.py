@@ -154,7 +154,7 @@ class TestCommandLine:
         request = ask(
             "--tuning_budget", "1h30m", "--tuning_strategy", "random", "--tasks", "Conv,/head/*", "--tasks", "Pool",
             "--pin", "Conv=A=1,B=2", "--pin", "Pool=A=4", "--cold", "--retry_failures", "timeout,crash",
-            "--report", "tuning.html", "--target", "a:1,b:2",
+            "--report", "tuning.html", "--target", "a:1,b:2", "--compare_seconds", "7.5", "--compare_again",
         )  # fmt: skip
         assert request.tuning == TuningOptions(
             only=("Conv", "/head/*", "Pool"),
@@ -164,6 +164,8 @@ class TestCommandLine:
             cold=True,
             retry_failures=("timeout", "crash"),
             report=Path("tuning.html"),
+            compare_seconds=7.5,
+            compare_again=True,
         )
         assert request.target == "a:1,b:2"
 
@@ -203,6 +205,7 @@ class TestCommandLine:
         [
             (["--performance_cache_dir", "c", "--tuning_effort", "none"], "--performance_cache_dir: tuning is off"),
             (["--tuning_budget", "90"], "--tuning_budget: '90' is not a time"),
+            (["--compare_seconds", "soon"], "--compare_seconds: 'soon' is not a time such as 30, 90s"),
             (["--tuning_budget", ""], "--tuning_budget: '' is not a time"),
             (["--tasks", ""], "--tasks: a pattern is empty"),
             (["--pin", "Conv"], "--pin: 'Conv' is not of the form"),
