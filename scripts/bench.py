@@ -40,7 +40,10 @@ from benchmarks.search import bench as search_bench
 from benchmarks.tuning import bench as tune_bench
 from benchmarks.validity import agreement
 from benchmarks.validity import bench as validity_bench
+from gputune.client.progress import reporting
+from gputune.client.tuning.measuring.quiet import OPTION, Quiet
 from gputune.runtime.backends import open_backend
+from gputune.runtime.devices import load as load_state
 from gputune.runtime.devices.discovery import find, wanted_device
 from models import material
 
@@ -305,6 +308,9 @@ class Listing(argparse.Action):
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures what gputune claims.")
     parser.add_argument("--list", action=Listing, nargs=0, help="name every benchmark in one line, and what it shows")
+    parser.add_argument(
+        OPTION, type=int, metavar="MINUTES", help="wait for a busy machine to become quiet, at most so long"
+    )
     commands = parser.add_subparsers(dest="bench", required=True)
     for name, bench in BENCHES.items():
         command = commands.add_parser(name, help=sentences()[name], description=bench.__doc__)
@@ -321,6 +327,8 @@ def main() -> int:
         command.add_argument("--json", type=Path, help="write the numbers to this file as well")
     options = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
+    with reporting(sys.stderr) as progress:
+        Quiet([load_state.read], progress, options.wait_for_quiet).settle()
     try:
         BENCHES[options.bench](options)
     except Refused as refusal:

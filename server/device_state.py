@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 
-from gputune.runtime.devices import state
+from gputune.runtime.devices import load, state
 
-FRESH_SECONDS = 1.0
+FRESH_SECONDS = 0.2
+"""Less than what lies between two looks at the load."""
 WAIT_SECONDS = 0.5  # a driver that sleeps may answer late, and then what is known already is told
 
 
 class RecentState:
-    """What runtime.device_state reads, read beside the event loop and at most once in FRESH_SECONDS."""
+    """What `state` and `load` read, read beside the event loop and at most once in FRESH_SECONDS."""
 
     def __init__(self) -> None:
         self._state: dict[str, object] = {}
@@ -23,8 +24,12 @@ class RecentState:
         """Plain numbers by name, as far as they can be read."""
         now = time.monotonic()
         if self._reading is None or (self._reading.done() and now - self._began >= FRESH_SECONDS):
-            self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(state.read)), now
+            self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(_state_and_load)), now
         await asyncio.wait({self._reading}, timeout=WAIT_SECONDS)
         if self._reading.done() and not self._reading.cancelled():
             self._state = dict(self._reading.result())
         return self._state
+
+
+def _state_and_load() -> dict[str, float]:
+    return state.read() | load.read()

@@ -29,6 +29,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
         "--tuning_budget": "budget",
         "--compare_seconds": "compare_seconds",
         "--compare_again": "compare_again",
+        "--wait_for_quiet": "wait_for_quiet",
         "--performance_cache_dir": "cache",
         "--config_file": "config_file",
         "--verify": "verify",

@@ -26,6 +26,7 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.suggestions import instead
 from gputune.client.target.transport.credentials import read_credentials
 from gputune.client.tuning.measuring.end_to_end import EndToEnd, Kept
+from gputune.client.tuning.measuring.quiet import MOST_MINUTES
 from gputune.client.tuning.measuring.sequential import Gain as Gain
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, parse_budget
@@ -144,6 +145,7 @@ def tune(
     budget: float | str | None = None,
     compare_seconds: float | None = None,
     compare_again: bool = False,
+    wait_for_quiet: int | None = None,
     cache: AnyPath | None = None,
     config_file: AnyPath | None = None,
     weights: str | None = None,
@@ -159,9 +161,10 @@ def tune(
     whose token is in token_file; by default one that runs on this machine, else one of its own, whose device is
     `device`. effort: none, quick, normal (the default) or full. budget: what tuning may take at most, in seconds or as
     "10m". compare_seconds: how long whole contexts of a graph may take turns in the end, by default as the effort says;
-    compare_again: compare them as if there were no last choice. cache: the folder of performance caches, by default the
-    user's. config_file: as --config_file, for all other wishes; arguments come before it. weights: packed (the default)
-    or compact, for a smaller context that packs the model's weights when it is loaded. verify: compare the context with
+    compare_again: compare them as if there were no last choice. wait_for_quiet: the minutes to wait at most, if other
+    programs keep the machine busy, until it is quiet. cache: the folder of performance caches, by default the user's.
+    config_file: as --config_file, for all other wishes; arguments come before it. weights: packed (the default) or
+    compact, for a smaller context that packs the model's weights when it is loaded. verify: compare the context with
     onnxruntime. op_packages: folders or entry points of packages with operators and kernels of your own. on_progress:
     is told of every step, by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
 
@@ -179,7 +182,12 @@ def tune(
         raise ConfigError(f"weights: there is no {weights!r}; {instead(weights, WEIGHTS)}")
     chosen = choose_effort(config, effort)
     _check_bound(
-        chosen, budget=budget, compare_seconds=compare_seconds, compare_again=compare_again or None, cache=cache
+        chosen,
+        budget=budget,
+        compare_seconds=compare_seconds,
+        compare_again=compare_again or None,
+        wait_for_quiet=wait_for_quiet,
+        cache=cache,
     )
     request = GenerationRequest(
         models=model_files(paths, pairs_of(shapes)),
@@ -190,7 +198,7 @@ def tune(
         target=target or config.target,
         device=device,
         credentials=read_credentials({}, None if token_file is None else Path(token_file)),
-        tuning=_tuning(config.tuning, budget, compare_seconds, compare_again),
+        tuning=_waiting(_tuning(config.tuning, budget, compare_seconds, compare_again), wait_for_quiet),
         verify=verify,
         op_packages=[str(each) for each in op_packages],
     )
@@ -228,6 +236,14 @@ def _tuning(
     if compare_seconds is not None:
         tuning = replace(tuning, compare_seconds=parse_duration(str(compare_seconds), "compare_seconds"))
     return replace(tuning, compare_again=tuning.compare_again or compare_again)
+
+
+def _waiting(tuning: TuningOptions, minutes: int | None) -> TuningOptions:
+    if minutes is None:
+        return tuning
+    if not 1 <= minutes <= MOST_MINUTES:
+        raise ConfigError(f"wait_for_quiet: {minutes} is no number of minutes from 1 to {MOST_MINUTES}")
+    return replace(tuning, wait_for_quiet=minutes)
 
 
 class _Telling(Progress):

@@ -40,8 +40,10 @@ from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of
 from gputune.client.target.connecting import choose_target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
+from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime import Executor
 from gputune.runtime.application.percentiles import in_words
+from gputune.runtime.devices import load
 from gputune.runtime.execution.loading import Compatibility, open_executor
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level
@@ -190,13 +192,13 @@ def command(
     )
     asked.check()
     with reporting(sys.stderr, log_level) as progress, ExitStack() as stack:
-        several = len(context_binary) > 1
+        several, began = len(context_binary) > 1, load.read()
         jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack)}, None)
         _tell_results(jobs, npy)
-        if any(not job.executor.computes for job in jobs.values()):
-            log.warning("the null device computes nothing: outputs are zeros, not results")
         times = {name: Times() for name in jobs}
-        summaries = {name: _run(name, job, times[name], npy, limits, progress) for name, job in jobs.items()}
+        with _quiet(jobs, inferences.wait_for_quiet, progress, began) as quiet:
+            summaries = {name: _run(name, job, times[name], npy, limits, progress) for name, job in jobs.items()}
+        summaries = {name: summary | {"load": quiet.record.to_dict()} for name, summary in summaries.items()}
         if summary_json is not None:
             write_json(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
         if inferences.export_times is not None:
@@ -371,6 +373,25 @@ def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progre
     summary = net_run.summarise(executor, times.elapsed_ns, job.extent.warmup)
     log.info(said + _in_short(executor, summary))
     return summary
+
+
+@contextmanager
+def _quiet(
+    jobs: Mapping[str, Job], minutes: int | None, progress: Progress, began: Mapping[str, object]
+) -> Iterator[Quiet]:
+    """Says before inferences that their device computes nothing, or that its machine is busy, waits if that is asked
+    for, and records what became of that. began: the state of this machine when the command began."""
+    executors = [job.executor for job in jobs.values()]
+    whole = any(executor.device.device_type == "cpu" for executor in executors)
+    quiet = Quiet([load.read], progress, minutes, whole=whole, since=began)
+    if not all(executor.computes for executor in executors):
+        log.warning("the null device computes nothing: outputs are zeros, not results")
+        quiet = Quiet([], progress)
+    elif isinstance(remote := executors[0], RemoteExecutor):
+        quiet = Quiet([remote.state], progress, minutes, whole=whole)
+    quiet.settle()
+    yield quiet
+    quiet.end()
 
 
 @contextmanager

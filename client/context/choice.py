@@ -129,7 +129,7 @@ class InChain:
             return Decision(self._model.plan, outcomes)
         if choice.hurried:
             log.warning("--tuning_budget was used up: not all whole contexts were compared; the same command goes on")
-        record = self._recorded(choice, asked)
+        record = self._recorded(choice, asked, runner.machine_load)
         self._cache.conclude_chain(digest, record)
         return self._decided(choice.candidate, choice.end_to_end, record.measured, "")
 
@@ -224,8 +224,9 @@ class InChain:
         likely = self._model.likely(self._limits)
         return tuple(group for group in likely if not outcomes[task_key(group.task).digest].failed)
 
-    def _recorded(self, choice: Choice, asked: str) -> ChainRecord:
-        """The choice with all configurations that its context runs, and the tuned one that did not ship."""
+    def _recorded(self, choice: Choice, asked: str, load: Mapping[str, Any] | None) -> ChainRecord:
+        """The choice with all configurations that its context runs, and the tuned one that did not ship. load: how busy
+        the target was, None where that is not looked at."""
         places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
         rival = choice.rival and {
             "fused": [list(group.names) for group in choice.rival.groups],
@@ -236,6 +237,7 @@ class InChain:
             **choice.measured,
             "end_to_end": choice.end_to_end.to_dict(),
             "rival": rival,
+            "load": load,
             "asked": asked,
             "hurried": choice.hurried,
             PLACES: places,

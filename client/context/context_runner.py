@@ -33,6 +33,7 @@ from gputune.client.model.plan import Plan
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome
 from gputune.core.errors import MalformedLog
 from gputune.runtime.profiling.log import read_log_of
@@ -73,14 +74,17 @@ class ContextRunner:
         write: Callable[[builder.Built, Path], object],
         progress: Progress = SILENT,
         deadline: float | None = None,
+        quiet: Quiet | None = None,
     ) -> None:
         """maker: compiles and packs for the target, and keeps what it has compiled; write: makes the file of a graph;
-        deadline: when there is no more time, by time.monotonic."""
+        deadline: when there is no more time, by time.monotonic; quiet: settles before anything is
+        measured."""
         self._target = target
         self._maker = maker
         self._write = write
         self._progress = progress
         self._deadline = deadline
+        self._quiet = quiet
         self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
         self._files: dict[RemoteExecutor, Path] = {}  # of contexts that were loaded and not freed
         self._open: set[RemoteExecutor] = set()
@@ -91,6 +95,8 @@ class ContextRunner:
         self._random = random.Random(0)
 
     def __enter__(self) -> Self:
+        if self._quiet is not None:
+            self._quiet.settle()
         self._folder = tempfile.TemporaryDirectory(prefix="gputune-chain-")
         return self
 
@@ -214,6 +220,14 @@ class ContextRunner:
         for name, value in outputs.items():
             if not _near(value, self._outputs[name]):
                 raise TuningError(f"two contexts of the same model do not agree on output {name!r}")
+
+    @property
+    def machine_load(self) -> dict[str, Any] | None:
+        """How busy the target's machine was until now, as LoadRecord says it; None if it was not looked at."""
+        if self._quiet is None:
+            return None
+        self._quiet.end()
+        return self._quiet.record.to_dict()
 
     @property
     def late(self) -> bool:

@@ -4,6 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gputune.client.context import builder
+from gputune.client.context.comparison import GUESSED_LAUNCH_NS
+from gputune.client.errors import TargetError
 from gputune.client.model.plan import Task
 from gputune.client.tuning.measuring.end_to_end import OPEN, EndToEnd
 from gputune.client.tuning.outcome import Outcome
@@ -88,3 +91,14 @@ def _why(verdict: Verdict) -> str:
     if verdict.kind == "hit" and verdict.winner is not None:
         return f": {verdict.winner.median_ns / 1000:.1f} us, tuned at effort {verdict.winner.effort}"
     return f": {verdict.why}" if verdict.why else ""
+
+
+def apart_line(error: TargetError, built: builder.Built) -> str:
+    """Return what is lost where a target has failed to compile what stands for several launches."""
+    launches = sum(len(graph.launches) for graph in built.graphs)
+    more_ms = launches * GUESSED_LAUNCH_NS / 1e6
+    return (
+        f"launches stay apart: {error}. The context has no persistent kernels: its results are the same, but each of "
+        f"its {launches} launches is started by itself, for which an inference takes about {more_ms:.1f} ms more. "
+        "Generate it again where the target is less busy to have them"
+    )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from gputune.client.context.weights import weight_bytes
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
 from gputune.client.generation.config import check_precision
-from gputune.client.generation.explaining import outcome_line, summary_line
+from gputune.client.generation.explaining import apart_line, outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
 from gputune.client.generation.request import GenerationRequest, effective_configuration, no_frozen_cache
@@ -41,7 +41,9 @@ from gputune.client.progress import Progress
 from gputune.client.report import write_report
 from gputune.client.report.sizes import split_told
 from gputune.client.target.client import TargetClient
+from gputune.client.target.status import state_of
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
+from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
 from gputune.client.tuning.search.options import TuningOptions
@@ -108,6 +110,9 @@ class Generation:
         self.remembered: Mapping[str, EndToEnd] = {}  # by graph, what `explain` has found
         self.verified: Mapping[str, Mapping[str, float]] | None = None
         self.fitted: Fitted | None = None
+        machines = [partial(state_of, one) for one in clients] if self._computes else ()  # others keep no model waiting
+        is_cpu = self._device.device_type == "cpu"
+        self.quiet = Quiet(machines, progress, request.tuning.wait_for_quiet, whole=is_cpu)
         check_precision(request.config, self._device)
         request.memory_types.check(
             {
@@ -144,14 +149,17 @@ class Generation:
             opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
             cache = stack.enter_context(opened(path, warn=log.warning, secret=self._secret))
             self._open_repository(stack, cache)
-            budget_seconds = self._request.tuning.budget_seconds
-            deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
             options = self._request.tuning
+            budget_seconds = options.budget_seconds
             if budget_seconds is not None and self._compares:
                 options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
             tuner = self._tuner(cache, options)
             self._begin(tuner, cache)
-            log.info(summary_line(tuner.verdicts(self._tasks).values()))
+            verdicts = tuner.verdicts(self._tasks).values()
+            log.info(summary_line(verdicts))
+            if mode != "frozen" and any(verdict.measures for verdict in verdicts):
+                self.quiet.settle()
+            deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
             with self._clock.phase("tune"):
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
@@ -242,6 +250,7 @@ class Generation:
             self._graphs.nodes_of,
             self._inference_ns if self._compares else None,
             self._arrived,
+            load=self.quiet.record,
         )
 
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
@@ -308,7 +317,9 @@ class Generation:
                 if self._repository is not None and not persistent:
                     raise
                 built = self._built([replace(one, persistent=False) for one in wanted], plain=True)
-                log.warning(_apart(error, built) if persistent else f"each launch has a program of its own: {error}")
+                log.warning(
+                    apart_line(error, built) if persistent else f"each launch has a program of its own: {error}"
+                )
         if self._repository is not None and (foreign := len(self._repository.foreign)):
             log.info(
                 f"{foreign} compiled programs of the cache were made by another installation, under another secret: "
@@ -383,7 +394,7 @@ class Generation:
             return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
         decisions = []
         for model in self._graphs.models:
-            runner = ContextRunner(self._client, self._maker, self._write_to, self._progress, deadline)
+            runner = ContextRunner(self._client, self._maker, self._write_to, self._progress, deadline, self.quiet)
             decisions.append(self._chooser(model, tuner, cache).decide(_of(model.tasks, outcomes), runner))
         return decisions
 
@@ -484,14 +495,3 @@ def _of(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Out
 
 def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
     return {outcome.key: outcome for outcome in outcomes}
-
-
-def _apart(error: TargetError, built: builder.Built) -> str:
-    """Return what is lost where a target has failed to compile what stands for several launches."""
-    launches = sum(len(graph.launches) for graph in built.graphs)
-    more_ms = launches * GUESSED_LAUNCH_NS / 1e6
-    return (
-        f"launches stay apart: {error}. The context has no persistent kernels: its results are the same, but each of "
-        f"its {launches} launches is started by itself, for which an inference takes about {more_ms:.1f} ms more. "
-        "Generate it again where the target is less busy to have them"
-    )

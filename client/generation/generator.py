@@ -66,6 +66,10 @@ def generate(
             if phases is not None:
                 phases.begin(generation.clients[0].device, settings_of(generation.clients[0].server))
             generation.run()
+            generation.quiet.end()
+            told = [one.end_to_end for one in generation.decisions if one.end_to_end is not None]
+            if advice := generation.quiet.record.advice(bool(told) and all(one.open for one in told)):
+                log.warning(advice)
     requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
     totals = Totals(requests["profile"], requests["compile"], clock.seconds)
     summary = summarise(
@@ -74,6 +78,7 @@ def generate(
         generation.decisions,
         generation.verified,
         None if generation.fitted is None else generation.fitted.summary,
+        generation.quiet.record.to_dict(),
     )
     if request.summary_json is not None:
         write_json(request.summary_json, summary)

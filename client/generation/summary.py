@@ -29,6 +29,7 @@ def summarise(
     decisions: Sequence[Decision],
     verified: Mapping[str, Mapping[str, float]] | None,
     memory_limit: Mapping[str, Any] | None,
+    load: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The summary as JSON values; tasks in the order in which the graph needs them, those of weight 0 for what is not
     fused, or was.
@@ -37,6 +38,7 @@ def summarise(
     takes, by what it is faster than an untuned one, and which context ships (end_to_end). In the summary these are of
     the only graph, by name if there are several, null if nothing was compared. verified: by graph the error of each
     output, None if nothing was verified. memory_limit: what a limit of memory has led to, null without one.
+    load: how busy the device's machine was, as LoadRecord says it.
     """
     hits = sum(outcome.hit for outcome in outcomes)
     return {
@@ -65,6 +67,7 @@ def summarise(
             {one.plan.name: one.end_to_end.to_dict() if one.end_to_end else None for one in decisions}
         ),
         "memory_limit": None if memory_limit is None else dict(memory_limit),
+        "load": dict(load),
         "totals": {
             "tasks": len(outcomes),
             "cache_hits": hits,

@@ -73,6 +73,11 @@ class RemoteExecutor:
             self.warnings.insert(0, str(self.choice))
         self.load_ns = loaded.load_ns
 
+    def state(self) -> Mapping[str, object]:
+        """Return the clocks, temperatures and load of the target, as far as they can be read there. Raises
+        TargetError."""
+        return self._client.status().state
+
     def run_timed(self, inputs: Values, outputs: Mapping[str, MemHandle] = NOTHING) -> tuple[dict[str, Array], int]:
         """One inference: its outputs, and its ns by the target's clock from the first input to the last output.
 

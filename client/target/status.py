@@ -9,6 +9,7 @@ from typing import Any
 from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
 from gputune.core.tier import tier_of
+from gputune.runtime.devices.load import COUNTS
 from gputune.server.protocol.messages import PROTOCOL_VERSION
 
 
@@ -30,10 +31,17 @@ def describe(client: TargetClient) -> dict[str, Any]:
     }
 
 
+def state_of(client: TargetClient) -> Mapping[str, object]:
+    """Return the clocks, temperatures and load of a target, as far as they can be read there. Raises TargetError."""
+    return client.status().state
+
+
 def lines_of(status: Mapping[str, Any]) -> list[str]:
     """What describe() gave, in a few lines."""
     answered = ", ".join(f"{count} {kind}" for kind, count in sorted(status["requests"].items()) if count)
-    state = ", ".join(f"{name} {_short(value)}" for name, value in sorted(status["state"].items()))
+    state = ", ".join(
+        f"{name} {_short(value)}" for name, value in sorted(status["state"].items()) if name not in COUNTS
+    )
     return [
         f"{status['address']}: {software_of(status)}",
         f"device   {device_of(status)}",

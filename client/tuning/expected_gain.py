@@ -32,12 +32,16 @@ Inference = Callable[[Mapping[int, float]], float]
 class Standing:
     """How far the tuning of a task has come.
 
-    best_ns: its fastest time, None where nothing has worked; fruitless: batches in a row that brought nothing.
+    best_ns: its fastest time, None where nothing has worked; fruitless: batches in a row that brought nothing; gained:
+    the share of its baseline's time that it has gained so far; doubt: how far off a ratio of its last batch may be,
+    None where that is not known.
     """
 
     work: Work
     best_ns: float | None
     fruitless: int
+    gained: float = 0.0
+    doubt: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,13 +79,31 @@ def expected_gain_ns(place: int, standings: Mapping[int, Standing], inference: I
     least: the share of its time that any task may gain, for the roofline is drawn by tasks that are not at their best
     either, and on a device whose speed changes, a task may seem to be at it by chance.
     """
+    if (best_ns := standings[place].best_ns) is None:
+        return float("inf")
+    times = times_of(standings)
+    return inference(times) - inference({**times, place: best_ns - _gap_ns(place, standings, least)})
+
+
+def gain_share(place: int, standings: Mapping[int, Standing], least: float) -> float:
+    """Return the largest share of its own time that a task may gain by its next batch, all of it where nothing has
+    worked. least: as for `expected_gain_ns`.
+
+    A task that has gained much may gain as much again, however near to the roofline it seems, which it may have drawn
+    itself; and as with any other gain less with every batch that brought nothing.
+    """
     standing = standings[place]
     if standing.best_ns is None:
-        return float("inf")
+        return 1.0
+    gap = _gap_ns(place, standings, least) / standing.best_ns
+    return max(gap, standing.gained * HALVED**standing.fruitless)
+
+
+def _gap_ns(place: int, standings: Mapping[int, Standing], least: float) -> float:
+    standing = standings[place]
+    assert standing.best_ns is not None
     gap_ns = standing.best_ns - rates_of(standings.values()).roofline_ns(standing.work)
-    gap_ns = max(gap_ns, least * standing.best_ns) * HALVED**standing.fruitless
-    times = times_of(standings)
-    return inference(times) - inference({**times, place: standing.best_ns - gap_ns})
+    return max(gap_ns, least * standing.best_ns) * HALVED**standing.fruitless
 
 
 def most_promising(

@@ -16,7 +16,8 @@ What a target is given, first rule first (TaskScheduler._choose):
    its op (TRANSFER), and then it is concluded, so that its winner is stored while others go on.
 3. A begun task whose first batch was cut short is measured, whatever is left.
 4. While there are trials and time, the batch that is expected to save most of an inference (expected_gain.py), if that
-   is worth it at all. Tasks below SMALL_SHARE of an inference are no candidates.
+   is worth it at all. Tasks below SMALL_SHARE of an inference are no candidates. Where a batch could decide nothing
+   because of noise (measuring/doubt.py), the task is concluded instead, so that the next generation goes on with it.
 5. Nothing pays any more: begun tasks try what is best by now for others of their op. One that gets better by it may pay
    again.
 6. What was begun is concluded, without all that where it is late.
@@ -37,7 +38,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from gputune.cache import TaskKey, WinnerRecord
-from gputune.client.tuning.expected_gain import Inference, Standing, largest_first, most_promising, times_of
+from gputune.client.tuning.expected_gain import Inference, Standing, gain_share, largest_first, most_promising, times_of
+from gputune.client.tuning.measuring.doubt import is_blind
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.seeding import transferred
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch
@@ -64,12 +66,21 @@ class Todo(Enum):
     """No time is left to begin it."""
 
 
+@dataclass(frozen=True)
+class Blind:
+    """Why a task was ended early: the doubt of its last batch, and what the next one might have gained; shares."""
+
+    doubt: float
+    gain: float
+
+
 @dataclass(eq=False)
 class Entry:
     """What is scheduled. place: among the tasks of the model; before: the winner that it is to replace; worker: the
     number of the target where it was begun; stepped: it had a batch; dry: the strategy has nothing more to ask for;
-    hurried: a budget has kept it from a batch; transferred: what it tries of others; most: how many configurations the
-    target that has it may try now; standing: of its search, when no target last had it."""
+    hurried: a budget has kept it from a batch, or noise has, which blind then says; transferred: what it tries of
+    others; most: how many configurations the target that has it may try now; standing: of its search, when no target
+    last had it."""
 
     place: int
     search: TaskSearch
@@ -83,6 +94,7 @@ class Entry:
     transferred: Sequence[Configuration] = field(default=(), init=False)
     most: int = field(default=0, init=False)
     hurried: bool = field(default=False, init=False)
+    blind: Blind | None = field(default=None, init=False)
     standing: Standing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,7 +102,10 @@ class Entry:
 
     def look(self) -> None:
         """Reads its standing, while no target has it: the thread of one changes its search."""
-        self.standing = Standing(self.search.work, self.search.best_ns or None, self.search.fruitless)
+        search = self.search
+        self.standing = Standing(
+            search.work, search.best_ns or None, search.fruitless, gained=search.gained, doubt=search.doubt
+        )
 
 
 class TaskScheduler:
@@ -201,7 +216,7 @@ class TaskScheduler:
             effort = self._effort
             place = most_promising(candidates, self._standings, self._inference, effort.least_gain, effort.worth)
             if place is not None:
-                return candidates[place], Todo.STEP
+                return self._step(candidates[place])
         for entry in begun:
             if self._end(entry, late) is Todo.TRANSFER:
                 return entry, Todo.TRANSFER
@@ -209,6 +224,14 @@ class TaskScheduler:
             entry.hurried = late
             return entry, Todo.CONCLUDE
         return mine[0], Todo.SKIP
+
+    def _step(self, entry: Entry) -> tuple[Entry, Todo]:
+        """Another batch of a task; or its end, if the machine is too busy for a batch to decide anything."""
+        doubt, gain = entry.standing.doubt, gain_share(entry.place, self._standings, self._effort.least_gain)
+        if doubt is None or not (self._selective and is_blind(doubt, gain)):
+            return entry, Todo.STEP
+        entry.hurried, entry.blind = True, Blind(doubt, gain)
+        return entry, Todo.CONCLUDE
 
     def _end(self, entry: Entry, late: bool) -> Todo:
         """What ends a task whose search has nothing more to ask for: to conclude it, once it has tried what is best for
@@ -243,3 +266,15 @@ class TaskScheduler:
         each = sum(self._concluding) / len(self._concluding) if self._concluding else 0.0
         reserve = each * (1 + sum(entry.tuning is not None for entry in mine))
         return self._clock() + reserve >= self._deadline
+
+
+def blind_line(found: Sequence[Blind | None]) -> str:
+    """Return what is told of tasks that were ended early, one for each task; nothing where none was."""
+    ended = [blind for blind in found if blind is not None]
+    if not ended:
+        return ""
+    worst, gain = max(blind.doubt for blind in ended), max(blind.gain for blind in ended)
+    return (
+        f"{len(ended)} of {len(found)} tasks ended early: the machine was too busy to tell variants apart, by up to "
+        f"±{worst:.0%} where {gain:.0%} could be gained; the same command goes on where this one ends"
+    )

@@ -15,6 +15,7 @@ from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerReco
 from gputune.cache.programs import program_digest
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.progress import Progress
+from gputune.client.tuning.measuring.doubt import doubt_of
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.intervals import median_interval
 from gputune.client.tuning.measuring.runner import TaskRunner
@@ -145,6 +146,8 @@ class TaskTuning:
 
         def store(trials: Mapping[int, Trial], baseline: Sequence[float]) -> None:
             self.drift.hear(baseline)
+            doubt = doubt_of((trial.samples_ns for trial in trials.values()), baseline, self._effort.samples)
+            search.doubt = search.doubt if doubt is None else doubt
             self._store(
                 [
                     _record(
@@ -180,8 +183,8 @@ class TaskTuning:
         if drift.first_ns is None or not drift.notable:
             return ""
         return (
-            f"{self.search.title}: the device drifted: the baseline took {drift.first_ns / 1000:.1f} us at first, "
-            f"later up to {100 * (drift.furthest - 1):+.1f} % of that; times are compared by the baseline's beside them"
+            f"{self.search.title}: the device changed its speed: it became {drift.words} as when the baseline took "
+            f"{drift.first_ns / 1000:.1f} us; each time is compared with the baseline's that was measured next to it"
         )
 
 

@@ -24,6 +24,7 @@ from gputune.client.target.client import TargetClient
 from gputune.client.tuning.expected_gain import Inference
 from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.measuring.finalists import runners_up
+from gputune.client.tuning.measuring.quiet import LoadRecord
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.outcome import Outcome, pinned, tuned, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, explained, judge
@@ -31,7 +32,7 @@ from gputune.client.tuning.search.effort import Effort, finalists_for
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.seeding import Seeding
 from gputune.client.tuning.search.task_search import TaskSearch, check_legal, device_limits, task_key
-from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo
+from gputune.client.tuning.task_scheduler import Entry, TaskScheduler, Todo, blind_line
 from gputune.client.tuning.task_tuning import TaskTuning
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import OK
@@ -79,12 +80,15 @@ class Tuner:
         nodes: Mapping[Task, Sequence[str]] | None = None,
         inference_ns: Callable[[Callable[[Task], float]], float] | None = None,
         arrived: Callable[[], TargetClient | None] | None = None,
+        load: LoadRecord | None = None,
     ) -> None:
         """nodes: the names of the model's nodes that run a task, for the patterns of the options; inference_ns: what an
         inference takes when its tasks take what a function says, all of them together unless told otherwise; arrived:
-        gives another target, like the others, that was not there before, None while there is none."""
+        gives another target, like the others, that was not there before, None while there is none; load: hears how
+        busy targets are."""
         self._targets = list(targets)
         self._arrived = arrived
+        self._load = load
         self._cache = cache
         self._effort = effort
         self._progress = progress
@@ -187,6 +191,8 @@ class Tuner:
                 f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
                 "or their unmeasured defaults; the same command goes on where this one stops"
             )
+        if line := blind_line([entry.blind for entry in entries]):
+            log.warning(line)
         self._report([entry.tuning for entry in entries if entry.tuning is not None])
         return [outcomes[place] for place in range(len(tasks))]
 
@@ -209,10 +215,10 @@ class Tuner:
         if len(lines) == 1:
             log.warning(lines[0])
         elif lines:
-            furthest = max((tuning.drift.furthest for tuning in tunings), key=lambda ratio: max(ratio, 1 / ratio))
+            drift = max((tuning.drift for tuning in tunings), key=lambda drift: drift.distance)
             log.warning(
-                f"the device drifted while {len(lines)} of {len(tunings)} tasks were tuned, by up to "
-                f"{100 * (furthest - 1):+.1f} %; times are compared by their baseline's beside them"
+                f"while {len(lines)} of {len(tunings)} tasks were tuned the device changed its speed: it became up to "
+                f"{drift.words}; each time is compared with a baseline's that was measured next to it"
             )
 
     def identity(self, task: Task) -> str:
@@ -432,7 +438,7 @@ class Tuner:
         return entry.tuning
 
     def _tuning(self, worker: _Worker, search: TaskSearch) -> TaskTuning:
-        runner = TaskRunner(worker.target, search, self._effort, self._options.cold, worker.cooling)
+        runner = TaskRunner(worker.target, search, self._effort, self._options.cold, worker.cooling, load=self._load)
         return TaskTuning(search, runner, worker.cache, self._effort, self._progress)
 
     def _conclude(self, entry: Entry, tuning: TaskTuning) -> Outcome:

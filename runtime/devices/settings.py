@@ -9,13 +9,13 @@ hide some of its cores show in the device's name and compute units.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from gputune.core.quirks import DRIVERS
+from gputune.runtime.devices.load import usable_processors
 
 OF_THE_LOADER: Mapping[str, str] = {"OPENCL_LAYERS": "libraries between a program and its driver"}
 
@@ -42,54 +42,12 @@ def scarce_processors(compute_units: int, root: Path = Path("/")) -> dict[str, s
     A driver counts a machine's processors, not those that its threads may use (taskset) nor the share of time that a
     control group grants (a container's --cpus). With fewer of them, groups of a launch wait for each other's processor:
     other times, and other winners."""
-    usable = min(_allowed(root), _granted(root))
+    usable = usable_processors(root)
     return {PROCESSORS: f"{round(usable, 2):g}"} if usable < compute_units else {}
 
 
 def _is_in(name: str, patterns: Mapping[str, str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _allowed(root: Path) -> float:
-    """Processors that the threads of this process may use, all together: a driver may have bound its own threads to
-    others than the one that asks. Infinite where the system does not say."""
-    if not hasattr(os, "sched_getaffinity"):
-        return math.inf
-    allowed = os.sched_getaffinity(0)
-    for thread in (root / "proc/self/task").glob("*"):
-        with contextlib.suppress(OSError):  # it has ended
-            allowed |= os.sched_getaffinity(int(thread.name))
-    return len(allowed)
-
-
-def _granted(root: Path) -> float:
-    """The time that control groups grant, in processors; infinite where none has a limit."""
-    return min(_quotas(root), default=math.inf)
-
-
-def _quotas(root: Path) -> Iterator[float]:
-    """The limits of this process's control group and of those around it, of both versions of the interface."""
-    for line in _content(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
-        inner = mount / path.lstrip("/")
-        for folder in (inner, *inner.parents):
-            if mount in (folder, *folder.parents):
-                text = _content(folder / "cpu.max") or " ".join(
-                    _content(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-                )
-                quota, period = [*text.split(), "", ""][:2]
-                if quota.isdecimal() and period.isdecimal() and int(period) > 0:
-                    yield int(quota) / int(period)
-
-
-def _content(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from gputune.core.errors import DeviceError, LaunchFailed
 from gputune.core.launches import Trial
 from gputune.core.statuses import CORRECTNESS, OK, TrialStatus
 from gputune.runtime.backends import Backend, ProgramCache
+from gputune.runtime.devices import load
 from gputune.runtime.devices import state as device_state
 from gputune.runtime.measuring.building import VariantBuilder, Verified, WrongOutput
 from gputune.runtime.measuring.request import MeasureRequest
@@ -33,8 +34,8 @@ class Measured:
     empty when it was not asked for.
 
     baseline: its trial, with the samples in the order in which they were taken. spent_ns: the host's time for
-    "build", "verify" and "measure". state: what device_state reads "before" and "after"; "damaged" is there when
-    guard regions or inputs were, and names how often: then other buffers on the device may be damaged too.
+    "build", "verify" and "measure". state: what device_state and load read "before" and "after"; "damaged" is there
+    when guard regions or inputs were, and names how often: then other buffers on the device may be damaged too.
     """
 
     trials: tuple[Trial, ...]
@@ -51,7 +52,7 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
     Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
     """
     request.check()
-    before = device_state.read()
+    before = device_state.read() | load.read()
     course = Course(watcher, request.best_ns)
     batch = _Batch(programs, request, course, watcher)
     try:
@@ -62,7 +63,7 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
         batch.release()
     trials = tuple(batch.trial(variant.number) for variant in request.variants)
     baseline = None if request.baseline is None else batch.trial(request.baseline.number)
-    state = {"before": before, "after": device_state.read()}
+    state = {"before": before, "after": device_state.read() | load.read()}
     if batch.damaged:
         state["damaged"] = {"times": float(batch.damaged)}
     return Measured(trials, best, binary, baseline, course.spent_ns, state)

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gputune.runtime.devices.load import usable_processors
 from gputune.server.protocol.messages import CompileKernel, Error, Handle
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.workers.compiled_programs import CompiledPrograms
@@ -214,18 +214,9 @@ def _had_no_room(reply: Any) -> bool:
 def most_compilers() -> int:
     """How many workers can compile on this machine at the same time: one for each processor that this process may use,
     as far as there is memory for them."""
-    most = min(_processors(), WORKERS_AT_MOST)
+    most = min(int(usable_processors()), WORKERS_AT_MOST)
     with suppress(OSError, StopIteration, ValueError):  # not Linux
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         available = next(line for line in lines if line.startswith("MemAvailable:"))
         most = min(most, int(available.split()[1]) * 1024 // WORKER_BYTES)
     return max(most, 1)
-
-
-def _processors(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Those that the scheduler lets this process use, and the time that its control group gives it on them."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # no such group, or one without a quota
-        most, period = quota.read_text(encoding="ascii").split()
-        allowed = min(allowed, int(most) // int(period))
-    return max(allowed, 1)

@@ -8,6 +8,7 @@ from gputune.cache import PerformanceCache, TrialRecord
 from gputune.client.model.plan import Task
 from gputune.client.progress import SILENT, Silent
 from gputune.client.progress import Progress as Steps
+from gputune.client.tuning.measuring.quiet import LoadRecord
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions
@@ -75,10 +76,11 @@ def tuner(
     cache: PerformanceCache,
     effort: Effort = QUICK,
     progress: Steps = SILENT,
+    load: LoadRecord | None = None,
     **options: Any,
 ) -> Tuner:
     chosen = TuningOptions(**{"strategy": "random", **options})
-    return Tuner([target], cache, effort, progress, chosen)  # type: ignore[list-item]
+    return Tuner([target], cache, effort, progress, chosen, load=load)  # type: ignore[list-item]
 
 
 def tune(target: AnsweringTarget, cache: PerformanceCache, task: Task = TASK, **how: Any) -> Outcome:

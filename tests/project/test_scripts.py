@@ -271,3 +271,20 @@ def test_accuracy_fails_on_a_large_deviation(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(bench, "deviations_of", lambda *_: {"y": [1e-6, deviation]})
     with pytest.raises(comparing.Failed, match="orientation, output y; angle, output y"):
         bench.bench_accuracy(options)
+
+
+def test_a_benchmark_says_first_that_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[object] = []
+
+    class Looked:
+        def __init__(self, machines: object, progress: object, minutes: int | None) -> None:
+            steps.append(minutes)
+
+        def settle(self) -> None:
+            steps.append("settled")
+
+    monkeypatch.setattr(bench, "Quiet", Looked)
+    monkeypatch.setitem(bench.BENCHES, "warm", lambda options: steps.append("measured"))
+    monkeypatch.setattr(sys, "argv", ["bench", "--wait_for_quiet", "3", "warm"])
+    assert bench.main() == 0
+    assert steps == [3, "settled", "measured"]

@@ -214,6 +214,7 @@ def test_a_state_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monkey
         return answer  # type: ignore[no-any-return]
 
     monkeypatch.setattr("gputune.server.device_state.state.read", read)
+    monkeypatch.setattr("gputune.server.device_state.load.read", dict)
     monkeypatch.setattr(device_state, "FRESH_SECONDS", 0.0)
 
     async def run() -> None:

@@ -13,6 +13,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.lists import comma_separated
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import Credentials, read_credentials
+from gputune.client.tuning.measuring.quiet import MOST_MINUTES, OPTION
 from gputune.core.logs import LEVELS
 
 log_level = click.option(
@@ -124,6 +125,13 @@ class _OpPackages(FileText):
 def _joined(context: click.Context, parameter: click.Parameter, values: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
     return tuple(name for names in values for name in names)
 
+
+wait_for_quiet = click.option(
+    OPTION,
+    type=click.IntRange(1, MOST_MINUTES),
+    metavar="MINUTES",
+    help="If other programs keep the machine busy, wait until it is quiet, at most so long, before measuring.",
+)
 
 op_packages = click.option(
     "--op_packages",

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
 from gputune.client.cli.options.files import OUTPUT
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
@@ -16,13 +17,15 @@ from gputune.client.errors import ConfigError
 @dataclass(frozen=True)
 class InferenceOptions:
     """What a command line says about its inferences. count, seconds: how many, or how long; at most one of the two.
-    keep_outputs: of how many inferences results are written at most, None for all lines of the input list."""
+    keep_outputs: of how many inferences results are written at most, None for all lines of the input list.
+    wait_for_quiet: the minutes to wait at most before, if other programs keep the machine busy."""
 
     count: int | None = None
     seconds: float | None = None
     warmup: int = 0
     keep_outputs: int | None = None
     export_times: Path | None = None
+    wait_for_quiet: int | None = None
 
 
 def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,12 +39,15 @@ def inference_options(command: Callable[..., Any]) -> Callable[..., Any]:
         warmup: int,
         keep_num_outputs: int | None,
         export_times: Path | None,
+        wait_for_quiet: int | None,
         **options: Any,
     ) -> Any:
         if num_inferences is not None and duration is not None:
             raise ConfigError("--duration and --num_inferences both say when a run ends; give one of them")
         seconds = None if duration is None else parse_duration(duration, "--duration")
-        wanted = InferenceOptions(num_inferences, seconds, warmup, keep_num_outputs, export_times)
+        wanted = InferenceOptions(
+            num_inferences, seconds, warmup, keep_num_outputs, export_times, wait_for_quiet=wait_for_quiet
+        )
         return command(*arguments, inferences=wanted, **options)
 
     for option in reversed(_OPTIONS):
@@ -70,6 +76,7 @@ _OPTIONS = (
         metavar="N",
         help="Run so many inferences before; they are neither counted nor written.",
     ),
+    wait_for_quiet_option,
     click.option(
         "--keep_num_outputs",
         type=click.IntRange(min=0),

@@ -11,10 +11,12 @@ from typing import Any
 
 import click
 
+from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
 from gputune.client.cli.options.files import OUTPUT
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.tuning.measuring.end_to_end import RULE
+from gputune.client.tuning.measuring.quiet import OPTION
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions, parse_budget, parse_patterns, parse_pin
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
@@ -50,6 +52,7 @@ def _wishes(
     compare_again: bool = False,
     tuning_strategy: str | None = None,
     report: Path | None = None,
+    wait_for_quiet: int | None = None,
 ) -> TuningWishes:
     """What the values of the options mean. Raises ConfigError."""
     patterns = [pattern for text in tasks for pattern in parse_patterns(text, "--tasks")]
@@ -65,6 +68,7 @@ def _wishes(
         ("--retry_failures", "retry_failures", retry_failures),
         ("--report", "report", report),
         ("--cache_mode", "cache_mode", cache_mode),
+        (OPTION, "wait_for_quiet", wait_for_quiet),
     )
     given = [(option, name, value) for option, name, value in options if value]
     return TuningWishes({name: value for _, name, value in given}, tuple(option for option, _, _ in given))
@@ -115,6 +119,7 @@ _OPTIONS = {
         help="Compare whole contexts anew, as if there were no last choice. No task is measured that the performance "
         "cache knows.",
     ),
+    "wait_for_quiet": wait_for_quiet_option,
     "tuning_strategy": click.option(
         "--tuning_strategy",
         type=click.Choice(tuple(STRATEGIES)),

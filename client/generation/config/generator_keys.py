@@ -11,6 +11,7 @@ from gputune.client.generation.config import values
 from gputune.client.generation.config.forms import Found, Keys, read_file
 from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
 from gputune.client.suggestions import instead
+from gputune.client.tuning.measuring.quiet import MOST_MINUTES
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, check_cache_mode, check_strategy, parse_budget
 from gputune.core.identity import DeviceIdentity
@@ -44,6 +45,7 @@ _TUNING: dict[str, tuple[str, Read]] = {
     "cold": ("cold", a_flag),
     "cache_mode": ("cache_mode", lambda value, key: check_cache_mode(a_text(value, key), key)),
     "report": ("report", a_path),
+    "wait_for_quiet": ("wait_for_quiet", a_number(1, MOST_MINUTES)),
 }
 """The keys that say what is asked of the tuner, each with its field of TuningOptions."""
 _OF_GRAPHS: dict[str, Read] = {

@@ -55,9 +55,19 @@ class Drift:
         return min(ratio, self.level) if len(samples) <= FEW else ratio
 
     @property
+    def distance(self) -> float:
+        """How far the furthest batch was from the first, at least 1."""
+        return _distance(self.furthest)
+
+    @property
     def notable(self) -> bool:
         """Whether the device has changed by more than anybody expects."""
-        return _distance(self.furthest) > 1 + TOLD
+        return self.distance > 1 + TOLD
+
+    @property
+    def words(self) -> str:
+        """Such as "3.4 times as slow"."""
+        return f"{self.distance:.1f} times as {'slow' if self.furthest > 1 else 'fast'}"
 
 
 def _distance(ratio: float) -> float:

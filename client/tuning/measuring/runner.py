@@ -11,6 +11,7 @@ import numpy as np
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.tuning.measuring.cooling import Cooling
+from gputune.client.tuning.measuring.quiet import LoadRecord
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.task_search import TaskSearch
 from gputune.core.launches import Launch, Trial, Variant
@@ -45,13 +46,16 @@ class TaskRunner:
         effort: Effort,
         cold: bool = False,
         cooling: Cooling | None = None,
+        load: LoadRecord | None = None,
     ) -> None:
-        """cold: every launch finds empty caches; cooling: says how long the device has to rest after a batch."""
+        """cold: every launch finds empty caches; cooling: says how long the device has to rest after a batch; load:
+        hears how busy it was meanwhile."""
         self.target = target
         self._search = search
         self._effort = effort
         self._cold = cold
         self._cooling = cooling
+        self._load = load
         self._waited = False
         self._level = 1.0
         self._buffers: dict[str, int] = {}
@@ -128,6 +132,8 @@ class TaskRunner:
         measured = self.target.measure_kernel(self._request(batch, places, samples, harvest), hear)
         trials = dict(zip(places, measured.trials, strict=True))
         conclude(trials, self._baseline_samples(batch, trials, measured.baseline))
+        if self._load is not None:
+            self._load.hear_batch(measured.state)
         self._cool_down(measured.state)
         if measured.best is None or not measured.binary:
             return None

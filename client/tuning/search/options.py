@@ -33,7 +33,8 @@ class TuningOptions:
     takes; strategy: a name of the catalogue; cold: every launch finds empty caches; retry_failures: what was stored
     with one of these statuses is measured again; report: where the report of the tuning is written; cache_mode: one of
     CACHE_MODES; compare_seconds: what comparing the whole contexts of a graph may take, None for what the effort says;
-    compare_again: whether whole contexts are compared as if they never were.
+    compare_again: whether whole contexts are compared as if they never were; wait_for_quiet: the minutes to wait at
+    most until a busy machine is quiet, None to measure at once.
     """
 
     only: tuple[str, ...] = ()
@@ -46,6 +47,7 @@ class TuningOptions:
     cache_mode: str = "use"
     compare_seconds: float | None = None
     compare_again: bool = False
+    wait_for_quiet: int | None = None
 
     def wants(self, names: Collection[str]) -> bool:
         """Whether the task with these names is one of those to be tuned."""

@@ -152,6 +152,8 @@ class TaskSearch:
         self.known: dict[str, TrialRecord] = {}
         self.resumed = 0
         self.measured = 0
+        self.doubt: float | None = None
+        """How far off a ratio of its last batch may be, as of `doubt_of`; None while nothing is known of that."""
         self._strategy_name = strategy
         self._strategy: Strategy | None = None
         self._untold: list[Evaluation] = []
@@ -350,6 +352,11 @@ class TaskSearch:
     def baseline_ns(self) -> float | None:
         """The baseline's time on the device as it was at first; None where there is no baseline yet."""
         return None if self.baseline is None else self.cost(self.baseline)
+
+    @property
+    def gained(self) -> float:
+        """The share of the baseline's time by which the best is faster; 0 where there is no baseline."""
+        return 1 - self.best_ns / baseline_ns if (baseline_ns := self.baseline_ns) else 0.0
 
     def finalists(self, count: int, before: Configuration | None = None) -> list[dict[str, int]]:
         """The default, the best of the rest, so many, and what has won before, as far as they worked."""

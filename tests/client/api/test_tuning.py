@@ -71,6 +71,8 @@ def test_what_on_progress_raises_ends_the_tuning(model: Path, null_target: tuple
         ({"effort": "ful"}, "^effort: there is no 'ful'; did you mean 'full'"),
         ({"budget": "soon"}, "budget: 'soon' is not a time"),
         ({"budget": -1.0}, "no time to tune in"),
+        ({"wait_for_quiet": 0}, "^wait_for_quiet: 0 is no number of minutes from 1 to 10080"),
+        ({"effort": "none", "wait_for_quiet": 5}, "^wait_for_quiet and cache: tuning is off"),
         ({"effort": "none", "budget": 5}, "^budget and cache: tuning is off"),
         ({"shapes": {"x": (1, -1)}}, "shapes: that of 'x'"),
         ({"shapes": {"x": [(1, 3), 4]}}, "shapes: that of 'x'"),

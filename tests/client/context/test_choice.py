@@ -1,5 +1,6 @@
 """Generations that compare whole contexts, on the null device as if it computed: what is chosen and remembered."""
 
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from gputune.client.context import context_runner
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.generation import generation
+from gputune.client.progress import SILENT
 from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -21,6 +23,7 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.measuring import finalists
 from gputune.client.tuning.measuring.end_to_end import OPEN, EndToEnd
 from gputune.client.tuning.measuring.intervals import paired_interval
+from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.measuring.sequential import Gain
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.effort import EFFORTS
@@ -369,6 +372,17 @@ class TestContextRunner:
             return ContextRunner(client, client, lambda _, path: small_context(path), **how)
 
         return make
+
+    def test_something_may_come_before_anything_is_measured(self, make: Any) -> None:
+        states = itertools.count()
+        quiet = Quiet([lambda: {"clock_seconds": next(states), "load_1_minute": 3.0}], SILENT, sleep=lambda _: None)
+        runner = make(quiet=quiet)
+        assert next(states) == 0, "nobody has looked yet"
+        with runner:
+            assert next(states) > 1
+            assert runner.machine_load == quiet.record.to_dict()
+            assert runner.machine_load["end"] == 3.0
+        assert make().machine_load is None
 
     @pytest.mark.slow
     def test_it_times_contexts_in_turns_and_leaves_nothing_behind(self, make: Any, client: TargetClient) -> None:

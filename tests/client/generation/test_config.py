@@ -32,12 +32,21 @@ def test_what_is_asked_of_tuning(tmp_path: Path) -> None:
         "report": "tuning.html",
         "compare_seconds": "1m30s",
         "compare_again": True,
+        "wait_for_quiet": 10,
         "target": "phone:1,[::1]:2",
     }
     read = read_config(config(tmp_path, content))
     assert read.target == "phone:1,[::1]:2"
     assert read.tuning == TuningOptions(
-        ("Conv", "/head/*"), {"Pool": {"TILE": 4}}, 600.0, "descent", True, (), Path("tuning.html"), "use", 90.0, True
+        only=("Conv", "/head/*"),
+        pins={"Pool": {"TILE": 4}},
+        budget_seconds=600.0,
+        strategy="descent",
+        cold=True,
+        report=Path("tuning.html"),
+        compare_seconds=90.0,
+        compare_again=True,
+        wait_for_quiet=10,
     )
     seconds = read_config(config(tmp_path, {"tuning_mode": True, "compare_seconds": 2.5})).tuning.compare_seconds
     assert seconds == 2.5
@@ -68,6 +77,8 @@ def test_no_file_wishes_nothing() -> None:
         ({"tuning_mode": True, "cold": 1}, "cold must be true or false, not 1"),
         ({"tuning_mode": True, "tuning_budget": 600}, "tuning_budget must be a text, not 600"),
         ({"tuning_mode": True, "tuning_budget": "600"}, "tuning_budget: '600' is not a time such as 90s"),
+        ({"tuning_mode": True, "wait_for_quiet": 0}, "wait_for_quiet must be a whole number from 1 to 10080, not 0"),
+        ({"wait_for_quiet": 5}, 'wait_for_quiet needs "tuning_mode": true'),
         ({"tuning_mode": True, "tuning_strategy": "magic"}, "tuning_strategy: 'magic' is no strategy; there are auto"),
         ({"tuning_mode": True, "tasks": "Conv"}, "tasks must be a list of texts"),
         ({"tuning_mode": True, "tasks": ["Conv", 3]}, '["Conv", "/head/*"], not ["Conv", 3]'),

@@ -149,7 +149,7 @@ def test_figures_of_a_comparison_with_engines_agree() -> None:
         for name in (untuned, *others):
             gain = gain_of(ratios[name])
             measured.append(Measured(name, tuple(ratios[name]), gain, 1e6 * gain.median, None))
-        compared = Compared("model.onnx", "device", 2, 20.0, tuple(measured))
+        compared = Compared("model.onnx", "device", 2, 20.0, {}, tuple(measured))
         content = json_value(json_text(compared.to_dict()))
         assert of_comparison(content, chart(compared)) == []
         content["contenders"][1]["time_ns"] *= 1.1

@@ -3,21 +3,27 @@
 import io
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gputune.client.cli import net_run as cli
 from gputune.client.errors import ConfigError
 from gputune.client.input_lists import InputLine, files_named, read_input_list, read_inputs
 from gputune.client.outputs import file_stem, file_stems
+from gputune.client.progress import SILENT, Progress
 from gputune.client.run.inferences import Extent, run
 from gputune.client.run.net_run import write_result
 from gputune.client.run.profiling import lines_of
 from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.tuning.measuring.quiet import LoadRecord, Quiet, Read
 from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.devices import load
 from gputune.runtime.profiling.log import read_log
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
@@ -200,6 +206,52 @@ def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> N
     log = read_log(tmp_path / "results" / "profilelogs" / "gputune-profiling-data.log")
     assert (log.header.level, log.complete, len(log.inferences)) == ("detailed", True, 5)
     assert "round_trip_ns" not in read_json(tmp_path / "summary.json")
+
+
+class Looked(Quiet):
+    """Notes what is asked of it, and looks nowhere."""
+
+    def __init__(self, machines: Sequence[Read], progress: Progress, minutes: int | None = None, **how: Any) -> None:
+        super().__init__(machines, progress, minutes, **how)
+        self.asked = list(machines), minutes, how
+        self.steps: list[str] = []
+
+    def settle(self) -> None:
+        self.steps.append("settled")
+
+    def end(self) -> None:
+        self.steps.append("ended")
+
+
+def executor(kind: Any, computes: bool, device_type: str) -> Any:
+    """An executor as far as it says where it runs."""
+    made = kind.__new__(kind)
+    made.computes, made.device = computes, SimpleNamespace(device_type=device_type)
+    return made
+
+
+@pytest.mark.parametrize("device_type", ["cpu", "gpu"])
+def test_the_machine_with_the_device_is_to_be_quiet(monkeypatch: pytest.MonkeyPatch, device_type: str) -> None:
+    """This one, which is known since the command began, or the target; none where nothing is computed."""
+    monkeypatch.setattr(cli, "Quiet", Looked)
+    whole, began = device_type == "cpu", {"clock_seconds": 1.0}
+
+    def looked(*executors: Any) -> Any:
+        jobs: Any = {str(place): SimpleNamespace(executor=one) for place, one in enumerate(executors)}
+        with cli._quiet(jobs, 7, SILENT, began) as quiet:
+            assert isinstance(quiet, Looked) and quiet.steps == ["settled"]
+        assert quiet.steps == ["settled", "ended"]
+        return quiet.asked
+
+    here, there = (executor(kind, True, device_type) for kind in (SimpleNamespace, RemoteExecutor))
+    assert looked(here, here) == ([load.read], 7, {"whole": whole, "since": began})
+    assert looked(there) == ([there.state], 7, {"whole": whole})
+    assert looked(executor(SimpleNamespace, False, device_type))[0] == []
+
+
+def test_a_summary_has_the_load_of_the_machine(net_run: Any, tmp_path: Path) -> None:
+    assert net_run("--wait_for_quiet", 1).code == 0
+    assert read_json(tmp_path / "summary.json")["load"] == LoadRecord().to_dict(), "nothing is computed"
 
 
 def test_a_shared_buffer_is_a_memory_handle_of_which_nothing_is_copied(net_run: Any, tmp_path: Path) -> None:

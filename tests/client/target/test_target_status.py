@@ -25,7 +25,7 @@ def report(**fields: Any) -> StatusReport:
     values: dict[str, Any] = {
         "software": "gputune 7", "device": DEVICE, "uptime_seconds": 93784.0, "clients": 2, "queued": 1,
         "running": "profile", "worker_restarts": 0, "last_restart": "", "requests": {"profile": 12, "ping": 0},
-        "memory_bytes": 3 << 20, "state": {"load": 0.51234},
+        "memory_bytes": 3 << 20, "state": {"load": 0.51234, "idle_seconds": 77.0},
     }  # fmt: skip
     return StatusReport(**{**values, **fields})
 
@@ -49,6 +49,7 @@ def test_a_status_is_told_in_lines() -> None:
         "worker   never started again\n", "3.0 MiB", "answered 12 profile\n", "load 0.5123",
     ):  # fmt: skip
         assert words in text
+    assert "idle_seconds" not in text, "a count says nothing by itself"
     again = "\n".join(
         lines_of(described(worker_restarts=1, last_restart="SIGSEGV while launching", running="", queued=0))
     )

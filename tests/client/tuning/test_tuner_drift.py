@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gputune.cache import PerformanceCache
+from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import BATCH, cost_of
 from gputune.core.launches import Trial
@@ -104,7 +105,17 @@ def test_a_device_that_drifts_is_said_once(cache: PerformanceCache, caplog: pyte
     assert progress.left == 0
     assert outcome.drift == pytest.approx(1.5)
     (warning,) = caplog.messages
-    assert "up to +50.0 %" in warning
+    assert "the device changed its speed: it became 1.5 times as slow as when the baseline took" in warning
+
+
+@pytest.mark.parametrize(
+    ("levels", "words"), [((1.0, 3.4, 0.9), "3.4 times as slow"), ((1.0, 0.3), "3.3 times as fast")]
+)
+def test_drift_is_said_in_words(levels: tuple[float, ...], words: str) -> None:
+    drift = Drift()
+    for level in levels:
+        drift.hear([1000 * level])
+    assert drift.words == words
 
 
 def test_a_steady_device_is_not_worth_a_word(cache: PerformanceCache, caplog: pytest.LogCaptureFixture) -> None:

@@ -155,6 +155,7 @@ class TestCommandLine:
             "--tuning_budget", "1h30m", "--tuning_strategy", "random", "--tasks", "Conv,/head/*", "--tasks", "Pool",
             "--pin", "Conv=A=1,B=2", "--pin", "Pool=A=4", "--cold", "--retry_failures", "timeout,crash",
             "--report", "tuning.html", "--target", "a:1,b:2", "--compare_seconds", "7.5", "--compare_again",
+            "--wait_for_quiet", "10",
         )  # fmt: skip
         assert request.tuning == TuningOptions(
             only=("Conv", "/head/*", "Pool"),
@@ -166,6 +167,7 @@ class TestCommandLine:
             report=Path("tuning.html"),
             compare_seconds=7.5,
             compare_again=True,
+            wait_for_quiet=10,
         )
         assert request.target == "a:1,b:2"
 
@@ -207,6 +209,8 @@ class TestCommandLine:
             (["--tuning_budget", "90"], "--tuning_budget: '90' is not a time"),
             (["--compare_seconds", "soon"], "--compare_seconds: 'soon' is not a time such as 30, 90s"),
             (["--tuning_budget", ""], "--tuning_budget: '' is not a time"),
+            (["--wait_for_quiet", "0"], "--wait_for_quiet: 0 is not from 1 to 10080"),
+            (["--wait_for_quiet", "5", "--tuning_effort", "none"], "--wait_for_quiet: tuning is off"),
             (["--tasks", ""], "--tasks: a pattern is empty"),
             (["--pin", "Conv"], "--pin: 'Conv' is not of the form"),
             (["--pin", "Conv=A=1", "--pin", "Conv=A=2"], "--pin: 'Conv' is pinned twice"),

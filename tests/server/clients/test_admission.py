@@ -121,6 +121,7 @@ def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pyte
         return {"load_1_minute": float(len(reads))}
 
     monkeypatch.setattr(device_state, "read", slow)
+    monkeypatch.setattr("gputune.server.device_state.load.read", dict)
     monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", 0.01)
 
     async def run() -> None:

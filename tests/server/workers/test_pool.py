@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from gputune.server.protocol.messages import (
 from gputune.server.worker.link import PutBuffer, PutSources
 from gputune.server.workers import pool
 from gputune.server.workers.compiled_programs import CompiledPrograms
-from gputune.server.workers.pool import Workers, _processors, most_compilers
+from gputune.server.workers.pool import WORKERS_AT_MOST, Workers, most_compilers
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
 from gputune.server.workers.supervisor import Supervisor
 from tests.server.workers.fake_worker import OK, FakeWorker
@@ -376,12 +375,7 @@ def test_clients_share_the_time_that_several_workers_give_them(program: Make) ->
     played(hall, play)
 
 
-@pytest.mark.parametrize(
-    ("quota", "processors"), [("max 100000", None), ("100000 100000", 1), ("50000 100000", 1), ("nonsense", None)]
-)
-def test_a_quota_of_time_bounds_the_processors(tmp_path: Path, quota: str, processors: int | None) -> None:
-    file = tmp_path / "cpu.max"
-    everything = _processors(file)
-    file.write_text(quota)
-    assert _processors(file) == (processors or everything)
-    assert 1 <= most_compilers() <= everything
+@pytest.mark.parametrize(("usable", "most"), [(0.5, 1), (1.5, 1), (2, 2), (1000, WORKERS_AT_MOST)])
+def test_there_are_no_more_compilers_than_processors(monkeypatch: pytest.MonkeyPatch, usable: float, most: int) -> None:
+    monkeypatch.setattr(pool, "usable_processors", lambda: usable)
+    assert 1 <= most_compilers() <= most
