@@ -12,6 +12,7 @@ from rich.table import Table
 from gputune.client.cli.options.common import log_level as log_level_option
 from gputune.client.cli.options.common import parse_input_dimensions
 from gputune.client.cli.options.common import summary_json as summary_json_option
+from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
 from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, INPUT, OUTPUT, files_of_command
 from gputune.client.cli.say import say
@@ -30,6 +31,7 @@ from gputune.client.outputs import check_output, write_json, write_text
 from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.options import TuningOptions
 from gputune.core.files import open_file
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ log = logging.getLogger(__name__)
     metavar="S",
     help="How long to go on if it is not certain earlier which one is faster.",
 )
+@wait_for_quiet_option
 @summary_json_option
 @click.option("--chart", type=OUTPUT, metavar="FILE.svg", help="Write a chart to this file, as SVG.")
 @log_level_option
@@ -75,6 +78,7 @@ def command(
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     device: str | None,
     compare_seconds: float,
+    wait_for_quiet: int | None,
     summary_json: Path | None,
     chart: Path | None,
     log_level: str,
@@ -107,8 +111,10 @@ def command(
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
         untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)
         effort = tuning_effort or "normal"
-        tuned = context_binary or _generated(file, Path(folder) / "tuned.bin", effort, device, progress)
-        comparison = compare(model, tuned, untuned, device, compare_seconds, progress)
+        tuned = context_binary
+        if tuned is None:
+            tuned = _generated(file, Path(folder) / "tuned.bin", effort, device, progress, wait_for_quiet)
+        comparison = compare(model, tuned, untuned, device, compare_seconds, progress, wait_for_quiet)
         _warn(comparison)
     _print(comparison)
     if summary_json is not None:
@@ -119,7 +125,14 @@ def command(
         say(f"wrote the chart {chart}")
 
 
-def _generated(model: ModelFile, binary_file: Path, effort: str, device: str | None, progress: Progress) -> Path:
+def _generated(
+    model: ModelFile,
+    binary_file: Path,
+    effort: str,
+    device: str | None,
+    progress: Progress,
+    wait_for_quiet: int | None = None,
+) -> Path:
     request = GenerationRequest(
         models=[model],
         binary_file=binary_file,
@@ -127,6 +140,7 @@ def _generated(model: ModelFile, binary_file: Path, effort: str, device: str | N
         effort=EFFORTS[effort],
         performance_cache_dir=default_performance_cache_dir(),
         device=device,
+        tuning=TuningOptions(wait_for_quiet=wait_for_quiet),
         temporary=True,
     )
     log.info(f"making {'an untuned' if effort == 'none' else 'a tuned'} context to compare")

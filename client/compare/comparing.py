@@ -2,9 +2,9 @@
 
 In a round every contender opens its model anew and takes two turns, one there and one back, so that a machine that
 becomes slower meanwhile does so for all alike. Two openings of equal contexts differ by several per cent for as long as
-they last: by where their memory lies, and by what they have concluded from their first inferences. So a round has an
-opening of its own, and its ratios are independent samples. `gain_of` may be asked after every round whether they tell
-a difference.
+they last: by where their memory lies, and by what they have concluded from their first inferences. Two processes do so,
+too. So contexts share a process, a round has an opening of its own, and its ratios are independent samples. `gain_of`
+may be asked after every round whether they tell a difference.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gputune.client.compare.turns import Contender
+from gputune.client.compare.turns import Contender, Process
 from gputune.client.context.verifying.distance import distance
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.progress import Progress
+from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.measuring.sequential import SURE, Gain, gain_of
+from gputune.runtime.devices import load
 from gputune.runtime.measuring.successive_halving import paired
 
 log = logging.getLogger(__name__)
@@ -73,12 +75,14 @@ class Measured:
 @dataclass(frozen=True)
 class Comparison:
     """What a comparison has found; the first contender is the tuned context. device: where contexts ran; threads: of
-    the other engines, which run on the CPU; seconds: what the rounds took."""
+    the other engines, which run on the CPU; seconds: what the rounds took; load: how busy this machine was, as
+    LoadRecord says it."""
 
     model: str
     device: str
     threads: int
     seconds: float
+    load: Mapping[str, Any] = field(repr=False)
     contenders: tuple[Measured, ...]
 
     @property
@@ -96,6 +100,7 @@ class Comparison:
             "device": self.device,
             "threads": self.threads,
             "seconds": self.seconds,
+            "load": dict(self.load),
             "rounds": len(self.tuned.rounds_ns),
             "sure": SURE,
             "contenders": [each.to_dict() for each in self.contenders],
@@ -135,14 +140,22 @@ def gains_of(tuned: str, times: Mapping[str, Sequence[float]]) -> dict[str, Gain
 
 
 def compare(
-    model: Path, tuned: Path, untuned: Path, device: str | None, seconds: float, progress: Progress
+    model: Path,
+    tuned: Path,
+    untuned: Path,
+    device: str | None,
+    seconds: float,
+    progress: Progress,
+    wait_for_quiet: int | None = None,
 ) -> Comparison:
     """Runs both contexts of a model on a device, and the model in each engine that is installed and can run it, on the
-    same random inputs, for at most so many seconds and a round. Raises DeviceOrContextError for contexts that do not
-    run, ConfigError for such of which one is not of the model."""
+    same random inputs, for at most so many seconds and a round. wait_for_quiet: the minutes to wait before at most, if
+    other programs keep this machine busy. Raises DeviceOrContextError for contexts that do not run, ConfigError for
+    such of which one is not of the model."""
     with ExitStack() as stack:
+        process = stack.enter_context(Process())
         contexts = [
-            stack.enter_context(Contender(name, "context", {"context": str(path), "device": device}))
+            Contender(name, process, "context", {"context": str(path), "device": device})
             for name, path in ((TUNED, tuned), (UNTUNED, untuned))
         ]
         facts, other = (each.facts for each in contexts)
@@ -158,8 +171,12 @@ def compare(
         threads = facts["threads"] or len(os.sched_getaffinity(0))
         arguments = {"model": str(model), "inputs": facts["inputs"], "threads": threads}
         contenders = [*contexts, *_others(stack, arguments)]
+        quiet = Quiet([load.read] if facts["computes"] else (), progress, wait_for_quiet)
+        quiet.settle()
+        for each in contenders:
+            each.heard = quiet.record.hear_batch
         began_s = time.monotonic()
-        rounds_ns = race(contenders, seconds, progress)
+        rounds_ns = rounds_of(contenders, seconds, progress)
         took_s = time.monotonic() - began_s
         deviations = _deviations(contenders) if facts["computes"] else {}
     gains = gains_of(TUNED, rounds_ns)
@@ -168,10 +185,10 @@ def compare(
     measured = [Measured(TUNED, rounds_ns[TUNED], None, tuned_ns, None)]
     for name, gain in gains.items():
         measured.append(Measured(name, rounds_ns[name], gain, tuned_ns * gain.median, deviations.get(name)))
-    return Comparison(model.name, facts["device"], threads, took_s, tuple(measured))
+    return Comparison(model.name, facts["device"], threads, took_s, quiet.record.to_dict(), tuple(measured))
 
 
-def race(
+def rounds_of(
     contenders: Sequence[Contender], seconds: float, progress: Progress, *, whole: bool = False
 ) -> dict[str, tuple[float, ...]]:
     """By contender, what its inferences took in each round, in ns; the first one is the tuned context. whole: go on for
@@ -205,7 +222,7 @@ def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
             log.info(f"{name} is not installed; `pip install {module}` adds it to the comparison")
             continue
         try:
-            found.append(stack.enter_context(Contender(name, module, arguments)))
+            found.append(Contender(name, stack.enter_context(Process()), module, arguments))
         except DeviceOrContextError as error:
             log.warning(f"{error}; it takes no part")
     return found

@@ -1,17 +1,17 @@
-"""A contender's process, which `turns` starts:
+"""A process of contenders, which `turns` starts:
 
-    python -m gputune.client.compare.contender ENGINE ARGUMENTS
+    python -m gputune.client.compare.contender
 
-ENGINE is one of engines.ENGINES, ARGUMENTS are what that takes, in JSON. It answers questions from its standard input,
-line by line, in JSON. Its first line holds the engine's facts, or {"error"} if the engine cannot be opened; then it
-answers {"do": "open"} with {} when it has closed the engine and opened it again, {"do": "block", "seconds"} with
-{"samples_ns"}, and {"do": "outputs", "file"} with {"names"} of the arrays that it has written there.
+It answers questions from its standard input, line by line, in JSON. {"do": "open", "name", "engine", "arguments"} opens
+a contender under a name, and closes first what had that name: "engine" is one of engines.ENGINES, "arguments" are what
+that takes; the answer holds the engine's facts, or {"error"} if it cannot be opened. {"do": "block", "name", "seconds"}
+is answered with {"samples_ns", "state"}, where state is the load of this process "before" and "after", and
+{"do": "outputs", "name", "file"} with {"names"} of the arrays that it has written there.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import json
 import os
 import signal
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from gputune.client.compare.engines import ENGINES, Engine
+from gputune.runtime.devices import load
 
 WARM_UP_S = 0.1
 LEAST, MOST = 3, 500
@@ -54,24 +55,33 @@ def block(run: Callable[[], float], seconds: float, most: int = MOST) -> list[fl
 
 
 class Answering:
-    """An engine that is opened again and again, and what it answers."""
+    """The engines of this process by name, and what it answers."""
 
-    def __init__(self, open_engine: Callable[[], Engine]) -> None:
-        self._open = open_engine
-        self._engine = open_engine()
-        self.facts = self._engine.facts
+    def __init__(self) -> None:
+        self._engines: dict[str, Engine] = {}
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a question."""
+        name = question["name"]
         if question["do"] == "open":
-            self._engine.close()
-            self._engine = self._open()
-            return {}
+            return self._open(name, question["engine"], question["arguments"])
+        engine = self._engines[name]
         if question["do"] == "block":
-            return {"samples_ns": block(self._engine.timed, question["seconds"])}
-        found = self._engine.outputs()
+            before = load.read()
+            samples_ns = block(engine.timed, question["seconds"])
+            return {"samples_ns": samples_ns, "state": {"before": before, "after": load.read()}}
+        found = engine.outputs()
         np.savez(question["file"], *found.values())
         return {"names": list(found)}
+
+    def _open(self, name: str, engine: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        if (before := self._engines.pop(name, None)) is not None:
+            before.close()
+        try:
+            self._engines[name] = ENGINES[engine](**arguments)
+        except Exception as error:  # a library's errors have no class in common
+            return {"error": f"{error} ({type(error).__name__})"}
+        return dict(self._engines[name].facts)
 
 
 def main() -> None:
@@ -84,12 +94,7 @@ def main() -> None:
             out.write(json.dumps(content) + "\n")
             out.flush()
 
-        try:
-            answering = Answering(functools.partial(ENGINES[sys.argv[1]], **json.loads(sys.argv[2])))
-        except Exception as error:  # a library's errors have no class in common
-            say({"error": f"{error} ({type(error).__name__})"})
-            return
-        say(answering.facts)
+        answering = Answering()
         for line in sys.stdin:
             say(answering.answer(json.loads(line)))
 

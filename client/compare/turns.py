@@ -1,5 +1,8 @@
-"""Contenders that take turns: each is a process of its own, which is stopped while another one runs, so that threads
-which spin for more work, as onnxruntime's do, take no core from the one that is measured."""
+"""Contenders that take turns in processes of their own: a process is stopped while another one runs, so that threads
+which spin for more work, as onnxruntime's do, take no core from the one that is measured.
+
+Two equal contexts in two processes differ by some per cent for as long as these live, so contexts that are compared
+share a process."""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,41 +25,31 @@ LAST_WORDS = 500
 """Characters of a process's last messages that are quoted."""
 
 
-class Contender:
-    """A running contender. It is stopped except while it answers. facts: what it says of itself."""
+class Process:
+    """A process of contenders. It is stopped except while it answers."""
 
-    def __init__(self, name: str, engine: str, arguments: Mapping[str, Any]) -> None:
-        """Starts it and waits until it is ready. engine, arguments: as contender.py takes them. Raises
-        DeviceOrContextError that says why it cannot run."""
-        self.name = name
+    def __init__(self) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        command = [sys.executable, "-m", "gputune.client.compare.contender", engine, json.dumps(dict(arguments))]
+        command = [sys.executable, "-m", "gputune.client.compare.contender"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words)
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def ask(self, name: str, **question: Any) -> dict[str, Any]:
+        """The answer to a question about the contender of that name. Raises DeviceOrContextError."""
+        assert self._process.stdin is not None
+        self._process.send_signal(signal.SIGCONT)
         try:
-            self.facts = self._answer()
-            if "error" in self.facts:
-                raise DeviceOrContextError(f"{name} does not run: {self.facts['error']}")
-        except BaseException:
-            self.close()
-            raise
+            self._process.stdin.write(json.dumps({"name": name, **question}).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended, and reading its answer says how
+        answer = self._answer(name)
         self._process.send_signal(signal.SIGSTOP)
-
-    def open_again(self) -> None:
-        """Closes its engine and opens it again. Raises DeviceOrContextError."""
-        self._ask(do="open")
-
-    def block_ns(self, seconds: float) -> list[float]:
-        """What each inference of a block of so many seconds takes, after a warm-up. Raises DeviceOrContextError."""
-        samples: list[float] = self._ask(do="block", seconds=seconds)["samples_ns"]
-        return samples
-
-    def outputs(self) -> dict[str, npt.NDArray[Any]]:
-        """What it computes, by name. Raises DeviceOrContextError."""
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "outputs.npz"
-            names = self._ask(do="outputs", file=str(file))["names"]
-            with np.load(file) as arrays:
-                return {name: arrays[f"arr_{place}"] for place, name in enumerate(names)}
+        return answer
 
     def close(self) -> None:
         """Ends it. Doing so again does nothing."""
@@ -72,25 +65,49 @@ class Contender:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _ask(self, **question: Any) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.send_signal(signal.SIGCONT)
-        try:
-            self._process.stdin.write(json.dumps(question).encode() + b"\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended, and reading its answer says how
-        answer = self._answer()
-        self._process.send_signal(signal.SIGSTOP)
-        return answer
-
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self, name: str) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
             code = self._process.wait()
             self._words.seek(0)
             words = self._words.read().decode(errors="replace").strip()[-LAST_WORDS:]
-            raise DeviceOrContextError(f"{self.name} has ended with exit code {code}: {words or 'it says nothing'}")
+            raise DeviceOrContextError(f"{name} has ended with exit code {code}: {words or 'it says nothing'}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+class Contender:
+    """A contender that is open in a process. facts: what it says of itself."""
+
+    def __init__(self, name: str, process: Process, engine: str, arguments: Mapping[str, Any]) -> None:
+        """Opens it. name: of which there is one in the process; engine, arguments: as contender.py takes them. Raises
+        DeviceOrContextError that says why it cannot run."""
+        self.name = name
+        self.heard: Callable[[Mapping[str, object]], object] = lambda state: None
+        """Hears the state of its process "before" and "after" each block."""
+        self._process = process
+        self._how = {"engine": engine, "arguments": dict(arguments)}
+        self.facts = self.open_again()
+
+    def open_again(self) -> dict[str, Any]:
+        """Closes its engine, opens it again, and returns its facts. Raises DeviceOrContextError."""
+        facts = self._process.ask(self.name, do="open", **self._how)
+        if "error" in facts:
+            raise DeviceOrContextError(f"{self.name} does not run: {facts['error']}")
+        return facts
+
+    def block_ns(self, seconds: float) -> list[float]:
+        """What each inference of a block of so many seconds takes, after a warm-up. Raises DeviceOrContextError."""
+        answer = self._process.ask(self.name, do="block", seconds=seconds)
+        self.heard(answer["state"])
+        samples: list[float] = answer["samples_ns"]
+        return samples
+
+    def outputs(self) -> dict[str, npt.NDArray[Any]]:
+        """What it computes, by name. Raises DeviceOrContextError."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "outputs.npz"
+            names = self._process.ask(self.name, do="outputs", file=str(file))["names"]
+            with np.load(file) as arrays:
+                return {name: arrays[f"arr_{place}"] for place, name in enumerate(names)}

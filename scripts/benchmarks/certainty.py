@@ -17,8 +17,8 @@ import onnx
 
 import tool
 from benchmarks.peers.comparing import Failed
-from gputune.client.compare.comparing import SECONDS, gains_of, race
-from gputune.client.compare.turns import Contender
+from gputune.client.compare.comparing import SECONDS, gains_of, rounds_of
+from gputune.client.compare.turns import Contender, Process
 from gputune.client.progress import SILENT
 from models import classic_models
 
@@ -94,14 +94,12 @@ def _row(title: str, pairs: Sequence[Pair]) -> tuple[str, ...]:
 def _compared(pair: Sequence[tuple[int, Path]], equal: bool, options: argparse.Namespace) -> Pair:
     began_s = time.monotonic()
     names = ["first", "second"]
-    contenders: list[Contender] = []
-    try:
-        for name, (_, path) in zip(names, pair, strict=True):
-            contenders.append(Contender(name, "context", {"context": str(path), "device": options.device}))
-        rounds_ns = race(contenders, options.compare_seconds, SILENT, whole=options.whole)
-    finally:
-        for one in contenders:
-            one.close()
+    with Process() as process:
+        contenders = [
+            Contender(name, process, "context", {"context": str(path), "device": options.device})
+            for name, (_, path) in zip(names, pair, strict=True)
+        ]
+        rounds_ns = rounds_of(contenders, options.compare_seconds, SILENT, whole=options.whole)
     gain = gains_of(names[0], rounds_ns)[names[1]]
     layers = [count for count, _ in pair]
     right = not gain.certain if equal else gain.certain and (gain.median > 1) == (layers[1] > layers[0])

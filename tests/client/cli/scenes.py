@@ -184,10 +184,10 @@ SCENES = {
     ),
     "compare": Scene(
         "compare",
-        ("--model", "net.onnx", "--retrieve_context", "tuned.bin", "--device", "null", "--rounds", "6",
+        ("--model", "net.onnx", "--retrieve_context", "tuned.bin", "--device", "null", "--compare_seconds", "0.1",
          "--summary_json", "s.json", "--chart", "c.svg"),
         comparison,
-        prepare=lambda monkeypatch: monkeypatch.setattr(comparing, "BLOCK_S", 0.001),
+        prepare=lambda monkeypatch: monkeypatch.setattr(comparing, "TURN_S", 0.001),
     ),
     "utility": Scene("context-binary-utility", ("--context_binary", "a.onnx,b.bin", "--json_file", "h.json"), runs),
     "package": Scene("package", ("one.bin", "two.bin", "--add", "three.bin", "--output", "all.gtpkg"), packages),

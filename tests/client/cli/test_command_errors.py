@@ -125,7 +125,7 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
         ("net-run", "gputune net-run: --retrieve_context is missing; see `gputune net-run --help`"),
         ("net-run --graph", "option '--graph' requires an argument"),
         ("net-run --retrieve_context c --warmup many", "--warmup: 'many' is no whole number"),
-        ("compare --model m --rounds 0", "--rounds: 0 is not at least 6"),
+        ("compare --model m --compare_seconds 0", "--compare_seconds: 0.0 is not more than 0"),
         ("model-check m --peak_gflops 0", "--peak_gflops: 0.0 is not more than 0"),
         ("net-run --retrieve_context c --profiling_level all", "--profiling_level: 'all' is not one of "),
         ("performance-cache prune", "gputune performance-cache prune: FILE_OR_TIER is missing; see "),

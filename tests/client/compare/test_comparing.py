@@ -13,9 +13,10 @@ import pytest
 from gputune.client.compare import comparing
 from gputune.client.compare.chart import chart
 from gputune.client.compare.comparing import Comparison, Measured
-from gputune.client.compare.turns import Contender
+from gputune.client.compare.turns import Contender, Process
 from gputune.client.errors import ConfigError, DeviceOrContextError
-from gputune.client.progress import SILENT
+from gputune.client.progress import SILENT, Progress
+from gputune.client.tuning.measuring.quiet import LoadRecord, Quiet, Read
 from gputune.client.tuning.measuring.sequential import gain_of
 from tests.client import models
 from tests.client.commands import Gputune, read_json
@@ -41,7 +42,7 @@ def measured(name: str, rounds: Sequence[float]) -> Measured:
 def comparison(*others: Measured) -> Comparison:
     tuned = Measured("tuned", tuple(1e6 * each for each in SLOWED), None, 1e6, None)
     chosen = others or (measured("untuned", [2.0] * 32), measured("onnxruntime", UNSURE))
-    return Comparison("a<b>.onnx", "a device", 2, 12.5, (tuned, *chosen))
+    return Comparison("a<b>.onnx", "a device", 2, 12.5, LoadRecord().to_dict(), (tuned, *chosen))
 
 
 def test_ratios_are_those_of_the_same_rounds() -> None:
@@ -108,6 +109,36 @@ def test_a_model_is_compared_with_its_context(
     assert all(each["rounds_ns"] and min(each["rounds_ns"]) > 0 for each in content["contenders"])
     assert all(name in ran.out and name in picture.read_text(encoding="utf-8") for name in names)
     assert f"wrote the chart {picture}" in ran.out and "warning: the device computes nothing" in ran.err
+    assert content["load"].keys() == LoadRecord().to_dict().keys()
+    assert content["load"]["busy"] is False, "a device that computes nothing is not kept waiting by others"
+
+
+def test_a_comparison_waits_for_quiet_before_its_rounds(
+    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[object] = []
+
+    class Heard(Quiet):
+        def __init__(self, machines: Sequence[Read], progress: Progress, minutes: int | None) -> None:
+            super().__init__(machines, progress, minutes)
+            order.append(minutes)
+
+        def settle(self) -> None:
+            order.append("settled")
+
+    def taken(contenders: Sequence[Contender], seconds: float, progress: Progress) -> dict[str, tuple[float, ...]]:
+        order.append("rounds")
+        contenders[0].block_ns(0.001)
+        return {each.name: (1.0,) * 9 for each in contenders}
+
+    monkeypatch.setattr(comparing, "Quiet", Heard)
+    monkeypatch.setattr(comparing, "rounds_of", taken)
+    model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
+    context, figures = small_context(tmp_path / "tuned.bin"), tmp_path / "c.json"
+    asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--wait_for_quiet", 7)
+    assert gputune(*asked, "--summary_json", figures).code == 0
+    assert order == [7, "settled", "rounds"]
+    assert read_json(figures)["load"]["end"] is not None, "the contender says how busy the machine was"
 
 
 def test_a_device_that_computes_nothing_may_be_chosen_by_the_environment(
@@ -143,13 +174,17 @@ def test_contexts_of_other_models_and_missing_ones_are_refused(
 def test_a_contender_stands_still_while_others_run(tmp_path: Path) -> None:
     model = models.save(models.conv_relu_gemm(), tmp_path)
     arguments = {"model": str(model), "inputs": [TENSOR], "threads": 1}
-    with Contender("peer", "onnxruntime", arguments) as contender:
+    with Process() as process:
+        contender = Contender("peer", process, "onnxruntime", arguments)
         (first,), (again,) = (contender.outputs().values() for _ in range(2))
         assert np.array_equal(first, again) and np.any(first)
-        status = Path(f"/proc/{contender._process.pid}/status")
+        status = Path(f"/proc/{process.pid}/status")
         assert becomes(lambda: "State:\tT" in status.read_text(encoding="utf-8"))
-    with pytest.raises(DeviceOrContextError, match=r"peer does not run: .*nothing\.onnx"):
-        Contender("peer", "onnxruntime", arguments | {"model": str(tmp_path / "nothing.onnx")})
+        with pytest.raises(DeviceOrContextError, match=r"other does not run: .*nothing\.onnx"):
+            Contender("other", process, "onnxruntime", arguments | {"model": str(tmp_path / "nothing.onnx")})
+        other = Contender("other", process, "onnxruntime", arguments)
+        other.open_again()
+        assert contender.block_ns(0.001) and other.block_ns(0.001), "they share a process"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a stopped process with its parent")
@@ -157,8 +192,9 @@ def test_a_contender_ends_with_the_process_that_started_it(tmp_path: Path) -> No
     model = models.save(models.conv_relu_gemm(), tmp_path)
     arguments = {"model": str(model), "inputs": [TENSOR], "threads": 1}
     script = (
-        "import signal; from gputune.client.compare.turns import Contender\n"
-        f"print(Contender('peer', 'onnxruntime', {arguments!r})._process.pid, flush=True); signal.pause()"
+        "import signal; from gputune.client.compare.turns import Contender, Process\n"
+        f"process = Process(); Contender('peer', process, 'onnxruntime', {arguments!r})\n"
+        "print(process.pid, flush=True); signal.pause()"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
