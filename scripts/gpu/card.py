@@ -18,6 +18,8 @@ CARD = "GPU_DAY_CARD"
 """A variable with what every record says of the device, as JSON."""
 POSITION = "GPU_DAY_POSITION"
 """A variable with the device's place among those of its driver."""
+CACHE = "GPU_DAY_CACHE"
+"""A variable with the folder of an earlier day's performance cache, from which models go on."""
 LIBRARY = "libnvidia-opencl.so.1"
 FOLDERS = ("/usr/lib", "/usr/lib64", "/usr/local", "/lib", "/opt", "/run/nvidia", "/usr/share", "/etc")
 SYSTEM = ("/usr/lib", "/lib")

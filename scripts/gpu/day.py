@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument("--out", type=Path, metavar="DIR", help="where the results go")
     result.add_argument("--work", type=Path, metavar="DIR", help="where phases work (default: a temporary folder)")
     result.add_argument("--only", metavar="PHASE[,..]", help="run these phases only")
+    result.add_argument("--cache", type=Path, metavar="DIR", help="a performance cache to begin from")
     result.add_argument("--rehearse", action="store_true", help="run everything small, on any device")
     result.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="print two day.json next to each other")
     result.set_defaults(start=time.monotonic())

@@ -31,6 +31,7 @@ PHASES = (
     Phase("kernel_tests", 65),
     Phase("recordings", 95, elastic=True),
     Phase("models", 80, elastic=True),
+    Phase("chains", 45),
     Phase("crash", 25),
     Phase("counters", 25),
 )

@@ -53,9 +53,8 @@ def run_day(options: argparse.Namespace, work: Path) -> int:
     if found is None or not (found.is_gpu or options.rehearse):
         print("scripts/gpu/day: error: no OpenCL device that is a GPU; what is known is above", file=sys.stderr)
         return 3
-    outcomes = run_phases(
-        phases, work, options.out, found.environment, options.start + options.budget, options.rehearse
-    )
+    environment = {**found.environment, **({card.CACHE: str(options.cache.resolve())} if options.cache else {})}
+    outcomes = run_phases(phases, work, options.out, environment, options.start + options.budget, options.rehearse)
     for outcome in outcomes:
         print(f"{outcome.name:13} {outcome.how:9} {outcome.seconds:6.1f} of {outcome.box:5.1f} s")
     return 0

@@ -1,5 +1,6 @@
 """scripts/gpu/day: what crashes or hangs costs its phase, what was written stays, and a rehearsal fills the records."""
 
+import ctypes
 import json
 import os
 import signal
@@ -12,15 +13,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gpu import card, keeping, running
-from gpu.phases import counters, kernel_tests
+from gpu import card, cuda, keeping, running
+from gpu.phases import counters, kernel_tests, models
 from gpu.plan import PHASES, Phase, box, chosen
 from gpu.record import Record, spread
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"
+OPTIONS = {"start": 0.0, "budget": 10, "cache": None}
 CARD = {"card": "a card", "platform": "a platform", "driver": "1.2"}
 
 CRASHES = """
@@ -131,8 +134,24 @@ def test_without_a_gpu_only_rehearsals_go_on(
     found = None if kind == "none" else SimpleNamespace(is_gpu=False, environment={})
     monkeypatch.setattr(card, "find", lambda work, any_device: found)
     monkeypatch.setattr(running, "run_phases", lambda *arguments: [])
-    options: Any = SimpleNamespace(out=tmp_path / "out", only="facts", rehearse=rehearse, start=0.0, budget=10)
+    options: Any = SimpleNamespace(**OPTIONS, out=tmp_path / "out", only="facts", rehearse=rehearse)
     assert running.run_day(options, tmp_path) == code
+
+
+def test_phases_know_the_cache_to_begin_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+    found = SimpleNamespace(is_gpu=True, environment={"GPUTUNE_DEVICE": "0"})
+    monkeypatch.setattr(card, "find", lambda work, any_device: found)
+
+    def kept(phases: Any, work: Path, out: Path, environment: dict[str, str], *others: Any) -> list[running.Outcome]:
+        given.append(environment)
+        return []
+
+    monkeypatch.setattr(running, "run_phases", kept)
+    for cache in (None, tmp_path / "cache"):
+        options: Any = SimpleNamespace(**{**OPTIONS, "cache": cache}, out=tmp_path / "out", only="facts", rehearse=True)
+        running.run_day(options, tmp_path)
+    assert given == [found.environment, {**found.environment, card.CACHE: str(tmp_path / "cache")}]
 
 
 def test_where_no_driver_is_found_all_that_is_known_is_said(
@@ -207,6 +226,35 @@ def test_what_ncu_counts_is_read_between_what_others_say() -> None:
     assert counters.counters("==WARNING== No kernels were profiled.\n") == []
 
 
+def test_kernels_of_opencl_have_no_offsets_when_cuda_launches_them() -> None:
+    ptx = "mov.b32 %r33, %envreg0;\nmov.b32 %r8, %envreg3;\nmov.b32 %r9, %envreg12;\n"
+    assert cuda.for_cuda(ptx) == "mov.b32 %r33, 0;\nmov.b32 %r8, 0;\nmov.b32 %r9, %envreg12;\n"
+
+
+def test_a_comparison_in_short() -> None:
+    contenders = [{"name": "tuned", "time_ns": 1500}, {"name": "untuned", "time_ns": 2500}]
+    assert models._in_short({"exit": 0, "summary": {"contenders": contenders}}) == "tuned 2 us, untuned 2 us"
+    assert "no option" in models._in_short({"exit": 2, "said": "there is no option"})
+
+
+@pytest.mark.opencl
+def test_the_loop_in_c_launches_each_kernel_once(tmp_path: Path) -> None:
+    from gpu.device import Device  # loads the drivers
+    from gpu.loop import Launch, Loop
+    from gpu.made_chains import PLAIN
+
+    device, loop = Device(profiling=False), Loop(tmp_path)
+    buffer = device.upload(np.zeros(64, np.float32))
+    kernel = device.kernel(device.build(PLAIN.replace("NAME", "one")), "one", buffer)
+    each = (ctypes.c_double * 3)()
+    prepared = loop.prepared([Launch(kernel, (64,), (64,))] * 3)
+    for how in ({}, {"events": True}, {"flush_each": 2}, {"sizeless": True}):
+        assert loop.run(device.queue, prepared, each=each, **how) >= sum(each) > 0
+    assert set(device.read(buffer, np.float32, 64)) == {12.0}
+    with pytest.raises(OSError, match="clEnqueueNDRangeKernel"):
+        loop.run(device.queue, loop.prepared([Launch(kernel, (64,), (63,))]))
+
+
 def test_samples_are_told_by_median_and_quartiles() -> None:
     assert spread([4.0, 1.0, 3.0, 2.0, 5.0]) == {"median": 3.0, "q1": 2.0, "q3": 4.0, "n": 5}
     assert spread([2.0]) == {"median": 2.0, "n": 1}
@@ -227,13 +275,13 @@ def test_a_record_is_whole_at_any_moment(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.opencl
 @pytest.mark.slow
 def test_a_rehearsal_fills_the_records(tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPTS / "gpu" / "day.py"), "--rehearse", "--only", "facts,launches,gemm"]
+    command = [sys.executable, str(SCRIPTS / "gpu" / "day.py"), "--rehearse", "--only", "facts,launches,gemm,chains"]
     command += ["--budget", "600", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     found = keeping.read(tmp_path / "out" / keeping.DAY)
-    assert [one["how"] for one in found["outcomes"]] == ["ok"] * 3, done.stdout
-    assert all("error" not in found[name] and found[name]["card"] for name in ("launches", "gemm"))
+    assert [one["how"] for one in found["outcomes"]] == ["ok"] * 4, done.stdout
+    assert all("error" not in found[name] and found[name]["card"] for name in ("launches", "gemm", "chains"))
     assert found["facts"]["device"]["MAX_COMPUTE_UNITS"] >= 1
     assert found["facts"]["probes"]["half_storage"]["works"]
     assert found["facts"]["probes"]["wide_access"]["works"]
@@ -243,3 +291,7 @@ def test_a_rehearsal_fills_the_records(tmp_path: Path) -> None:
     (products,) = found["gemm"]["gemm"].values()
     assert {name.split()[0] for name in products} == {"local", "mma3"}
     assert all(one["error"] < 1e-6 for one in products.values())
+    network = found["chains"]["untuned"]
+    assert network["launches"] == len(network["each"]) == len(network["without"]) == len(network["pairs"]) + 1
+    assert network["error"].keys() == {"cuda"}
+    assert {"us", "enqueue_us"} == network["ways"]["c"].keys() == found["chains"]["made"]["plain"].keys()

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu import cuda
 from gpu.card import said
 from gpu.device import PROGRAMS, Device, cl
 from gpu.phases import gemm
@@ -174,7 +175,7 @@ def _by_cuda(kernels: Sequence[dict[str, Any]]) -> dict[str, Any]:
     cupy, outputs = importlib.import_module("cupy"), {}
     for kernel in kernels:
         given = [cupy.asarray(one) if isinstance(one, np.ndarray) else one for one in _inputs(kernel)]
-        module = cupy.RawModule(path=kernel["binary"])
+        module = cupy.RawModule(path=str(cuda.loadable(Path(kernel["binary"]))))
         local = [*kernel["local"], 1, 1][:3]
         grid = [whole // part for whole, part in zip([*kernel["global"], 1, 1][:3], local, strict=True)]
         module.get_function(kernel["entry"])(tuple(grid), tuple(local), tuple(given))

@@ -6,7 +6,6 @@ time for each until the last one is done. Bandwidths of the same kinds of memory
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import subprocess
 import time
@@ -16,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu.device import PROGRAMS, Device, address_of, cl, in_turns
+from gpu.device import Device, cl, in_turns
+from gpu.loop import Launch, Loop
 from gpu.record import Record, run, spread
 
 CHAIN = 32
@@ -92,8 +92,6 @@ def _cell(queue: Any, call: Enqueue, kernels: Sequence[Any], whole: list[float])
         taken = call(queue, kernels)
         queue.finish()
         whole.append((time.perf_counter() - start) / len(kernels) * 1e6)
-        if taken < 0:
-            raise OSError(int(taken), "clEnqueueNDRangeKernel failed")
         return taken / len(kernels)
 
     return measure
@@ -107,28 +105,20 @@ def _ways(device: Device, record: Record) -> dict[str, Enqueue]:
         return (time.perf_counter() - start) * 1e6
 
     ways: dict[str, Enqueue] = {"python": python}
-    library = record.folder / "launches.so"
-    command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(PROGRAMS / "launches.c")]
     try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-        loop = ctypes.CDLL(str(library)).enqueue_all
-        library.unlink()
+        loop = Loop(record.folder)
     except (OSError, subprocess.CalledProcessError) as error:
         record.put("error", "c", value=str(getattr(error, "stderr", error)))
         return ways
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    loop.restype = ctypes.c_double
-    loop.argtypes = [pointer, pointer, pointer, pointer, ctypes.c_int, size, size, ctypes.c_int]
-    functions = address_of("clEnqueueNDRangeKernel"), address_of("clReleaseEvent")
 
-    def by_c(events: int) -> Enqueue:
+    def by_c(events: bool) -> Enqueue:
         def call(queue: Any, kernels: Sequence[Any]) -> float:
-            listed = (pointer * len(kernels))(*(kernel.int_ptr for kernel in kernels))
-            return float(loop(*functions, queue.int_ptr, listed, len(kernels), ITEMS, ITEMS, events))
+            prepared = loop.prepared([Launch(kernel, (ITEMS,), (ITEMS,)) for kernel in kernels])
+            return loop.run(queue, prepared, events)
 
         return call
 
-    return {**ways, "c": by_c(0), "c_event": by_c(1)}
+    return {**ways, "c": by_c(False), "c_event": by_c(True)}
 
 
 def _memories(device: Device) -> list[Memory]:

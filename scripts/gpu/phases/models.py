@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu.card import CACHE
 from gpu.record import Record, brief, run
 from models import classic_models, tune_models
 from models.tune_models import Model
@@ -24,19 +26,22 @@ from models.tune_models import Model
 CONTEXTS = "contexts"
 """The folder next to the records in which contexts stay."""
 MODELS: dict[str, tuple[Callable[[], Model], float]] = {
-    "squeezenet": (classic_models.squeezenet, 0.5),
-    "resnet50": (classic_models.resnet50, 0.6),
+    "squeezenet": (classic_models.squeezenet, 0.25),
+    "resnet50": (classic_models.resnet50, 0.35),
     "mobilenet_v2": (classic_models.mobilenet_v2, 1.0),
 }
 """What makes each, and the part of the time that is left by which its tuning is planned."""
 REHEARSED: dict[str, tuple[Callable[[], Model], float]] = {"small": (tune_models.small, 1.0)}
-TUNING = 0.6
-"""The part of a model's time in which it is tuned."""
+COMPARED_S = 12
+BESIDES_TUNING_S = 32
+"""What all takes but measuring of tasks: opening devices, checks, comparing, profiling."""
 INFERENCES = 30
 
 
 def main(record: Record) -> None:
     """Goes from model to model; what fails or takes too long costs its model."""
+    if earlier := os.environ.get(CACHE):
+        shutil.copytree(earlier, record.folder / "cache")
     for name, (make, part) in (REHEARSED if record.rehearse else MODELS).items():
         seconds = record.left * part
         if seconds > 5:
@@ -50,7 +55,7 @@ def _model(record: Record, name: str, make: Callable[[], Model], seconds: float)
     folder.mkdir()
     model = make()
     found: dict[str, Any] = {"made_s": round(time.monotonic() - start, 1)}
-    budget = max(4, round((seconds - found["made_s"]) * TUNING))
+    budget = max(4, round(seconds - found["made_s"] - BESIDES_TUNING_S))
 
     def step(what: str, *arguments: str | Path, summary: str = "") -> dict[str, Any]:
         told = _gputune(folder, what, record.left, *arguments, summary=summary)  # the first models matter most
@@ -76,7 +81,8 @@ def _model(record: Record, name: str, make: Callable[[], Model], seconds: float)
     context = contexts / f"{name}.bin"
     if not context.exists():
         raise RuntimeError(f"no context: {found['context-binary-generator']}")
-    compare: list[str | Path] = ["--model", model.path, "--context_binary", context, "--rounds", "6"]
+    compare: list[str | Path] = ["--model", model.path, "--context_binary", context]
+    compare += ["--compare_seconds", str(COMPARED_S)]
     step("compare", *compare, summary="compare.json")
     record.say(f"{name}: {_in_short(found['compare'])}")
     inputs = _inputs(folder, model)
@@ -115,7 +121,7 @@ def _in_short(compared: dict[str, Any]) -> str:
     if compared["exit"] != 0:
         return brief(RuntimeError(compared.get("said", compared["exit"])))
     contenders = compared.get("summary", {}).get("contenders", [])
-    return ", ".join(f"{one['name']} {one['median_ns'] / 1e3:.0f} us" for one in contenders if one.get("median_ns"))
+    return ", ".join(f"{one['name']} {one['time_ns'] / 1e3:.0f} us" for one in contenders)
 
 
 def _inputs(folder: Path, model: Model) -> Path:
