@@ -19,6 +19,7 @@ import bench
 import fuzz
 import tool
 import website
+from gpu.page import page as gpus
 from gputune.client.model.importer import SUPPORTED_OPS
 from gputune.core.dtypes import ITEM_BYTES
 from gputune.core.identity import DeviceIdentity
@@ -159,6 +160,7 @@ def limits() -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/gpus.md": {"gpus": gpus},
     "docs/operators.md": {"operators": operators},
     "kernels/README.md": {"counts": kernel_counts},
     "scripts/README.md": {"commands": commands},

@@ -3,6 +3,7 @@
     scripts/gpu/day --budget 450 --out DIR
     scripts/gpu/day --rehearse --out DIR
     scripts/gpu/day --diff EARLIER/day.json DIR/day.json
+    scripts/gpu/day --keep docs/gpu_days/DATE-CARD.json DIR/day.json [LATER/day.json ..]
 
 Each phase is a process of its own with a time box: what crashes or hangs costs its phase, and what it had written until
 then is kept. DIR gets day.json with all records, and what else phases leave, packed. The exit code is 3 where there is
@@ -33,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.path[:0] = [str(HERE.parent), str(ROOT)]
     if options.diff:
         return int(importlib.import_module("gpu.keeping").print_difference(*options.diff))
+    if options.keep:
+        target, *days = options.keep
+        return int(importlib.import_module("gpu.page").keep(target, days))
     work = Path(options.work or tempfile.mkdtemp(prefix="gpu-day-"))
     work.mkdir(parents=True, exist_ok=True)
     _prepare(work)
@@ -55,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument("--cache", type=Path, metavar="DIR", help="a performance cache to begin from")
     result.add_argument("--rehearse", action="store_true", help="run everything small, on any device")
     result.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="print two day.json next to each other")
+    result.add_argument(
+        "--keep", nargs="+", type=Path, metavar=("F", "DAY"), help="keep what docs/gpus.md shows of days"
+    )
     result.set_defaults(start=time.monotonic())
     return result
 

@@ -1,0 +1,81 @@
+"""docs/gpus.md: what is kept of a day, and what its tables show; scripts/docs holds the page to them."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu import keeping, page
+
+HEAD = {"date": "2026-11-27T18:43:32+00:00", "card": "a card", "driver": "1.2", "rehearsal": False}
+PROBES = {"half": {"works": True, "detail": "/tmp/x"}, "images": {"works": False}}
+
+
+def phase(**found: Any) -> dict[str, Any]:
+    return {**HEAD, **found}
+
+
+def kept(tmp_path: Path, *days: dict[str, Any]) -> dict[str, Any]:
+    paths = [tmp_path / f"{number}.json" for number in range(len(days))]
+    for path, day in zip(paths, days, strict=True):
+        path.write_text(json.dumps(day))
+    target = tmp_path / "days" / "kept.json"
+    assert page.keep(target, paths) == 0
+    return keeping.read(target)
+
+
+def test_a_kept_day_has_results_and_no_places(tmp_path: Path) -> None:
+    facts = phase(probes=PROBES, machine={"home": "/root"}, device={"NAME": "a card"})
+    found = kept(tmp_path, {"outcomes": [], "facts": facts, "gemm": {"phase": "gemm"}})
+    assert found == {
+        "facts": {key: value for key, value in HEAD.items() if key != "rehearsal"}
+        | {
+            "device": {"NAME": "a card"},
+            "probes": {"half": {"works": True}, "images": {"works": False}},
+        }
+    }
+
+
+def test_a_later_day_counts_more_unless_it_is_a_rehearsal(tmp_path: Path) -> None:
+    days = [{"gemm": phase(gemm={"512": size}, rehearsal=size == 3)} for size in (1, 2, 3)]
+    assert kept(tmp_path, *days)["gemm"]["gemm"] == {"512": 2}
+
+
+def test_a_page_shows_networks_by_the_latest_way_in_which_they_were_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contenders = [{"name": "tuned", "time_ns": 2e6}, {"name": "untuned", "time_ns": 3e6}]
+    compared = {"compare": {"summary": {"contenders": contenders}}}
+    ran = {
+        "net-run": {"summary": {"median_inference_ns": 13.2e6}},
+        "context-binary-generator": {"summary": {"end_to_end": {"untuned_ns": 14.2e6}}},
+    }
+    torch = {"squeezenet1_0": {"eager": {"median": 2500}, "graph": {"fp32": {"median": 600}}}}
+    chains = {"made": {"plain": {"us": {"median": 7.5}, "enqueue_us": {"median": 7.0}}}}
+    day = {
+        "facts": phase(probes=PROBES),
+        "models": phase(squeezenet=compared, resnet50=ran),
+        "baselines": phase(networks=torch),
+        "chains": phase(**chains),
+    }
+    kept(tmp_path, day)
+    monkeypatch.setattr(page, "DAYS", tmp_path / "days")
+    lines = page.page().splitlines()
+    assert "## a card, 2026-11-27" in lines
+    assert "| squeezenet | 3 | 2 | 2.5 | 0.6 | – |" in lines
+    assert "| resnet50 | 14.2 | 13.2 | – | – | – |" in lines
+    assert "| plain | 7 | 7.5 |" in lines
+    assert "| does not | `images` |" in lines
+    assert not any("barrier" in line for line in lines)
+    assert sum(line.startswith("a card, driver 1.2.") for line in lines) == 3
+
+
+def test_the_days_of_the_repository_name_no_machine() -> None:
+    days = sorted(page.DAYS.glob("*.json"))
+    assert days
+    for path in days:
+        text = path.read_text(encoding="utf-8")
+        assert len(text) < 200_000
+        assert not re.search(r"/(tmp|usr|root|home|work|opt)\b|\b\d{1,3}(\.\d{1,3}){3}\b|Linux-", text)
