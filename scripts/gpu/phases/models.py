@@ -26,14 +26,14 @@ from models.tune_models import Model
 CONTEXTS = "contexts"
 """The folder next to the records in which contexts stay."""
 MODELS: dict[str, tuple[Callable[[], Model], float]] = {
-    "squeezenet": (classic_models.squeezenet, 0.25),
-    "resnet50": (classic_models.resnet50, 0.35),
-    "mobilenet_v2": (classic_models.mobilenet_v2, 1.0),
+    "squeezenet": (classic_models.squeezenet, 0.3),
+    "mobilenet_v2": (classic_models.mobilenet_v2, 0.5),
+    "resnet50": (classic_models.resnet50, 1.0),
 }
 """What makes each, and the part of the time that is left by which its tuning is planned."""
 REHEARSED: dict[str, tuple[Callable[[], Model], float]] = {"small": (tune_models.small, 1.0)}
 COMPARED_S = 12
-BESIDES_TUNING_S = 32
+BESIDES_TUNING_S = 40
 """What all takes but measuring of tasks: opening devices, checks, comparing, profiling."""
 INFERENCES = 30
 
