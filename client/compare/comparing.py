@@ -1,6 +1,6 @@
 """Compare contexts and engines in rounds, until it is certain which one is faster.
 
-In a round every contender opens its model anew and takes two turns, one there and one back, so that a machine that
+In a round every contender opens its model anew, and they take short turns, there and back, so that a machine that
 becomes slower meanwhile does so for all alike. Two openings of equal contexts differ by several per cent for as long as
 they last: by where their memory lies, and by what they have concluded from their first inferences. Two processes do so,
 too. So contexts share a process, a round has an opening of its own, and its ratios are independent samples. `gain_of`
@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gputune.client.compare.turns import Contender, Process
+from gputune.client.compare.turns import Contender, Process, ProcessEnded
 from gputune.client.context.verifying.distance import distance
 from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.progress import Progress
@@ -37,8 +37,12 @@ TUNED, UNTUNED = "tuned", "untuned"
 OTHERS = {"onnxruntime": "onnxruntime", "OpenVINO": "openvino"}
 """Other engines, which all run on the CPU, and the module of each; both names are those of engines.ENGINES in lower
 case."""
-TURN_S = 0.1
-"""What a contender has of a turn, of which it takes two in a round."""
+TURN_S = 0.025
+"""What a contender has of a turn. Next to other programs a machine changes its speed within tenths of a second."""
+PASSES, PASS_S = 4, 1.0
+"""How often turns go there and back in a round; once if that takes longer."""
+RESTARTS = 3
+"""So often a process of contenders that has ended is started again: some drivers crash now and then."""
 CLOSE = 1.1
 """A difference that is certain is known closely enough once its interval's ends differ by this factor at most."""
 SECONDS = 60.0
@@ -195,12 +199,21 @@ def rounds_of(
     all of the seconds, whatever is known. Raises DeviceOrContextError."""
     by_name, order = {each.name: each for each in contenders}, random.Random(0)
     began_s = time.monotonic()
-    rounds = told_s = 0
+    rounds = told_s = restarts = 0
 
     def run(names: Sequence[str]) -> dict[str, float]:
-        nonlocal rounds, told_s
+        nonlocal rounds, told_s, restarts
         # In an order that is drawn, so that of two equal contenders either one looks faster as a fair coin falls.
-        found = _round([by_name[name] for name in order.sample(names, len(names))])
+        drawn = [by_name[name] for name in order.sample(names, len(names))]
+        while True:
+            try:
+                found = _round(drawn)
+                break
+            except ProcessEnded as error:
+                restarts += 1
+                if restarts > RESTARTS:
+                    raise
+                log.warning(f"{error}; it is started again, and the round is repeated")
         rounds, before_s = rounds + 1, told_s
         told_s = min(math.ceil(seconds), int(time.monotonic() - began_s))
         progress.advance(told_s - before_s, f"round {rounds}, {', '.join(names)}")
@@ -229,14 +242,17 @@ def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
 
 
 def _round(contenders: Sequence[Contender]) -> dict[str, float]:
-    """What an inference of each takes: the lower quartile of both turns. Next to other programs an inference takes what
-    it takes or whole time slices of the system more, and a low quantile does not depend on how many did."""
+    """What an inference of each takes: the median of those of all its turns."""
     for contender in contenders:
         contender.open_again()
     samples_ns: dict[str, list[float]] = {each.name: [] for each in contenders}
-    for contender in [*contenders, *reversed(contenders)]:
-        samples_ns[contender.name] += contender.block_ns(TURN_S)
-    return {name: sorted(own)[len(own) // 4] for name, own in samples_ns.items()}
+    began_s = time.monotonic()
+    for _ in range(PASSES):
+        for contender in [*contenders, *reversed(contenders)]:
+            samples_ns[contender.name] += contender.block_ns(TURN_S)
+        if time.monotonic() - began_s > PASS_S:
+            break
+    return {name: statistics.median(own) for name, own in samples_ns.items()}
 
 
 def _deviations(contenders: Sequence[Contender]) -> dict[str, float]:

@@ -25,12 +25,20 @@ LAST_WORDS = 500
 """Characters of a process's last messages that are quoted."""
 
 
+class ProcessEnded(DeviceOrContextError):
+    """A process of contenders has ended by itself."""
+
+
 class Process:
-    """A process of contenders. It is stopped except while it answers."""
+    """A process of contenders. It is stopped except while it answers. If it has ended by itself, the next question
+    finds a new one, in which no contender is open."""
 
     def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        command = [sys.executable, "-m", "gputune.client.compare.contender"]
+        command = [sys.executable, "-X", "faulthandler", "-m", "gputune.client.compare.contender"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words)
 
     @property
@@ -39,7 +47,7 @@ class Process:
         return self._process.pid
 
     def ask(self, name: str, **question: Any) -> dict[str, Any]:
-        """The answer to a question about the contender of that name. Raises DeviceOrContextError."""
+        """The answer to a question about the contender of that name. Raises ProcessEnded."""
         assert self._process.stdin is not None
         self._process.send_signal(signal.SIGCONT)
         try:
@@ -72,7 +80,9 @@ class Process:
             code = self._process.wait()
             self._words.seek(0)
             words = self._words.read().decode(errors="replace").strip()[-LAST_WORDS:]
-            raise DeviceOrContextError(f"{name} has ended with exit code {code}: {words or 'it says nothing'}")
+            self.close()
+            self._start()
+            raise ProcessEnded(f"{name} has ended with exit code {code}: {words or 'it says nothing'}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

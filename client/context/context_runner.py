@@ -6,8 +6,8 @@ whole time slices of the scheduler more; the median of a turn is then one or the
 A round is one turn of each context, in an order that is drawn anew. If two contexts are equal, either comes first with
 the same chance, so which of them looks faster is a fair coin, whatever the machine does from turn to turn. There and
 back would cancel a steady drift, but the same contexts would meet at its ends, and one disturbance would count twice.
-Each turn opens its context anew: two openings of equal contexts may differ by several per cent for as long as they last, by where their memory lies and
-by what their first inferences have led to.
+Each turn opens its context anew: two openings of equal contexts may differ by several per cent for as long as they
+last, by where their memory lies and by what their first inferences have led to.
 """
 
 from __future__ import annotations

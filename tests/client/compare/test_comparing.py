@@ -1,6 +1,8 @@
 """gputune compare on the null device: what it finds, writes and refuses, and that contenders stand still."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as Xml
@@ -185,6 +187,21 @@ def test_a_contender_stands_still_while_others_run(tmp_path: Path) -> None:
         other = Contender("other", process, "onnxruntime", arguments)
         other.open_again()
         assert contender.block_ns(0.001) and other.block_ns(0.001), "they share a process"
+
+
+def test_a_process_that_has_ended_costs_a_round(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a driver that crashes; one that always does ends the comparison."""
+    model = models.save(models.conv_relu_gemm(), tmp_path)
+    arguments = {"model": str(model), "inputs": [TENSOR], "threads": 1}
+    with Process() as process:
+        pair = [Contender(name, process, "onnxruntime", arguments) for name in ("tuned", "other")]
+        os.kill(process.pid, signal.SIGKILL)
+        times = comparing.rounds_of(pair, 0.001, SILENT)
+        assert all(len(own) == 1 for own in times.values())
+        assert "exit code -9" in caplog.text and "the round is repeated" in caplog.text
+        pair[1].open_again = lambda: os.kill(process.pid, signal.SIGKILL)  # type: ignore[method-assign,return-value]
+        with pytest.raises(DeviceOrContextError, match="exit code -9"):
+            comparing.rounds_of(pair, 0.001, SILENT)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a stopped process with its parent")
