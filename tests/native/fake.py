@@ -129,3 +129,26 @@ def named_context(path: Path, names: Sequence[str], inputs: Sequence[str] = ("x"
     programs = (ProgramRecord(SOURCE.encode(), SOURCE, ""),)
     write_context(path, Context([record], programs, (), DEVICE.to_dict(), "fake", {}, {}, True))
     return path
+
+
+def compact_context(path: Path, values: Sequence[float], binary: bytes = b"") -> Path:
+    """A graph that takes x and gives for each value an output, all of which is four times the value; it lies in weights
+    that a packing of its own doubles."""
+    source = f"{SOURCE} __kernel void fill(__global const float *from, __global float *x, __global float *to) {{}}"
+    packings, launches = [], []
+    for place in range(len(values)):
+        pack = BufferRef("weights", place, 0, NBYTES), BufferRef("arena", 0, 0, NBYTES)
+        fill = (
+            BufferRef("packed", place, 0, NBYTES),
+            BufferRef("input", 0, 0, NBYTES),
+            BufferRef("output", place, 0, NBYTES),
+        )
+        packed = LaunchRecord("pack", "0" * 64, 0, "twice", (ELEMENTS,), (4,), pack)
+        packings.append(GraphRecord(f"{place:064}", (), (), (packed,), (NBYTES,)))
+        launches.append(LaunchRecord(f"op {place}", "0" * 64, 0, "fill", (ELEMENTS,), (4,), fill))
+    outputs = tuple(TensorRecord(f"y{place}", (ELEMENTS,)) for place in range(len(values)))
+    record = GraphRecord("main", (TensorRecord("x", (ELEMENTS,)),), outputs, tuple(launches), ())
+    arrays = [np.full(ELEMENTS, value, np.float32) for value in values]
+    programs = (ProgramRecord(binary or source.encode(), source, ""),)
+    write_context(path, Context([record], programs, arrays, DEVICE.to_dict(), "fake", {}, {}, True, packings))
+    return path

@@ -1,13 +1,14 @@
 """The C runtime on an OpenCL library each of whose calls may fail: an error with a name, and nothing is left behind."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.native.binding import Native, NativeError
-from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+from tests.native.binding import Group, Native, NativeError
+from tests.native.fake import ELEMENTS, STAGES, Fake, compact_context, doubling_context
 
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
 
@@ -89,3 +90,40 @@ def test_a_binary_that_the_driver_refuses_is_built_from_source(native: Native, f
     ):
         assert len(graph.warnings) == 1
         assert graph.run({"x": VALUES})["y"].tobytes() == (VALUES * 2**STAGES).tobytes()
+
+
+def test_a_packing_that_fails_leaves_nothing_in_a_group(native: Native, fake: Fake, tmp_path: Path) -> None:
+    """A group that has seen a load fail holds, after the next one, what it would hold without the failed one."""
+    with (
+        native.open(compact_context(tmp_path / "a.bin", (3, 5))) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+    ):
+
+        def load(group: Group) -> None:
+            with device.load(file, group=group) as graph:
+                results = graph.run({"x": VALUES})
+                assert [set(result) for result in results.values()] == [{12}, {20}]
+
+        with device.group([file]) as group:
+            fake.fail_at(0)
+            load(group)
+            calls, held = fake.calls, fake.alive
+        assert calls > 20
+        for number in range(1, calls + 1):
+            with device.group([file]) as group:
+                fake.fail_at(number)
+                with contextlib.suppress(NativeError):
+                    load(group)
+                fake.fail_at(0)
+                load(group)
+                assert fake.alive == held, f"call {number} failed, in {fake.failed}, and something was not released"
+
+
+def test_all_packings_use_a_program_that_is_built_once(native: Native, fake: Fake, tmp_path: Path) -> None:
+    path = compact_context(tmp_path / "a.bin", (3, 5, 7), binary=b"of another driver")
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+    ):
+        assert len(graph.warnings) == 2, "once for packings, once for launches"

@@ -148,12 +148,18 @@ held *held_of(const holdings *holdings, const char *key) {
     return found;
 }
 
-void release_all(const gputune_device *device, holdings *holdings) {
-    for (const held *held = is_here(device) ? holdings->first : NULL; held; held = held->next) {
-        if (held->memory) device->cl.ReleaseMemObject(held->memory);
+void release_memory(const gputune_device *device, holdings *holdings) {
+    for (held *held = is_here(device) ? holdings->first : NULL; held; held = held->next) {
+        if (held->memory) device->cl.ReleaseMemObject(held->memory), held->key = NULL;
         if (held->host) device->cl.SVMFree(device->context, held->host);
-        if (held->program) device->cl.ReleaseProgram(held->program);
+        held->memory = NULL, held->host = NULL;
     }
+}
+
+void release_all(const gputune_device *device, holdings *holdings) {
+    release_memory(device, holdings);
+    for (const held *held = is_here(device) ? holdings->first : NULL; held; held = held->next)
+        if (held->program) device->cl.ReleaseProgram(held->program);
     holdings->first = NULL;
     pool_free(&holdings->pool);
 }

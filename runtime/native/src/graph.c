@@ -114,45 +114,50 @@ static gputune_code make_memory(gputune_graph *graph, const gputune_group *group
     return GPUTUNE_OK;
 }
 
-/* What a graph reads of a packing, a graph of its own that runs once, unless others have it already. */
-static gputune_code pack(gputune_graph *graph, size_t index, gputune_error *error) {
+/* What a graph reads of a packing, a graph of its own that runs once, unless others have it already. used: what it needs
+ * for that. */
+static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gputune_error *error) {
     gputune_device *const device = graph->device;
     place *place = &graph->places[PACKED][index];
     const graph_record *record = &graph->context->packing[index];
     const gputune_group arena = {.arenas = place, .arena_count = 1};
     const size_t nbytes = strlen(record->info.name) + 32;
-    gputune_graph packing = {.device = device, .context = graph->context, .record = record, .shared = &packing.own,
+    gputune_graph packing = {.device = device, .context = graph->context, .record = record, .shared = used,
                              .strict = graph->strict, .from_binaries = graph->from_binaries};
-    char *key = pool_take(&graph->shared->pool, nbytes, 1);
+    char *key = pool_take(&graph->pool, nbytes, 1);
     if (!key) return NO_MEMORY;
     snprintf(key, nbytes, "packed %zu %s", place->nbytes, record->info.name);
     held *held = held_of(graph->shared, key);
     if (held) return place->memory = held->memory, GPUTUNE_OK;
-    if (!(held = hold(graph->shared, NULL))) return NO_MEMORY;
-    TRY(allocate(device, 0, place->nbytes, NULL, &held->memory, error));
-    place->memory = held->memory;
+    TRY(allocate(device, 0, place->nbytes, NULL, &place->memory, error));
     gputune_code code = fill_buffer(device, place->memory, 0, place->nbytes, error);
     if (!code) code = make_places(&packing, error);
     if (!code) code = make_memory(&packing, &arena, error);
     if (!code) code = enqueue_launches(&packing, 0, error);
-    if (!code) code = finish(device, error);
-    if (!code) held->key = key;
+    const gputune_code finished = finish(device, code ? NULL : error); /* also what has failed in the middle */
+    code = code ? code : finished;
     for (struct warning *one = packing.warnings; one; one = one->next) warn(graph, "%s", one->text);
     unbind(&packing);
-    release_all(device, &packing.own);
-    drop_copies(&packing);
     pool_free(&packing.pool);
+    release_memory(device, used);
+    if (!code && !(held = hold(graph->shared, key))) code = NO_MEMORY;
+    if (code) device->cl.ReleaseMemObject(place->memory);
+    else held->memory = place->memory;
     return code;
 }
 
+/* Packings have their programs in common; of sources the device has those of one at a time. */
 static gputune_code pack_all(gputune_graph *graph, gputune_error *error) {
+    holdings used = {NULL, {NULL}};
+    gputune_code code = GPUTUNE_OK;
     for (size_t i = 0; i < graph->record->info.launch_count; i++)
-        for (size_t j = 0; j < graph->record->launches[i].argument_count; j++) {
+        for (size_t j = 0; j < graph->record->launches[i].argument_count && !code; j++) {
             const argument *read = &graph->record->launches[i].arguments[j];
             if (read->is_buffer && read->kind == PACKED && !graph->places[PACKED][read->index].memory)
-                TRY(pack(graph, read->index, error));
+                code = pack(graph, read->index, &used, error);
         }
-    return GPUTUNE_OK;
+    release_all(graph->device, &used);
+    return code;
 }
 
 /* --- the persistent form ------------------------------------------------------------------------------------------ */

@@ -128,6 +128,8 @@ void unbind(gputune_graph *graph);
 held *held_of(const holdings *holdings, const char *key);
 /* A new one with nothing in it, or NULL. */
 held *hold(holdings *holdings, const char *key);
+/* Gives back all memory, which is not found any more; release_all programs, too. */
+void release_memory(const gputune_device *device, holdings *holdings);
 void release_all(const gputune_device *device, holdings *holdings);
 
 /* programs.c: loads those of launches and all weights that are not there. strict: a binary that the driver refuses is
