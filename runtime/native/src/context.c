@@ -150,25 +150,20 @@ static const form MEMORY = {.what = "memory block", .fields = (const field[]){
 
 bool sizes_fit(const launch *launch, const identity *device, char *why, size_t nbytes) {
     uint64_t items = 1;
-    bool fits = launch->dimensions > 0;
-    if (!fits) snprintf(why, nbytes, "sizes need 1 to 3 dimensions");
-    for (size_t i = 0; i < launch->dimensions && fits; i++) {
+    for (size_t i = 0; i < launch->dimensions; i++) {
         size_t global = launch->global_size[i], local = launch->local_size[i];
-        fits = global && local && global % local == 0;
-        if (!fits) snprintf(why, nbytes, "local size %zu does not divide global size %zu", local, global);
-        else items = local > UINT64_MAX / items ? UINT64_MAX : items * local;
-        if (fits && local > device->max_work_item_sizes[i]) {
-            fits = false;
-            snprintf(why, nbytes, "local size %zu in dimension %zu, the device allows %llu", local, i,
-                     (unsigned long long)device->max_work_item_sizes[i]);
-        }
+        if (!global || !local || global % local)
+            return snprintf(why, nbytes, "local size %zu does not divide global size %zu", local, global), false;
+        if (local > device->max_work_item_sizes[i])
+            return snprintf(why, nbytes, "local size %zu in dimension %zu, the device allows %llu", local, i,
+                            (unsigned long long)device->max_work_item_sizes[i]), false;
+        items = local > UINT64_MAX / items ? UINT64_MAX : items * local;
     }
-    if (fits && items > device->max_work_group_size) {
-        fits = false;
-        snprintf(why, nbytes, "work-group of %llu work-items, the device allows %llu", (unsigned long long)items,
-                 (unsigned long long)device->max_work_group_size);
-    }
-    return fits;
+    if (!launch->dimensions) return snprintf(why, nbytes, "sizes need 1 to 3 dimensions"), false;
+    if (items > device->max_work_group_size)
+        return snprintf(why, nbytes, "work-group of %llu work-items, the device allows %llu", (unsigned long long)items,
+                        (unsigned long long)device->max_work_group_size), false;
+    return true;
 }
 
 /* How large the buffer of an argument is; 0 where there is none. */
@@ -185,9 +180,10 @@ static size_t buffer_bytes(const context *context, const graph_record *graph, co
     }
 }
 
-/* read: which weights plain launches have read, and packed ones behind them; persistent ones read no others. */
+/* read: of each weights, and of what is packed behind them, the last graph that plain launches read it in; persistent
+ * ones read no others. */
 static void check_launch(reader *reader, const context *context, const graph_record *graph, launch *launch,
-                         bool persistent, bool *read) {
+                         bool persistent, const graph_record **read) {
     const char *name = launch->operation;
     char why[120];
     if (launch->program >= context->program_count)
@@ -207,9 +203,9 @@ static void check_launch(reader *reader, const context *context, const graph_rec
             MALFORMED(reader, "operation '%s': arguments[%zu] starts where no buffer may start", name, i);
         else if (!persistent && each->kind >= COUNTERS)
             MALFORMED(reader, "operation '%s' is not persistent and reads counters or a status", name);
-        else if (persistent && constant && !read[place])
+        else if (persistent && constant && read[place] != graph)
             MALFORMED(reader, "operation '%s' reads weights that no plain launch reads", name);
-        else if (constant) read[place] = true;
+        else if (constant) read[place] = graph;
     }
 }
 
@@ -218,9 +214,8 @@ static void check_section(reader *reader, const context *context, size_t place, 
         MALFORMED(reader, "section %zu is no %s section", place, kind);
 }
 
-static void check_launches(reader *reader, const context *context, const graph_record *graph) {
-    size_t count = context->weight_count + context->packing_count;
-    bool *read = rows(reader, &count, sizeof *read);
+static void check_launches(reader *reader, const context *context, const graph_record *graph,
+                           const graph_record **read) {
     for (size_t at = 0; at < graph->info.launch_count && !reader->code; at++)
         check_launch(reader, context, graph, (launch *)&graph->launches[at], false, read);
     for (size_t at = 0; at < graph->persistent_count && !reader->code; at++)
@@ -230,6 +225,8 @@ static void check_launches(reader *reader, const context *context, const graph_r
 static void check(reader *reader, const context *context) {
     struct context unpacked = *context;
     unpacked.packing_count = 0; /* what packs reads nothing that is packed */
+    size_t count = context->weight_count + context->packing_count;
+    const graph_record **read = rows(reader, &count, sizeof *read);
     for (size_t i = 0; i < context->program_count; i++) {
         check_section(reader, context, context->programs[i].binary, "binary");
         check_section(reader, context, context->programs[i].source, "source");
@@ -243,10 +240,10 @@ static void check(reader *reader, const context *context) {
         if (graph->arena_count != 1 || graph->info.input_count || graph->info.output_count || graph->persistent_count ||
             graph->counter_bytes)
             MALFORMED(reader, "packing '%s' has other than one arena, or what graphs alone have", graph->info.name);
-        check_launches(reader, &unpacked, graph);
+        check_launches(reader, &unpacked, graph, read);
     }
     for (size_t i = 0; i < context->graph_count && !reader->code; i++)
-        check_launches(reader, context, &context->graphs[i]);
+        check_launches(reader, context, &context->graphs[i], read);
 }
 
 static bool agrees(const memory *memory, const context *context) {

@@ -108,6 +108,12 @@ bool sizes_fit(const launch *launch, const identity *device, char *why, size_t n
 #define LIKE_PRINTF(format_at, first_at)
 #endif
 gputune_code fail(gputune_error *error, gputune_code code, const char *format, ...) LIKE_PRINTF(3, 4);
+#define TRY(call) \
+    do { \
+        const gputune_code failed_code = (call); \
+        if (failed_code) return failed_code; \
+    } while (0)
+#define NO_MEMORY fail(error, GPUTUNE_OUT_OF_MEMORY, "there is not enough memory")
 
 /* Memory that is freed at once. Zeroed; NULL where there is none. */
 typedef struct pool {

@@ -215,16 +215,15 @@ static gputune_code open_chosen(gputune_device *device, gputune_error *error) {
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error) {
     const gputune_device_options none = {NULL, NULL, NULL}, *given = options ? options : &none;
     const char *wanted = given->device ? given->device : getenv("GPUTUNE_DEVICE");
-    gputune_device *made = *device = calloc(1, sizeof *made);
-    if (!made || !mutex_open(&made->turn)) {
-        free(made);
-        return NO_MEMORY;
-    }
+    gputune_device *made = calloc(1, sizeof *made);
+    *device = NULL;
+    if (!made || !mutex_open(&made->turn)) return free(made), NO_MEMORY;
     made->process = getpid();
     gputune_code code = open_library(&made->cl, given->library, error);
     if (!code) code = choose(made, wanted ? wanted : "", given->file, error);
     if (!code) code = open_chosen(made, error);
-    if (code) gputune_close_device(made), *device = NULL;
+    if (code) gputune_close_device(made);
+    else *device = made;
     return code;
 }
 
@@ -276,15 +275,15 @@ gputune_code allocate(gputune_device *device, cl_bitfield flags, size_t nbytes, 
 }
 
 gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
-                          gputune_error *error) {
+                          bool waits, gputune_error *error) {
     return checked(error, "writing a buffer",
-                   device->cl.EnqueueWriteBuffer(device->queue, memory, 1, offset, nbytes, data, 0, NULL, NULL));
+                   device->cl.EnqueueWriteBuffer(device->queue, memory, waits, offset, nbytes, data, 0, NULL, NULL));
 }
 
-gputune_code read_buffer(gputune_device *device, cl_mem memory, size_t offset, void *data, size_t nbytes,
+gputune_code read_buffer(gputune_device *device, cl_mem memory, void *data, size_t nbytes, bool waits,
                          gputune_error *error) {
     return checked(error, "reading a buffer",
-                   device->cl.EnqueueReadBuffer(device->queue, memory, 1, offset, nbytes, data, 0, NULL, NULL));
+                   device->cl.EnqueueReadBuffer(device->queue, memory, waits, 0, nbytes, data, 0, NULL, NULL));
 }
 
 gputune_code fill_buffer(gputune_device *device, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error) {

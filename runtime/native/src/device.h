@@ -24,13 +24,6 @@ struct gputune_device {
     gputune_graph *graphs;
 };
 
-#define TRY(call) \
-    do { \
-        const gputune_code failed_code = (call); \
-        if (failed_code) return failed_code; \
-    } while (0)
-#define NO_MEMORY fail(error, GPUTUNE_OUT_OF_MEMORY, "there is not enough memory")
-
 /* Whether this process has opened the device, and is no fork of that one: a fork has neither the driver's threads, for
  * which it would wait for ever, nor this library's, which may have held the turn. It only gives back its own memory. */
 bool is_here(const gputune_device *device);
@@ -44,10 +37,10 @@ gputune_code checked(gputune_error *error, const char *what, cl_int status);
 /* New memory of the device, which clReleaseMemObject gives back; host: NULL, or what flags say about it. */
 gputune_code allocate(gputune_device *device, cl_bitfield flags, size_t nbytes, const void *host, cl_mem *memory,
                       gputune_error *error);
-/* These return when it is done, but for filling: commands run in the order in which they are given. */
+/* Commands run in the order in which they are given. waits: until the copy is made, else finishing the queue does. */
 gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
-                          gputune_error *error);
-gputune_code read_buffer(gputune_device *device, cl_mem memory, size_t offset, void *data, size_t nbytes,
+                          bool waits, gputune_error *error);
+gputune_code read_buffer(gputune_device *device, cl_mem memory, void *data, size_t nbytes, bool waits,
                          gputune_error *error);
 gputune_code fill_buffer(gputune_device *device, cl_mem memory, int32_t pattern, size_t nbytes, gputune_error *error);
 gputune_code finish(gputune_device *device, gputune_error *error);
@@ -56,8 +49,9 @@ gputune_code finish(gputune_device *device, gputune_error *error);
 typedef enum verdict { OPTIMAL, PREFER_RECOMPILATION, UNSUPPORTED } verdict;
 enum { REASON_BYTES = 400 };
 verdict verdict_on(const context *context, const char *graph, const identity *device, char reason[REASON_BYTES]);
-/* The context of a package that fits the device best, with the choice in words. */
-gputune_code choose_context(const gputune_file *file, const identity *device, const char *graph, size_t *place,
-                            char choice[REASON_BYTES], gputune_error *error);
+/* The contexts of a file that are meant, from a place to an end: all of them, or of a package the one that fits the
+ * device best, with the choice in words. */
+gputune_code choose_contexts(const gputune_file *file, const identity *device, const char *graph, size_t *place,
+                             size_t *end, char choice[REASON_BYTES], gputune_error *error);
 
 #endif

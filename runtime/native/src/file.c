@@ -22,11 +22,10 @@ gputune_code read_form(gputune_file *file, bool is_onnx, gputune_error *error) {
     } else if (is_onnx) {
         read_nodes(&reader, file);
     } else {
-        size_t count = 1;
-        file->parts = rows(&reader, &count, sizeof *file->parts);
-        if (count) *file->parts = (part){.name = "", .bytes = whole};
-        file->part_count = count;
-        if (count) reader.code = context_at(file, 0, &first, error);
+        file->part_count = 1;
+        file->parts = rows(&reader, &file->part_count, sizeof *file->parts);
+        if (file->part_count) *file->parts = (part){.name = "", .bytes = whole};
+        if (file->part_count) reader.code = context_at(file, 0, &first, error);
     }
     pool_free(&reader.scratch);
     return reader.code;
@@ -34,8 +33,7 @@ gputune_code read_form(gputune_file *file, bool is_onnx, gputune_error *error) {
 
 gputune_code gputune_open(const char *path, gputune_file **opened, gputune_error *error) {
     if (path == NULL || opened == NULL) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no path, or no place for a file");
-    gputune_code code = check_trusted(path, error);
-    if (code) return code;
+    TRY(check_trusted(path, error));
     gputune_file *file = calloc(1, sizeof *file);
     if (file == NULL || !mutex_open(&file->turn)) {
         free(file);
@@ -43,7 +41,7 @@ gputune_code gputune_open(const char *path, gputune_file **opened, gputune_error
     }
     file->owners = 1;
     file->source.descriptor = -1;
-    code = open_source(&file->source, path, error);
+    gputune_code code = open_source(&file->source, path, error);
     file->path = pool_text(&file->pool, path, strlen(path));
     if (!code && file->path == NULL) code = fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
     if (!code) code = read_form(file, is_onnx(path), error);
@@ -73,10 +71,10 @@ void gputune_close(gputune_file *file) {
 /* --- contexts --- */
 
 static gputune_code open_beside(part *part, gputune_error *error) {
-    gputune_code code = check_trusted(part->path, error);
-    if (!code) code = open_source(&part->own, part->path, error);
-    if (!code) part->bytes = (extent){&part->own, 0, (size_t)part->own.nbytes, NULL};
-    return code;
+    TRY(check_trusted(part->path, error));
+    TRY(open_source(&part->own, part->path, error));
+    part->bytes = (extent){&part->own, 0, (size_t)part->own.nbytes, NULL};
+    return GPUTUNE_OK;
 }
 
 static gputune_code read_part(const gputune_file *file, part *part, gputune_error *error) {
@@ -141,9 +139,7 @@ gputune_code read_piece(reading *reading, void *into, size_t room, size_t *nbyte
     uint8_t digest[32];
     char found[65], what[64];
     *nbytes = left < room ? left : room;
-    const gputune_code code =
-        read_source(reading->source, reading->path, section->at + reading->done, into, *nbytes, error);
-    if (code) return code;
+    TRY(read_source(reading->source, reading->path, section->at + reading->done, into, *nbytes, error));
     reading->done += *nbytes;
     if (*nbytes < left) {
         sha256_add(reading->state, into, *nbytes);
@@ -180,13 +176,13 @@ gputune_code find_graph(const gputune_file *file, const char *name, size_t *plac
     } else if (file->nodes != NULL) {
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph '%s'", file->path, name);
     }
-    gputune_code code = context_at(file, *place, &context, error);
-    for (size_t at = 0; !code && at < context->graph_count; at++)
+    TRY(context_at(file, *place, &context, error));
+    for (size_t at = 0; at < context->graph_count; at++)
         if (wanted == NULL || !strcmp(context->graphs[at].info.name, wanted)) {
             *graph = at;
             return GPUTUNE_OK;
         }
-    return code ? code : fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph '%s'", file->path, wanted);
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph '%s'", file->path, wanted);
 }
 
 /* --- what the caller asks for --- */
@@ -210,8 +206,7 @@ size_t gputune_graph_count(const gputune_file *file, size_t context) {
 gputune_code gputune_graph_info_of(const gputune_file *file, size_t context, size_t graph, gputune_graph_info *info,
                                    gputune_error *error) {
     const struct context *found;
-    gputune_code code = context_at(file, context, &found, error);
-    if (code) return code;
+    TRY(context_at(file, context, &found, error));
     if (graph >= found->graph_count)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph %zu", file->path, graph);
     *info = found->graphs[graph].info;

@@ -23,7 +23,7 @@ static bool takes(const gputune_graph_info *info, const gputune_load_options *op
     return true;
 }
 
-/* The first graph with these shapes, of all contexts of a file but of one alone of a package. */
+/* The first graph with these shapes. */
 static gputune_code find_shapes(gputune_graph *graph, size_t place, size_t end, const gputune_load_options *options,
                                 gputune_error *error) {
     for (; place < end; place++) {
@@ -38,12 +38,9 @@ static gputune_code find_shapes(gputune_graph *graph, size_t place, size_t end, 
 }
 
 static gputune_code choose_graph(gputune_graph *graph, const gputune_load_options *options, gputune_error *error) {
-    const bool is_package = *gputune_context_name(graph->file, 0);
-    size_t place = 0, found = 0;
-    if (is_package)
-        TRY(choose_context(graph->file, &graph->device->identity, options->graph, &place, graph->choice, error));
-    if (options->shape_count)
-        return find_shapes(graph, place, is_package ? place + 1 : gputune_context_count(graph->file), options, error);
+    size_t place, end, found = 0;
+    TRY(choose_contexts(graph->file, &graph->device->identity, options->graph, &place, &end, graph->choice, error));
+    if (options->shape_count) return find_shapes(graph, place, end, options, error);
     TRY(find_graph(graph->file, options->graph, &place, &found, error));
     TRY(context_at(graph->file, place, &graph->context, error));
     graph->record = &graph->context->graphs[found];
@@ -114,8 +111,8 @@ static gputune_code make_memory(gputune_graph *graph, const gputune_group *group
     return GPUTUNE_OK;
 }
 
-/* What a graph reads of a packing, a graph of its own that runs once, unless others have it already. used: what it needs
- * for that. */
+/* What a graph reads of a packing, a graph of its own that runs once, unless others have it already. used: what the
+ * packing needs. */
 static gputune_code pack(gputune_graph *graph, size_t index, holdings *used, gputune_error *error) {
     gputune_device *const device = graph->device;
     place *place = &graph->places[PACKED][index];
@@ -192,18 +189,17 @@ static bool can_wait(gputune_graph *graph) {
 /* Where the graph has one that can run here; the launches are loaded then when they are needed. */
 static gputune_code open_persistent(gputune_graph *graph, gputune_error *error) {
     const graph_record *record = graph->record;
-    place *counters = graph->places[COUNTERS], *status = graph->places[STATUS];
     gputune_error refused = {GPUTUNE_OK, ""};
     held *own;
     if (!graph->from_binaries || !can_wait(graph)) return GPUTUNE_OK;
     load_programs(graph, record->persistent, record->persistent_count, true, &refused);
-    if (refused.code == GPUTUNE_WRONG_DEVICE) warn(graph, "launches run one by one: %s", refused.message);
-    if (refused.code == GPUTUNE_WRONG_DEVICE) return GPUTUNE_OK;
+    if (refused.code == GPUTUNE_WRONG_DEVICE)
+        return warn(graph, "launches run one by one: %s", refused.message), GPUTUNE_OK;
     if (refused.code) return fail(error, refused.code, "%s", refused.message);
-    TRY(new_memory_in(graph, counters, record->counter_bytes, false, &own, error));
-    TRY(new_memory_in(graph, status, STATUS_BYTES, true, &own, error));
+    TRY(new_memory_in(graph, graph->places[COUNTERS], record->counter_bytes, false, &own, error));
+    TRY(new_memory_in(graph, graph->places[STATUS], STATUS_BYTES, true, &own, error));
     TRY(bind_launches(graph, record->persistent, record->persistent_count, &graph->kernels, error));
-    return persistent_open(graph, graph->kernels, counters->memory, status->memory, own->host, error);
+    return persistent_open(graph, own->host, error);
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
@@ -275,14 +271,11 @@ void gputune_unload(gputune_graph *graph) {
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */
 
-/* Makes places as large as what the graphs of a file need there; of a package those of the context that is chosen. */
+/* Makes places as large as what the graphs of a file need there. */
 static gputune_code add_needs(gputune_group *group, const gputune_file *file, gputune_error *error) {
     char choice[REASON_BYTES];
-    size_t place = 0, end = gputune_context_count(file);
-    if (*gputune_context_name(file, 0)) {
-        TRY(choose_context(file, &group->device->identity, NULL, &place, choice, error));
-        end = place + 1;
-    }
+    size_t place, end;
+    TRY(choose_contexts(file, &group->device->identity, NULL, &place, &end, choice, error));
     for (; place < end; place++) {
         const context *context;
         TRY(context_at(file, place, &context, error));

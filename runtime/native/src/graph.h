@@ -149,9 +149,8 @@ bool memories_meet(const gputune_memory *one, const gputune_memory *other);
 gputune_code async_open(gputune_graph *graph, gputune_error *error);
 void async_close(async *async);
 
-/* persistent.c. kernels: bound launches of record.persistent; counters and status: their buffers. */
-gputune_code persistent_open(gputune_graph *graph, bound *kernels, cl_mem counters, cl_mem status, int32_t *status_host,
-                             gputune_error *error);
+/* persistent.c, where kernels are bound. status_host: the status as the host sees it, NULL where it does not. */
+gputune_code persistent_open(gputune_graph *graph, int32_t *status_host, gputune_error *error);
 /* An inference on what lies in the buffers; everything is finished when it returns. */
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error);
 

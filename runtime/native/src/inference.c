@@ -10,10 +10,9 @@ gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count,
                      gputune_error *error) {
     for (size_t i = 0; i < count; i++) {
         const bound *one = &kernels[i];
-        const cl_int status =
-            device->cl.EnqueueNDRangeKernel(device->queue, one->kernel, one->dimensions, NULL, one->global_size,
-                                            one->local_size, 0, NULL, events ? &events[i] : NULL);
-        if (status) return checked(error, "a launch", status);
+        TRY(checked(error, "a launch",
+                    device->cl.EnqueueNDRangeKernel(device->queue, one->kernel, one->dimensions, NULL, one->global_size,
+                                                    one->local_size, 0, NULL, events ? &events[i] : NULL)));
     }
     return GPUTUNE_OK;
 }
@@ -62,7 +61,6 @@ gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bo
 
 /* Has the launches use the memory of a value, or the tensor's own with an input's value in it. */
 static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gputune_error *error) {
-    gputune_device *device = graph->device;
     gputune_memory *memory = tensor->memory;
     place *place = tensor->place;
     const size_t nbytes = tensor->record->nbytes;
@@ -87,13 +85,11 @@ static gputune_code give(gputune_graph *graph, tensor *tensor, bool output, gput
         memcpy(tensor->own->host, tensor->data, nbytes);
         return GPUTUNE_OK;
     }
-    return checked(error, "writing a buffer", device->cl.EnqueueWriteBuffer(device->queue, place->memory, 0, 0, nbytes,
-                                                                            tensor->data, 0, NULL, NULL));
+    return write_buffer(graph->device, place->memory, 0, tensor->data, nbytes, false, error);
 }
 
 /* Copies an output to where it is wanted; where that takes a command, it is over when the queue is finished. */
 static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *error) {
-    gputune_device *device = graph->device;
     const size_t nbytes = tensor->record->nbytes;
     graph->last.reads++;
     graph->last.bytes_copied += nbytes;
@@ -101,8 +97,7 @@ static gputune_code take(gputune_graph *graph, tensor *tensor, gputune_error *er
         memcpy(tensor->data, tensor->own->host, nbytes);
         return GPUTUNE_OK;
     }
-    return checked(error, "reading a buffer", device->cl.EnqueueReadBuffer(device->queue, tensor->own->memory, 0, 0,
-                                                                           nbytes, tensor->data, 0, NULL, NULL));
+    return read_buffer(graph->device, tensor->own->memory, tensor->data, nbytes, false, error);
 }
 
 /* --- an inference ------------------------------------------------------------------------------------------------- */
@@ -115,16 +110,17 @@ static void stamp(gputune_graph *graph, enum part part, int64_t tensor, uint64_t
     *since_ns = now;
 }
 
-/* What was given to the device becomes the host's again, once the queue is finished. */
-static gputune_code give_back(gputune_graph *graph, gputune_error *error) {
-    gputune_code code = GPUTUNE_OK;
+/* Ends an inference, also one that has failed, with its code: what was given to the device becomes the host's again,
+ * and the queue is finished. */
+static gputune_code give_back(gputune_graph *graph, gputune_code code, gputune_error *error) {
     for (size_t i = 0; i < graph->tensor_count; i++) {
         gputune_memory *memory = graph->tensors[i].memory;
         if (!memory || !memory->memory || memory->coherent || memory->of_host) continue;
         const gputune_code failed = give_to_host(memory, code ? NULL : error);
         code = code ? code : failed;
     }
-    return code;
+    const gputune_code failed = finish(graph->device, code ? NULL : error);
+    return code ? code : failed;
 }
 
 /* Reads that take commands stand behind the launches, so that there is one wait for everything. A recorder waits for
@@ -144,10 +140,7 @@ static gputune_code infer(gputune_graph *graph, gputune_error *error) {
     stamp(graph, PART_WAIT, -1, &since_ns);
     for (size_t i = inputs; i < graph->tensor_count && !code; i++)
         if (tensors[i].data && !tensors[i].own->host) code = take(graph, &tensors[i], error);
-    const gputune_code given_back = give_back(graph, code ? NULL : error);
-    code = code ? code : given_back;
-    const gputune_code finished = finish(graph->device, code ? NULL : error); /* also of one that has failed */
-    code = code ? code : finished;
+    code = give_back(graph, code, error);
     stamp(graph, PART_READ, -1, &since_ns);
     for (size_t i = inputs; i < graph->tensor_count && !code; i++) {
         if (!tensors[i].data || !tensors[i].own->host) continue;

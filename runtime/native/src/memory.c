@@ -50,14 +50,12 @@ static void take_as_it_lies(gputune_memory *memory) {
     allocate(device, CL_MEM_USE_HOST_PTR, memory->nbytes, memory->data, &memory->memory, NULL);
     if (memory->memory && (memory->is_shared || device->fine_grain_system))
         device->cl.GetMemObjectInfo(memory->memory, CL_MEM_USES_SVM_POINTER, sizeof shared, &shared, NULL);
-    if ((memory->coherent = shared)) {
-        strcpy(memory->kind, "shared");
-    } else if (!device->is_unified) {
-        drop_buffer(memory);
-        strcpy(memory->kind, "the device has memory of its own, so its driver would copy at every map");
-    } else {
-        strcpy(memory->kind, maps_in_place(memory) ? "mapped" : "the driver copies: what it maps lies elsewhere");
-    }
+    memory->coherent = shared;
+    const bool apart = !shared && !device->is_unified;
+    if (apart) drop_buffer(memory);
+    strcpy(memory->kind, apart ? "the device has memory of its own, so its driver would copy at every map"
+                         : shared ? "shared" : maps_in_place(memory) ? "mapped"
+                         : "the driver copies: what it maps lies elsewhere");
 }
 
 gputune_code gputune_wrap(gputune_device *device, void *data, size_t nbytes, gputune_memory **memory,

@@ -36,10 +36,7 @@ typedef struct breaker {
 } breaker;
 
 struct persistent {
-    gputune_graph *graph;
-    bound *kernels;
     double groups;
-    cl_mem counters, status;
     int32_t *status_host;
     breaker breaker;
     double usual_wait, rounds_per_ns; /* the longest wait in a kernel that was not given up, in rounds */
@@ -155,47 +152,44 @@ static bool breaker_persistent(const breaker *breaker) {
     return breaker->comparing ? breaker->lead == (breaker->ahead > 0) : breaker->closed;
 }
 
-/* What an undisturbed inference takes more by launches; 0 where that is not known. */
-static double cost_ns(const breaker *breaker) {
-    const double launches = breaker->forms[0].usual, persistent = breaker->forms[1].usual;
-    return persistent != 0 && launches != 0 ? fmax(0, launches - persistent) : 0;
-}
-
 /* --- the kernels --- */
 
 /* How many rounds a group may wait. */
 static int32_t rounds_of(const persistent *persistent) {
-    const double launches_ns = persistent->breaker.forms[0].usual;
+    const double launches_ns = persistent->breaker.forms[0].usual, kernels_ns = persistent->breaker.forms[1].usual;
     double rounds = FIRST_WAIT_NS * persistent->rounds_per_ns;
-    if (persistent->usual_wait != 0) { /* on average half of the launches remain */
-        const double cost = fmax(cost_ns(&persistent->breaker) / 2, LEAST_COST_NS);
-        rounds = WAIT * persistent->usual_wait + cost * persistent->rounds_per_ns;
+    if (persistent->usual_wait != 0) { /* on average half of the launches remain, which take longer undisturbed */
+        const double cost_ns = launches_ns != 0 && kernels_ns != 0 ? launches_ns - kernels_ns : 0;
+        rounds = WAIT * persistent->usual_wait + fmax(cost_ns / 2, LEAST_COST_NS) * persistent->rounds_per_ns;
         if (launches_ns != 0) rounds = fmin(rounds, launches_ns * persistent->rounds_per_ns);
     }
     return (int32_t)fmin(fmax(1, rounds), MOST_ROUNDS);
 }
 
 /* Lowers the flag and says how many rounds a group may wait. */
-static gputune_code prepare(persistent *persistent, int32_t rounds, gputune_error *error) {
+static gputune_code prepare(gputune_graph *graph, int32_t rounds, gputune_error *error) {
     int32_t status[STATUS_BYTES / 4] = {0};
     status[ROUNDS] = rounds;
-    if (!persistent->status_host)
-        return write_buffer(persistent->graph->device, persistent->status, 0, status, sizeof status, error);
-    memcpy(persistent->status_host, status, sizeof status);
+    if (!graph->persistent->status_host)
+        return write_buffer(graph->device, graph->places[STATUS]->memory, 0, status, sizeof status, true, error);
+    memcpy(graph->persistent->status_host, status, sizeof status);
     return GPUTUNE_OK;
 }
 
-static gputune_code status_after(const persistent *persistent, int32_t status[STATUS_BYTES / 4], gputune_error *error) {
-    if (!persistent->status_host)
-        return read_buffer(persistent->graph->device, persistent->status, 0, status, STATUS_BYTES, error);
-    memcpy(status, persistent->status_host, STATUS_BYTES);
+static gputune_code status_after(gputune_graph *graph, int32_t status[STATUS_BYTES / 4], gputune_error *error) {
+    if (!graph->persistent->status_host)
+        return read_buffer(graph->device, graph->places[STATUS]->memory, status, STATUS_BYTES, true, error);
+    memcpy(status, graph->persistent->status_host, STATUS_BYTES);
     return GPUTUNE_OK;
+}
+
+static gputune_code fill_counters(gputune_graph *graph, int32_t pattern, gputune_error *error) {
+    return fill_buffer(graph->device, graph->places[COUNTERS]->memory, pattern, graph->record->counter_bytes, error);
 }
 
 /* Enqueues persistent kernels, or where there are none the graph's launches from one on, and waits for them. */
-static gputune_code timed(persistent *persistent, const bound *kernels, size_t count, size_t first, double *elapsed_ns,
+static gputune_code timed(gputune_graph *graph, const bound *kernels, size_t count, size_t first, double *elapsed_ns,
                           gputune_error *error) {
-    gputune_graph *graph = persistent->graph;
     const uint64_t begun_ns = now_ns();
     gputune_code code = kernels ? enqueue(graph->device, kernels, count, NULL, error)
                                 : enqueue_launches(graph, first, error);
@@ -206,49 +200,48 @@ static gputune_code timed(persistent *persistent, const bound *kernels, size_t c
 
 /* Measures how many rounds of waiting a nanosecond has. The kernel finds all its groups taken and waits in vain until
  * the flag is raised; what disturbs it makes it slower, so the quickest launches count. */
-static gputune_code calibrate(persistent *persistent, const bound *kernel, gputune_error *error) {
-    gputune_device *device = persistent->graph->device;
-    const size_t nbytes = persistent->graph->record->counter_bytes;
+static gputune_code calibrate(gputune_graph *graph, const bound *kernel, gputune_error *error) {
     const int32_t never = NEVER;
     double quickest = INFINITY, second = INFINITY;
     for (int i = 0; i < CALIBRATIONS && !(second < ALIKE * quickest); i++) {
         double elapsed_ns = 0;
-        TRY(fill_buffer(device, persistent->counters, TAKEN, nbytes, error));
-        TRY(write_buffer(device, persistent->counters, 0, &never, sizeof never, error));
-        TRY(prepare(persistent, CALIBRATING_ROUNDS, error));
-        TRY(timed(persistent, kernel, 1, 0, &elapsed_ns, error));
+        TRY(fill_counters(graph, TAKEN, error));
+        TRY(write_buffer(graph->device, graph->places[COUNTERS]->memory, 0, &never, sizeof never, true, error));
+        TRY(prepare(graph, CALIBRATING_ROUNDS, error));
+        TRY(timed(graph, kernel, 1, 0, &elapsed_ns, error));
         second = fmin(second, fmax(quickest, elapsed_ns));
         quickest = fmin(quickest, elapsed_ns);
     }
-    persistent->rounds_per_ns = (double)CALIBRATING_ROUNDS / fmax(quickest, 1);
-    return fill_buffer(device, persistent->counters, 0, nbytes, error);
+    graph->persistent->rounds_per_ns = (double)CALIBRATING_ROUNDS / fmax(quickest, 1);
+    return fill_counters(graph, 0, error);
 }
 
 /* Runs launches from one on. before_ns: what the inference, which began in this form, has taken before. */
-static gputune_code run_launches(persistent *persistent, size_t first, double before_ns, bool form,
+static gputune_code run_launches(gputune_graph *graph, size_t first, double before_ns, bool form,
                                  gputune_error *error) {
-    gputune_code code = launches_needed(persistent->graph, error);
+    persistent *persistent = graph->persistent;
+    gputune_code code = launches_needed(graph, error);
     if (!code) /* drivers load code at a first launch: all at once, and the time says nothing */
-        code = timed(persistent, NULL, 0, persistent->launched ? first : 0, &before_ns, error);
+        code = timed(graph, NULL, 0, persistent->launched ? first : 0, &before_ns, error);
     if (!code && persistent->launched) breaker_record(&persistent->breaker, form, before_ns);
     persistent->launched |= !code;
     return code;
 }
 
-static gputune_code run_persistently(persistent *persistent, gputune_error *error) {
-    gputune_graph *graph = persistent->graph;
+static gputune_code run_persistently(gputune_graph *graph, gputune_error *error) {
+    persistent *persistent = graph->persistent;
     breaker *breaker = &persistent->breaker;
     const int32_t rounds = rounds_of(persistent);
     int32_t status[STATUS_BYTES / 4];
     double elapsed_ns = 0;
-    TRY(prepare(persistent, rounds, error));
+    TRY(prepare(graph, rounds, error));
     const double begun_ns = breaker->watchful ? processor_ns() : 0;
-    TRY(timed(persistent, persistent->kernels, graph->record->persistent_count, 0, &elapsed_ns, error));
+    TRY(timed(graph, graph->kernels, graph->record->persistent_count, 0, &elapsed_ns, error));
     if (breaker->watchful) { /* what the groups did not have, other programs took */
         breaker->watched_ns += elapsed_ns;
         breaker->lost_ns += fmax(0, persistent->groups * elapsed_ns - (processor_ns() - begun_ns) - BEGUN_NS);
     }
-    TRY(status_after(persistent, status, error));
+    TRY(status_after(graph, status, error));
     const int32_t flag = status[FLAG];
     const bool first = !persistent->begun; /* no time of it is judged by: drivers load code, and caches are empty */
     persistent->begun = true;
@@ -259,31 +252,28 @@ static gputune_code run_persistently(persistent *persistent, gputune_error *erro
         return GPUTUNE_OK;
     }
     graph->total.aborted++, graph->last.aborted++;
-    TRY(fill_buffer(graph->device, persistent->counters, 0, graph->record->counter_bytes, error));
+    TRY(fill_counters(graph, 0, error));
     const bool is_known = flag > 0 && (size_t)flag <= graph->record->info.launch_count;
-    return run_launches(persistent, is_known ? (size_t)flag - 1 : 0, elapsed_ns, true, error);
+    return run_launches(graph, is_known ? (size_t)flag - 1 : 0, elapsed_ns, true, error);
 }
 
 /* --- for graph.c --- */
 
-gputune_code persistent_open(gputune_graph *graph, bound *kernels, cl_mem counters, cl_mem status, int32_t *status_host,
-                             gputune_error *error) {
+gputune_code persistent_open(gputune_graph *graph, int32_t *status_host, gputune_error *error) {
     persistent *made = graph->persistent = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
-    *made = (persistent){.graph = graph, .kernels = kernels, .counters = counters, .status = status,
-                         .status_host = status_host};
+    *made = (persistent){.groups = 1, .status_host = status_host};
     made->breaker = (breaker){.closed = true, .confirmed = true, .watchful = true, .bucket = MOST, .wait = EARLY};
     size_t waiting = 0; /* its counters lie at the beginning */
     while (waiting + 1 < graph->record->persistent_count && !graph->record->persistent[waiting].counts) waiting++;
-    made->groups = 1; /* each keeps a processor busy */
-    for (size_t i = 0; i < kernels[waiting].dimensions; i++) made->groups *= (double)kernels[waiting].global_size[i];
-    return calibrate(made, &kernels[waiting], error);
+    const bound *kernel = &graph->kernels[waiting]; /* each group keeps a processor busy */
+    for (size_t i = 0; i < kernel->dimensions; i++) made->groups *= (double)kernel->global_size[i];
+    return calibrate(graph, kernel, error);
 }
 
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
-    persistent *persistent = graph->persistent;
-    if (breaker_persistent(&persistent->breaker)) return run_persistently(persistent, error);
+    if (breaker_persistent(&graph->persistent->breaker)) return run_persistently(graph, error);
     graph->total.launches++, graph->last.launches++;
-    persistent->begun = true;
-    return run_launches(persistent, 0, 0, false, error);
+    graph->persistent->begun = true;
+    return run_launches(graph, 0, 0, false, error);
 }

@@ -447,12 +447,12 @@ static void *work(void *argument) {
 /* --- for graph.c --- */
 
 /* Has a vote be cast, and waits a little until it is. The lock is held. */
-static void want(votes *votes, const vote *wanted) {
-    votes->wanted = *wanted;
+static void want(votes *votes, vote wanted) {
+    votes->wanted = wanted;
     votes->drop_at_ns = UINT64_MAX;
-    if (equal(wanted, &votes->cast)) return;
+    if (equal(&wanted, &votes->cast)) return;
     condition_tell(&votes->changed);
-    for (const uint64_t until = now_ns() + LIMIT_NS; !equal(wanted, &votes->cast) && now_ns() < until;)
+    for (const uint64_t until = now_ns() + LIMIT_NS; !equal(&wanted, &votes->cast) && now_ns() < until;)
         condition_wait_until(&votes->changed, &votes->lock, until);
 }
 
@@ -460,8 +460,7 @@ void votes_begin(votes *votes, const char *phase) {
     if (!votes) return;
     mutex_lock(&votes->lock);
     votes->running++;
-    const vote start = preset_vote(votes->preset, phase, true);
-    want(votes, &start);
+    want(votes, preset_vote(votes->preset, phase, true));
     mutex_unlock(&votes->lock);
 }
 
@@ -474,7 +473,7 @@ void votes_end(votes *votes, const char *phase) {
         votes->dropped = done; /* the thread looks earlier than that, and need not be told */
         votes->drop_at_ns = now_ns() + votes->preset->hysteresis_ns;
     } else if (!votes->running) {
-        want(votes, &done);
+        want(votes, done);
     }
     mutex_unlock(&votes->lock);
 }

@@ -90,15 +90,14 @@ static gputune_code upload(jobs *jobs, job *job, gputune_error *error) {
     const gputune_graph *graph = jobs->graph;
     const context *context = graph->context;
     const size_t place = context->weights[job->index], nbytes = context->sections[place].nbytes;
-    const size_t room = nbytes < PIECE_BYTES ? nbytes : PIECE_BYTES;
     reading reading = begin_reading(context->source, context->path, &context->sections[place], place);
-    uint8_t *piece = malloc(room ? room : 1);
+    uint8_t *piece = malloc(PIECE_BYTES);
     if (!piece) return NO_MEMORY;
     gputune_code code = allocate(graph->device, 0, nbytes, NULL, &job->memory, error);
     for (size_t at = 0, count = 0; !code && (at < nbytes || !at); at += count) {
-        code = read_piece(&reading, piece, room, &count, error);
+        code = read_piece(&reading, piece, PIECE_BYTES, &count, error);
         mutex_lock(&jobs->queue);
-        if (!code) code = write_buffer(graph->device, job->memory, at, piece, count, error);
+        if (!code) code = write_buffer(graph->device, job->memory, at, piece, count, true, error);
         mutex_unlock(&jobs->queue);
     }
     free(piece);
@@ -138,8 +137,8 @@ static void add_job(jobs *jobs, job_kind kind, size_t index) {
     const context *context = jobs->graph->context;
     const program_entry *entry = kind == PROGRAM ? &context->programs[index] : NULL;
     job *job = &jobs->all[jobs->count];
-    for (size_t i = 0; i < jobs->count; i++)
-        if (jobs->all[i].kind == kind && jobs->all[i].index == index) return;
+    for (const struct job *each = jobs->all; each < job; each++)
+        if (each->kind == kind && each->index == index) return;
     jobs->count++;
     *job = (struct job){.kind = kind, .index = index};
     if (kind == COPY) return;
@@ -148,12 +147,10 @@ static void add_job(jobs *jobs, job_kind kind, size_t index) {
     const size_t nbytes = strlen(first) + strlen(second) + strlen(third) + 3;
     job->key = pool_take(&jobs->graph->pool, nbytes, 1);
     if (!job->key) job->code = GPUTUNE_OUT_OF_MEMORY;
-    job->known = !job->key;
-    if (!job->key) return;
-    snprintf(job->key, nbytes, "%d%d%s%s%s", kind, entry && jobs->graph->from_binaries, first, second, third);
-    job->known = held_of(jobs->graph->shared, job->key);
-    for (job--; job >= jobs->all && !jobs->all[jobs->count - 1].known; job--)
-        jobs->all[jobs->count - 1].known = job->key && !strcmp(job->key, jobs->all[jobs->count - 1].key);
+    else snprintf(job->key, nbytes, "%d%d%s%s%s", kind, entry && jobs->graph->from_binaries, first, second, third);
+    job->known = !job->key || held_of(jobs->graph->shared, job->key);
+    for (const struct job *each = jobs->all; each < job && !job->known; each++)
+        job->known = each->key && !strcmp(each->key, job->key);
 }
 
 /* What the first failure was, with which nothing is kept. */

@@ -66,16 +66,13 @@ static bool too_large(const context *context, const graph_record *graph, const i
 verdict verdict_on(const context *context, const char *graph, const identity *device, char reason[REASON_BYTES]) {
     char why[REASON_BYTES / 2];
     if (!context->computes)
-        snprintf(reason, REASON_BYTES, "made by the null device: it holds no rearranged weights and cannot run on %s; "
-                 "make it again on a real device", device->name);
-    for (size_t i = 0; i < context->graph_count && context->computes; i++) {
+        return snprintf(reason, REASON_BYTES, "made by the null device: it holds no rearranged weights and cannot run "
+                        "on %s; make it again on a real device", device->name), UNSUPPORTED;
+    for (size_t i = 0; i < context->graph_count; i++) {
         const char *name = context->graphs[i].info.name;
-        if ((graph && strcmp(graph, name)) || !too_large(context, &context->graphs[i], device, why, sizeof why))
-            continue;
-        snprintf(reason, REASON_BYTES, "%s cannot run graph '%s': %s", device->name, name, why);
-        return UNSUPPORTED;
+        if ((!graph || !strcmp(graph, name)) && too_large(context, &context->graphs[i], device, why, sizeof why))
+            return snprintf(reason, REASON_BYTES, "%s cannot run graph '%s': %s", device->name, name, why), UNSUPPORTED;
     }
-    if (!context->computes) return UNSUPPORTED;
     return differs(device, &context->device, reason) ? PREFER_RECOMPILATION : OPTIMAL;
 }
 
@@ -134,17 +131,19 @@ static double rank_of(const gputune_file *file, size_t place, const identity *de
     return 1e4 * far - 1e2 * names + fmin(fabs(log2(units)), 99);
 }
 
-gputune_code choose_context(const gputune_file *file, const identity *device, const char *graph, size_t *place,
-                            char choice[REASON_BYTES], gputune_error *error) {
+gputune_code choose_contexts(const gputune_file *file, const identity *device, const char *graph, size_t *place,
+                             size_t *end, char choice[REASON_BYTES], gputune_error *error) {
     const size_t count = gputune_context_count(file);
     char told[GPUTUNE_MESSAGE_BYTES / 2] = "", reason[REASON_BYTES], words[REASON_BYTES];
     bool tried[256] = {false}; /* more has no package */
+    *place = 0, *end = count;
+    if (!*gputune_context_name(file, 0)) return GPUTUNE_OK;
     for (size_t i = 0; i < count && i < 256; i++) {
         const context *context;
         size_t best = SIZE_MAX;
         for (size_t j = 0; j < count && j < 256; j++)
             if (!tried[j] && (best == SIZE_MAX || rank_of(file, j, device) < rank_of(file, best, device))) best = j;
-        tried[*place = best] = true;
+        tried[*place = best] = true, *end = best + 1;
         TRY(context_at(file, best, &context, error));
         const verdict fit = verdict_on(context, graph, device, reason);
         const int far = distance(device, &context->device, words);

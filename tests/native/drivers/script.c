@@ -59,15 +59,15 @@ gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
 }
 
 gputune_code write_buffer(gputune_device *device, cl_mem memory, size_t offset, const void *data, size_t nbytes,
-                          gputune_error *error) {
-    (void)device, (void)memory, (void)offset, (void)data, (void)nbytes, (void)error;
+                          bool waits, gputune_error *error) {
+    (void)device, (void)memory, (void)offset, (void)data, (void)nbytes, (void)waits, (void)error;
     if (nbytes == STATUS_BYTES) memcpy(status_bytes, data, nbytes);
     return GPUTUNE_OK;
 }
 
-gputune_code read_buffer(gputune_device *device, cl_mem memory, size_t offset, void *data, size_t nbytes,
+gputune_code read_buffer(gputune_device *device, cl_mem memory, void *data, size_t nbytes, bool waits,
                          gputune_error *error) {
-    (void)device, (void)memory, (void)offset, (void)error;
+    (void)device, (void)memory, (void)waits, (void)error;
     memcpy(data, status_bytes, nbytes);
     return GPUTUNE_OK;
 }
@@ -87,11 +87,12 @@ void play(script *script, size_t inferences, bool shared, uint64_t runs[3]) {
     static const launch launches[1] = {{.counts = true}};
     graph_record record = {.info = {.launch_count = 5}, .persistent = launches, .persistent_count = 1};
     record.counter_bytes = 64;
-    gputune_graph graph = {.record = &record};
     bound kernel = {.dimensions = 2, .global_size = {GROUPS, 1}};
+    place place = {.memory = NULL};
+    gputune_graph graph = {.record = &record, .kernels = &kernel, .places = {[COUNTERS] = &place, [STATUS] = &place}};
     played = script;
     clock_ns = 0, used_ns = 0;
-    gputune_code code = persistent_open(&graph, &kernel, NULL, NULL, shared ? status_bytes : NULL, NULL);
+    gputune_code code = persistent_open(&graph, shared ? status_bytes : NULL, NULL);
     for (size_t i = 0; i < inferences && !code; i++) code = persistent_run(&graph, NULL);
     free(graph.persistent);
     runs[0] = graph.total.persistent, runs[1] = graph.total.aborted, runs[2] = graph.total.launches;
