@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -65,7 +66,8 @@ class Process:
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._words):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # of a question that it has not read
+                    stream.close()
 
     def __enter__(self) -> Self:
         return self

@@ -189,7 +189,9 @@ def test_a_contender_stands_still_while_others_run(tmp_path: Path) -> None:
         assert contender.block_ns(0.001) and other.block_ns(0.001), "they share a process"
 
 
-def test_a_process_that_has_ended_costs_a_round(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_process_that_has_ended_costs_a_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a driver that crashes; one that always does ends the comparison."""
     model = models.save(models.conv_relu_gemm(), tmp_path)
     arguments = {"model": str(model), "inputs": [TENSOR], "threads": 1}
@@ -199,7 +201,7 @@ def test_a_process_that_has_ended_costs_a_round(tmp_path: Path, caplog: pytest.L
         times = comparing.rounds_of(pair, 0.001, SILENT)
         assert all(len(own) == 1 for own in times.values())
         assert "exit code -9" in caplog.text and "the round is repeated" in caplog.text
-        pair[1].open_again = lambda: os.kill(process.pid, signal.SIGKILL)  # type: ignore[method-assign,return-value]
+        monkeypatch.setattr(pair[1], "open_again", lambda: os.kill(process.pid, signal.SIGKILL))
         with pytest.raises(DeviceOrContextError, match="exit code -9"):
             comparing.rounds_of(pair, 0.001, SILENT)
 
