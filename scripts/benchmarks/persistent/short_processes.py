@@ -141,7 +141,7 @@ def _measured(model: str, context: Path, others: int, count: int) -> list[Measur
 
 def _process(context: Path, language: str, form: str) -> Process:
     """Raises Failed where it ends with an error."""
-    program = Path(__file__).parent / "native" / "short_process.py"
+    program = Path(__file__).parents[1] / "native" / "short_process.py"
     command = [sys.executable, str(program), str(context), language, form, str(INFERENCES)]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=tool.ROOT, check=False)
     if ended.returncode:
