@@ -2,6 +2,7 @@
 it is believed, and what SQLite raises in one line."""
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -18,9 +19,11 @@ from typing import Any
 from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, upgrade
 from gputune.core.ownership import untrusted
 from gputune.core.tier import SUFFIX
+from gputune.core.whole_file import folders_to
 
 BUSY_TIMEOUT_S = 30.0
-_MAKE_ROOM = "make room, or name another folder with --performance_cache_dir"
+_ANOTHER = "name another folder with --performance_cache_dir"
+_MAKE_ROOM = f"make room, or {_ANOTHER}"
 FULLY_CHECKED_BYTES = 32 << 20
 """Files up to this size are read in full (PRAGMA quick_check) when opened; larger ones would make opening
 slow, so only their schema is checked. Damage inside shows when it is met; the mark that this leaves beside the
@@ -111,20 +114,11 @@ def check_writable(folder: Path) -> None:
 
     Raises CacheError.
     """
-    made: list[Path] = []
     try:
-        for level in [*reversed(folder.parents), folder]:
-            with contextlib.suppress(FileExistsError):
-                level.mkdir()
-                made.append(level)
-        with tempfile.TemporaryFile(dir=folder) as probe:
+        with folders_to(folder, keep=False), tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"x")
     except OSError as error:
         raise CacheError(_not_writable(folder, error)) from error
-    finally:
-        for level in reversed(made):
-            with contextlib.suppress(OSError):  # another program may use it by now
-                level.rmdir()
 
 
 @contextlib.contextmanager
@@ -183,10 +177,8 @@ def set_aside(path: Path) -> Path:
 
 
 def _not_writable(folder: Path, error: OSError) -> str:
-    return (
-        f"performance cache folder {folder} cannot be written ({error.strerror}): "
-        "name another folder with --performance_cache_dir"
-    )
+    remedy = _MAKE_ROOM if error.errno in (errno.ENOSPC, errno.EDQUOT) else _ANOTHER
+    return f"performance cache folder {folder} cannot be written ({error.strerror}): {remedy}"
 
 
 def connect(path: Path, busy_timeout_s: float, alone: bool) -> sqlite3.Connection:

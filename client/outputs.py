@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from gputune.client.errors import OutputError, Overwrites
 from gputune.core.json_text import json_text
-from gputune.core.whole_file import whole_file
+from gputune.core.version import software_version
+from gputune.core.whole_file import folders_to, whole_file
+
+SCHEMA = 1
+"""The version of all summaries for scripts. Raise it if a name is gone or means something else; docs/schemas/ says what
+there is."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a system says of a disk, a quota or a limit on files that has no room for an output."""
 
 STEM_BYTES = 200
 """File systems take names of 255 bytes, and a number and an ending follow the stem."""
@@ -143,22 +152,12 @@ def check_output(path: Path, folder: bool = False) -> None:
 
     Folders that are missing count as writable where they can be made. Raises OutputError.
     """
-    made: list[Path] = []
-    with writing(path):
-        try:
-            home = path if folder else path.parent
-            for level in [*reversed(home.parents), home]:
-                if not level.exists():
-                    level.mkdir()
-                    made.append(level)
-            if folder or not path.exists():
-                tempfile.TemporaryFile(dir=home).close()
-            elif path.is_file() or path.is_dir():  # anything else, such as a pipe, notices being opened
-                path.open("ab").close()
-        finally:
-            for level in reversed(made):
-                with contextlib.suppress(OSError):  # another program may use it by now
-                    level.rmdir()
+    home = path if folder else path.parent
+    with writing(path), folders_to(home, keep=False):
+        if folder or not path.exists():
+            tempfile.TemporaryFile(dir=home).close()
+        elif path.is_file() or path.is_dir():  # anything else, such as a pipe, notices being opened
+            path.open("ab").close()
 
 
 @contextlib.contextmanager
@@ -167,17 +166,16 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+        remedy = "; make room on its disk, or choose another folder" if error.errno in _FULL else ""
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}{remedy}") from error
 
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Yield where to write what appears at `path` when the block ends, as `whole_file` does; its folder is made. Raises
     OutputError."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as unfinished:
-            yield unfinished
+    with writing(path), folders_to(path.parent), whole_file(path) as unfinished:
+        yield unfinished
 
 
 def write_text(path: Path, text: str) -> None:
@@ -189,6 +187,12 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON for tools, as `whole` does. Raises OutputError."""
     write_text(path, json_text(content, indent=1) + "\n")
+
+
+def write_summary(path: Path, content: Mapping[str, Any]) -> None:
+    """Write what --summary_json names, as `whole` does: what it is, and the rest. Raises OutputError."""
+    version = software_version().removeprefix("gputune").strip()
+    write_json(path, {"schema": SCHEMA, "gputune_version": version, **content})
 
 
 def file_stems(tensors: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Files that appear complete or not at all, and the folders that they need."""
 
 from __future__ import annotations
 
@@ -21,6 +21,25 @@ def whole_file(path: Path) -> Iterator[Path]:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def folders_to(home: Path, keep: bool = True) -> Iterator[None]:
+    """Make the folder `home` and those above it that are missing. They go again after an error, and if they are not to
+    be kept. Raises OSError."""
+    made: list[Path] = []
+    try:
+        for level in [*reversed(home.parents), home]:
+            if not level.exists():
+                level.mkdir(exist_ok=True)
+                made.append(level)
+        yield
+        if keep:
+            made.clear()
+    finally:
+        for level in reversed(made):
+            with contextlib.suppress(OSError):  # another program may use it by now
+                level.rmdir()
 
 
 def is_stream(path: Path) -> bool:

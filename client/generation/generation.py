@@ -55,6 +55,7 @@ from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import groups_at_once
 from gputune.core.version import software_version
+from gputune.core.whole_file import folders_to
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
@@ -437,8 +438,7 @@ class Generation:
     def _write(self, built: builder.Built) -> None:
         path = self._request.binary_file
         built = replace(built, graphs=tuple(map(self._request.memory_types.applied, built.graphs)))
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(path), folders_to(path.parent):
             try:
                 size = self._write_to(built, path)
             except ContextError as error:

@@ -1,13 +1,16 @@
 """A disk that is full: said once, nothing that was stored is lost, and what is going on goes on."""
 
+import errno
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from gputune.cache import PerformanceCache
+from gputune.cache import CacheError, PerformanceCache, check_writable
 from tests.client import models
 from tests.client.models import save
 
@@ -24,7 +27,7 @@ import json
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from conftest import TASK, VALIDITY, WINNER, trial
-from gputune.cache import PerformanceCache
+from gputune.cache import CacheError, PerformanceCache, check_writable
 
 heard, kept = [], []
 with PerformanceCache.open(Path(sys.argv[3]), warn=heard.append) as cache:
@@ -100,3 +103,16 @@ def test_a_generation_finishes_although_nothing_more_can_be_kept(tmp_path: Path)
     with PerformanceCache.open(file) as cache:
         assert cache.problems() == []
         assert cache.tasks()
+
+
+def test_a_folder_without_room_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    said = (
+        r"cannot be written \(No space left on device\): make room, or name another folder with --performance_cache_dir"
+    )
+    with pytest.raises(CacheError, match=said):
+        check_writable(tmp_path / "new" / "caches")
+    assert not list(tmp_path.iterdir())

@@ -1,16 +1,21 @@
 """Slots for results: never over an input, shown to be writable without leaving a trace, complete or not at all."""
 
+import errno
 import os
+import resource
 import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gputune.client.errors import OutputError, Overwrites
-from gputune.client.outputs import Files, check_output, whole, write_json
+from gputune.client.outputs import Files, check_output, whole, write_json, write_summary, write_text, writing
 
-from .commands import Gputune, read_json
+from . import models
+from .commands import Gputune, config_file, read_json
 from .contexts import small_context
 
 
@@ -100,7 +105,8 @@ def test_a_file_appears_complete_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(KeyError), whole(path) as unfinished:
         unfinished.write_text("half")
         raise KeyError
-    assert not list(path.parent.iterdir())
+    assert not list(tmp_path.iterdir()), "nor does a folder that was made for it"
+    path.parent.mkdir()
     path.write_text("old")
     with whole(path) as unfinished:
         unfinished.write_text("new")
@@ -129,6 +135,91 @@ def test_pipes_and_devices_are_written_to(tmp_path: Path) -> None:
     assert read == ['{\n "a": 1\n}\n']
     write_json(tmp_path / "null", {})
     assert (tmp_path / "null").is_symlink() and stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+@contextmanager
+def no_room(nbytes: int) -> Iterator[None]:
+    """As on a disk that is nearly full, this process can write no file that is larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+REMEDY = "make room on its disk, or choose another folder"
+
+
+def test_an_output_without_room_leaves_nothing_and_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    with no_room(2000):
+        for write in (lambda: write_text(path, "x" * 3000), lambda: write_summary(path, {"a": "x" * 3000})):
+            with pytest.raises(OutputError, match=f"^{path} cannot be written: File too large; {REMEDY}$"):
+                write()
+            assert not list(tmp_path.iterdir())
+    path.write_text("old")
+    with no_room(2000), pytest.raises(OutputError, match=REMEDY):
+        write_json(path, "x" * 3000)
+    with no_room(2000), pytest.raises(OutputError, match=REMEDY):
+        write_json(tmp_path / "new" / "folder" / "out", "x" * 3000)
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, code: int) -> None:
+    with pytest.raises(OutputError, match=f"{os.strerror(code)}; {REMEDY}$"), writing(tmp_path):
+        raise OSError(code, os.strerror(code))
+
+
+@pytest.mark.parametrize("more", [(), ("--ep_context", "m.onnx", "--ep_context_embed_mode", "1")])
+def test_a_context_without_room_leaves_nothing(
+    gputune: Gputune,
+    tmp_path: Path,
+    null_target: tuple[object, ...],
+    more: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = models.save(models.conv_relu_gemm(), tmp_path)
+    generate = (
+        "context-binary-generator",
+        "--model",
+        model,
+        "--binary_file",
+        "m",
+        *null_target,
+        "--tuning_effort",
+        "none",
+    )
+    assert gputune(*generate, "--output_dir", ".").code == 0
+    size = Path("m.bin").stat().st_size
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with no_room(size + 100 if more else size - 100):
+        ran = gputune(*generate, "--output_dir", "." if more else "new/folder", *more)
+    assert ran.code == OutputError.exit_code
+    assert (
+        ran.last_line == f"error: {more[1] if more else 'new/folder/m.bin'} cannot be written: File too large; {REMEDY}"
+    )
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_report_without_room_leaves_nothing(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    model, page = models.save(models.conv_relu_gemm(), tmp_path), tmp_path / "report.html"
+    config = ("--config_file", config_file(tmp_path))
+    words = ("--model", model, "--binary_file", "m", "--output_dir", tmp_path, *null_target, "--tuning_effort", "quick")
+    assert gputune("context-binary-generator", *words, *config).code == 0
+    report = ("tuning-report", "--performance_cache_dir", tmp_path / "cache", "--output", page)
+    assert gputune(*report).code == 0
+    size = page.stat().st_size
+    page.unlink()
+    before = sorted(tmp_path.iterdir())
+    with no_room(size - 1):
+        ran = gputune(*report)
+    assert (ran.code, REMEDY in ran.last_line) == (OutputError.exit_code, True), ran.err
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_standard_output_may_be_a_file(gputune: Gputune, tmp_path: Path) -> None:
