@@ -150,6 +150,12 @@ class CacheMiss(GputuneError):
     exit_code = 11
 
 
+class GainTooSmall(GputuneError):
+    """What tuning has gained is less than was asked for."""
+
+    exit_code = 13
+
+
 class DeviceOrContextError(GputuneError):
     """No device works, or a context binary cannot be loaded or run on it."""
 

@@ -196,12 +196,31 @@ class Reporter(logging.Handler):
 
 
 @contextmanager
+def gathered_warnings() -> Iterator[list[str]]:
+    """Gather what is warned of meanwhile, each warning once; what threads with another label warn of is left out."""
+    label = _LABEL.get()
+    told: list[str] = []
+
+    def gather(record: logging.LogRecord) -> None:
+        if _LABEL.get() == label and (message := record.getMessage()) not in told:
+            told.append(message)
+
+    handler, logger = logging.Handler(logging.WARNING), logging.getLogger("gputune")
+    handler.emit = gather  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield told
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
 def reporting(stream: TextIO, level: str = "info") -> Iterator[Reporter]:
     """Shows messages from a level of LEVELS on, and the Progress that it gives, on a text stream."""
     reporter, logger = Reporter(stream, level), logging.getLogger("gputune")
     before = logger.level
     logger.addHandler(reporter)
-    logger.setLevel(reporter.level)
+    logger.setLevel(min(reporter.level, logging.WARNING))  # others may gather warnings that are not shown
     try:
         yield reporter
     finally:

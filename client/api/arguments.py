@@ -30,6 +30,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
         "--compare_seconds": "compare_seconds",
         "--compare_again": "compare_again",
         "--wait_for_quiet": "wait_for_quiet",
+        "--fail_under": "fail_under",
         "--performance_cache_dir": "cache",
         "--config_file": "config_file",
         "--verify": "verify",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -29,7 +28,7 @@ from gputune.client.tuning.measuring.end_to_end import EndToEnd, Kept
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES
 from gputune.client.tuning.measuring.sequential import Gain as Gain
 from gputune.client.tuning.search.effort import EFFORTS, Effort
-from gputune.client.tuning.search.options import TuningOptions, parse_budget
+from gputune.client.tuning.search.options import TuningOptions, check_gain, parse_budget
 from gputune.runtime.context.format import read_header
 
 AnyPath = Path | str
@@ -146,6 +145,7 @@ def tune(
     compare_seconds: float | None = None,
     compare_again: bool = False,
     wait_for_quiet: int | None = None,
+    fail_under: float | None = None,
     cache: AnyPath | None = None,
     config_file: AnyPath | None = None,
     weights: str | None = None,
@@ -162,14 +162,16 @@ def tune(
     `device`. effort: none, quick, normal (the default) or full. budget: what tuning may take at most, in seconds or as
     "10m". compare_seconds: how long whole contexts of a graph may take turns in the end, by default as the effort says;
     compare_again: compare them as if there were no last choice. wait_for_quiet: the minutes to wait at most, if other
-    programs keep the machine busy, until it is quiet. cache: the folder of performance caches, by default the user's.
-    config_file: as --config_file, for all other wishes; arguments come before it. weights: packed (the default) or
-    compact, for a smaller context that packs the model's weights when it is loaded. verify: compare the context with
-    onnxruntime. op_packages: folders or entry points of packages with operators and kernels of your own. on_progress:
-    is told of every step, by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
+    programs keep the machine busy, until it is quiet. fail_under: raise GainTooSmall if the recorded gain is smaller,
+    after the context was written. cache: the folder of performance caches, by default the user's. config_file: as
+    --config_file, for all other wishes; arguments come before it. weights: packed (the default) or compact, for a
+    smaller context that packs the model's weights when it is loaded. verify: compare the context with onnxruntime.
+    op_packages: folders or entry points of packages with operators and kernels of your own. on_progress: is told of
+    every step, by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
 
     Messages are records of the logger "gputune". Raises GputuneError subclasses, each one line that says what to do:
-    ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError; gputune.cache.CacheError.
+    ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall;
+    gputune.cache.CacheError.
     """
     begun_s = time.monotonic()
     paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]
@@ -187,6 +189,7 @@ def tune(
         compare_seconds=compare_seconds,
         compare_again=compare_again or None,
         wait_for_quiet=wait_for_quiet,
+        fail_under=fail_under,
         cache=cache,
     )
     request = GenerationRequest(
@@ -198,7 +201,7 @@ def tune(
         target=target or config.target,
         device=device,
         credentials=read_credentials({}, None if token_file is None else Path(token_file)),
-        tuning=_waiting(_tuning(config.tuning, budget, compare_seconds, compare_again), wait_for_quiet),
+        tuning=_asked(_tuning(config.tuning, budget, compare_seconds, compare_again), wait_for_quiet, fail_under),
         verify=verify,
         op_packages=[str(each) for each in op_packages],
     )
@@ -206,9 +209,8 @@ def tune(
     for name, path in (("--config_file", config_file), ("--token_file", token_file)):
         if path is not None:
             files.read(Path(path), name)
-    with _warnings() as warned:
-        summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress), files=files)
-    return _record(request.binary_file, summary, tuple(warned), time.monotonic() - begun_s)
+    summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress), files=files)
+    return _record(request.binary_file, summary, time.monotonic() - begun_s)
 
 
 def _check_bound(effort: Effort, **asked: object) -> None:
@@ -238,12 +240,13 @@ def _tuning(
     return replace(tuning, compare_again=tuning.compare_again or compare_again)
 
 
-def _waiting(tuning: TuningOptions, minutes: int | None) -> TuningOptions:
-    if minutes is None:
-        return tuning
-    if not 1 <= minutes <= MOST_MINUTES:
-        raise ConfigError(f"wait_for_quiet: {minutes} is no number of minutes from 1 to {MOST_MINUTES}")
-    return replace(tuning, wait_for_quiet=minutes)
+def _asked(tuning: TuningOptions, minutes: int | None, fail_under: float | None) -> TuningOptions:
+    """The same with what is asked of the machine before and of the gain afterwards. Raises ConfigError."""
+    if minutes is not None:
+        if not 1 <= minutes <= MOST_MINUTES:
+            raise ConfigError(f"wait_for_quiet: {minutes} is no number of minutes from 1 to {MOST_MINUTES}")
+        tuning = replace(tuning, wait_for_quiet=minutes)
+    return tuning if fail_under is None else replace(tuning, fail_under=check_gain(fail_under, "fail_under"))
 
 
 class _Telling(Progress):
@@ -274,21 +277,7 @@ class _Telling(Progress):
             self._state = replace(self._state, total=self._state.total - steps)
 
 
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """What loggers below "gputune" warn of meanwhile."""
-    found: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("gputune")
-    logger.addHandler(handler)
-    try:
-        yield found
-    finally:
-        logger.removeHandler(handler)
-
-
-def _record(path: Path, summary: Mapping[str, Any], warned: tuple[str, ...], seconds: float) -> Tuned:
+def _record(path: Path, summary: Mapping[str, Any], seconds: float) -> Tuned:
     names = [graph.name for graph in read_header(path).graphs]
     found = summary["end_to_end"] or {}
     of_graphs = {names[0]: found} if len(names) == 1 else found
@@ -298,7 +287,7 @@ def _record(path: Path, summary: Mapping[str, Any], warned: tuple[str, ...], sec
         tasks=tuple(
             TunedTask(**{each.name: task[each.name] for each in fields(TunedTask)}) for task in summary["tasks"]
         ),
-        warnings=tuple(dict.fromkeys(map(as_arguments, warned))),
+        warnings=tuple(dict.fromkeys(map(as_arguments, summary["warnings"]))),
         cache_hits=summary["totals"]["cache_hits"],
         seconds=seconds,
     )

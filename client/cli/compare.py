@@ -27,7 +27,7 @@ from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.html.scales import time_text
 from gputune.client.model.model_files import ModelFile, combined
-from gputune.client.outputs import check_output, write_json, write_text
+from gputune.client.outputs import check_output, write_summary, write_text
 from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
@@ -118,7 +118,7 @@ def command(
         _warn(comparison)
     _print(comparison)
     if summary_json is not None:
-        write_json(summary_json, comparison.to_dict())
+        write_summary(summary_json, comparison.to_dict())
         say(f"wrote {summary_json}")
     if chart is not None:
         write_text(chart, chart_of(comparison))

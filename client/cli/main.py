@@ -89,7 +89,7 @@ def cli() -> None:
     Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
     cache, 8 device or context, 9 nodes that cannot run (model-check), 10 another result than onnxruntime's
     (--verify) or than before (throughput-net-run), 11 not in a frozen performance cache, 12 slower than allowed
-    (profile-viewer), 130 interrupted, 1 anything else.
+    (profile-viewer), 13 gained less than asked for (--fail_under), 130 interrupted, 1 anything else.
     """
 
 

@@ -30,7 +30,7 @@ from gputune.client.cli.options.run_wishes import RunLimits, run_wishes
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.lists import comma_separated
-from gputune.client.outputs import check_output, write_json
+from gputune.client.outputs import check_output, write_json, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts, Wishes
@@ -200,7 +200,7 @@ def command(
             summaries = {name: _run(name, job, times[name], npy, limits, progress) for name, job in jobs.items()}
         summaries = {name: summary | {"load": quiet.record.to_dict()} for name, summary in summaries.items()}
         if summary_json is not None:
-            write_json(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
+            write_summary(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
         if inferences.export_times is not None:
             export_times(inferences.export_times, times)
         if level is not None:

@@ -16,7 +16,7 @@ from gputune.client.device_errors import device_errors
 from gputune.client.durations import parse_duration
 from gputune.client.errors import WrongResults
 from gputune.client.input_lists import files_named
-from gputune.client.outputs import check_output, write_json
+from gputune.client.outputs import check_output, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run.inferences import check_export, export_times
 from gputune.client.run.throughput.config import Plan, read_plan
@@ -129,7 +129,7 @@ def _measure(plan: Plan, loaded: Loaded, progress: Progress, summary_json: Path 
     run.run(progress)
     _tell(summary := summarise(loaded, run))
     if summary_json is not None:
-        write_json(summary_json, summary)
+        write_summary(summary_json, summary)
     if times is not None and run.inferences:
         export_times(times, {counted.instance.name: counted.times for counted in run.counted})
     _raise(run)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gputune.cache import PLACES, ChainRecord, PerformanceCache, RecordError, WinnerRecord
@@ -56,6 +56,8 @@ class Decision:
     """What --summary_json says of the comparison; None where nothing was compared."""
     end_to_end: EndToEnd | None = None
     """What an inference takes and by what it is faster than untuned; None where that was not measured."""
+    hurried: bool = False
+    """Whether a budget has kept it from comparing everything."""
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
@@ -131,7 +133,8 @@ class InChain:
             log.warning("--tuning_budget was used up: not all whole contexts were compared; the same command goes on")
         record = self._recorded(choice, asked, runner.machine_load)
         self._cache.conclude_chain(digest, record)
-        return self._decided(choice.candidate, choice.end_to_end, record.measured, "")
+        decision = self._decided(choice.candidate, choice.end_to_end, record.measured, "")
+        return replace(decision, hurried=choice.hurried)
 
     def _before(
         self, record: ChainRecord, known: Candidate | None, told: EndToEnd | None, same: bool, outcomes: Outcomes

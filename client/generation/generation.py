@@ -94,11 +94,11 @@ class Generation:
         self._progress = progress
         self._arrived = arrived
         self._device = DeviceIdentity.from_dict(client.device)
-        self._tier = tier_of(
+        self.tier = tier_of(
             self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
         )
         if request.device_tier is not None:
-            self._tier = named(self._tier, request.device_tier)
+            self.tier = named(self.tier, request.device_tier)
         self._computes = self._device.platform not in SIMULATED
         self._settings = {one.plan.name: request.config.settings_of(one.plan.name) for one in graphs.models}
         self._compares = self._computes and request.effort.contexts > 1
@@ -108,6 +108,7 @@ class Generation:
         self._mode = request.tuning.cache_mode
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
+        self.hurried = False  # whether a budget has kept something from being measured
         self.remembered: Mapping[str, EndToEnd] = {}  # by graph, what `explain` has found
         self.verified: Mapping[str, Mapping[str, float]] | None = None
         self.fitted: Fitted | None = None
@@ -165,6 +166,7 @@ class Generation:
                 outcomes = self._tune(tuner, options)
             with self._clock.phase("chain"):
                 decided = self._decide(outcomes, tuner, cache, deadline)
+            self.hurried = tuner.hurried or any(one.hurried for one in decided)
             decisions = self._within_limit(decided, tuner.measured)
             self._make(decisions, None if mode == "frozen" else cache)
             if mode != "frozen":
@@ -176,7 +178,7 @@ class Generation:
     @property
     def cache_file(self) -> Path:
         """The performance cache of this device, which cache_mode off leaves alone."""
-        return self._request.performance_cache_dir / self._tier.file_name
+        return self._request.performance_cache_dir / self.tier.file_name
 
     @property
     def caches(self) -> list[Path]:
@@ -185,7 +187,7 @@ class Generation:
         used = self._request.keeps_measurements
         own = [self.cache_file] if used else []
         others = (config.system_performance_cache_dir if used else None, config.kernel_repo_path)
-        return own + [folder / self._tier.file_name for folder in others if folder is not None]
+        return own + [folder / self.tier.file_name for folder in others if folder is not None]
 
     @cached_property
     def _secret(self) -> bytes | None:
@@ -202,7 +204,7 @@ class Generation:
         """Has programs come from the kernel repository, where there is any: the folder asked for, then these caches."""
         config = self._request.config
         if (folder := config.kernel_repo_path) is not None:
-            path = folder / self._tier.file_name
+            path = folder / self.tier.file_name
             own = stack.enter_context(PerformanceCache.open(path, warn=log.warning, secret=self._secret))
             caches = (own, *caches)
         if not caches:
@@ -236,7 +238,7 @@ class Generation:
         CacheMiss if the cache is frozen and is not there."""
         if self._mode == "off":
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gputune-"))
-            return Path(folder) / self._tier.file_name
+            return Path(folder) / self.tier.file_name
         if self._mode == "frozen" and not self.cache_file.exists():
             raise no_frozen_cache(f"{self.cache_file} does not exist")
         return self.cache_file
@@ -284,7 +286,7 @@ class Generation:
         """Takes in what the system's cache knows and the user's does not. Raises CacheError."""
         if (folder := self._request.config.system_performance_cache_dir) is None:
             return
-        path = folder / self._tier.file_name
+        path = folder / self.tier.file_name
         if not path.exists():
             log.info(f"system performance cache {path}: there is none for this device")
             return
@@ -368,7 +370,7 @@ class Generation:
         """What makes a rerun the same generation: the models' bytes, the effort, the dimensions."""
         request = self._request
         shapes = [sorted(one.items()) for file in request.models for one in file.shapes]
-        asked: list[object] = [request.effort.name, shapes, self._tier.name]
+        asked: list[object] = [request.effort.name, shapes, self.tier.name]
         asked += [[package.title for package in self._packages], str(request.outputs)]
         digest = hashlib.sha256(json.dumps(asked).encode())
         for model in request.model_paths:
@@ -425,7 +427,7 @@ class Generation:
             weights=built.weights,
             packing=built.packing,
             device=self._client.device,
-            tier=self._tier.name,
+            tier=self.tier.name,
             configuration=self._configuration,
             versions={
                 "gputune": software_version(),
@@ -466,7 +468,7 @@ class Generation:
         schematic = schematic_of(
             request.model_paths,
             request.binary_file,
-            self._tier.name,
+            self.tier.name,
             self._device,
             sources,
             built,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,14 +18,14 @@ from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
 from gputune.client.generation.request import GenerationRequest, no_frozen_cache, tell_cache, tell_files
-from gputune.client.generation.summary import Totals, summarise
+from gputune.client.generation.summary import check_gain, summarise
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import Graph
 from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
 from gputune.client.model.plan import Task
-from gputune.client.outputs import Files, check_output, write_json
-from gputune.client.progress import SILENT, Progress
+from gputune.client.outputs import Files, check_output, write_summary
+from gputune.client.progress import SILENT, Progress, gathered_warnings
 from gputune.client.target.client import TargetClient
 from gputune.client.target.several import Targets, TargetSource, choose_targets
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
@@ -48,40 +47,34 @@ def generate(
     source: TargetSource | None = None,
     files: Files | None = None,
 ) -> dict[str, Any]:
-    """Generates a context binary and returns the summary. Raises GputuneError, CacheError.
+    """Generates a context binary and returns the summary. Raises GputuneError, CacheError; GainTooSmall after all is
+    written.
 
     source: where sessions come from, which stays the caller's; by default the targets that the request names. files:
     what the caller has read to make the request. Nothing is written, and nothing in a cache is invalidated, before
     every check has passed.
     """
     clock, files = Clock(), files or Files()
-    with clock.phase("init"), clock.phase("check"):
-        tell_files(request, files)
-        _check_outputs(request)
-    with ExitStack() as stack:
-        phases = None if request.profiling is None else stack.enter_context(PhaseLog(request.profiling, clock))
-        with _prepared(request, environment, TimedProgress(progress, clock), clock, source) as generation:
-            for cache in generation.caches:
-                tell_cache(cache, files, "--performance_cache_dir")
-            if phases is not None:
-                phases.begin(generation.clients[0].device, settings_of(generation.clients[0].server))
-            generation.run()
-            generation.quiet.end()
-            told = [one.end_to_end for one in generation.decisions if one.end_to_end is not None]
-            if advice := generation.quiet.record.advice(bool(told) and all(one.open for one in told)):
-                log.warning(advice)
-    requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
-    totals = Totals(requests["profile"], requests["compile"], clock.seconds)
-    summary = summarise(
-        generation.outcomes,
-        totals,
-        generation.decisions,
-        generation.verified,
-        None if generation.fitted is None else generation.fitted.summary,
-        generation.quiet.record.to_dict(),
-    )
+    with gathered_warnings() as warnings:
+        with clock.phase("init"), clock.phase("check"):
+            tell_files(request, files)
+            _check_outputs(request)
+        with ExitStack() as stack:
+            phases = None if request.profiling is None else stack.enter_context(PhaseLog(request.profiling, clock))
+            with _prepared(request, environment, TimedProgress(progress, clock), clock, source) as generation:
+                for cache in generation.caches:
+                    tell_cache(cache, files, "--performance_cache_dir")
+                if phases is not None:
+                    phases.begin(generation.clients[0].device, settings_of(generation.clients[0].server))
+                generation.run()
+                generation.quiet.end()
+                told = [one.end_to_end for one in generation.decisions if one.end_to_end is not None]
+                if advice := generation.quiet.record.advice(bool(told) and all(one.open for one in told)):
+                    log.warning(advice)
+    summary = summarise(request, generation, clock.seconds, warnings)
     if request.summary_json is not None:
-        write_json(request.summary_json, summary)
+        write_summary(request.summary_json, summary)
+    check_gain(request, generation.decisions, generation.device)
     return summary
 
 

@@ -1,11 +1,23 @@
 """The generator's --summary_json: names in here are a contract with scripts."""
 
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gputune.client.context.choice import Decision
-from gputune.client.tuning.outcome import Outcome
+from gputune.client.errors import CacheMiss, GainTooSmall
+from gputune.client.generation.generation import Generation
+from gputune.client.generation.request import GenerationRequest
+from gputune.client.model.importer import data_files
+from gputune.client.tuning.measuring.end_to_end import EndToEnd
+from gputune.client.tuning.search.options import FAIL_UNDER
+from gputune.core.files import open_file
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.devices.discovery import SIMULATED
 
 PHASES = {
     "check": "init",
@@ -14,34 +26,30 @@ PHASES = {
 """What the summary calls the phases of a generation, and what a Clock does."""
 
 
-@dataclass(frozen=True)
-class Totals:
-    """What a generation cost."""
-
-    profile_requests: int
-    compile_requests: int
-    wall_seconds: Mapping[str, float]
-
-
 def summarise(
-    outcomes: Sequence[Outcome],
-    totals: Totals,
-    decisions: Sequence[Decision],
-    verified: Mapping[str, Mapping[str, float]] | None,
-    memory_limit: Mapping[str, Any] | None,
-    load: Mapping[str, Any],
+    request: GenerationRequest, generation: Generation, wall_seconds: Mapping[str, float], warnings: Sequence[str]
 ) -> dict[str, Any]:
-    """The summary as JSON values; tasks in the order in which the graph needs them, those of weight 0 for what is not
-    fused, or was.
+    """Return the summary as JSON values; docs/schemas/context-binary-generator.schema.json says what each is.
 
-    decisions: of all graphs, which say what comparing whole contexts has led to (in_chain), and what an inference
-    takes, by what it is faster than an untuned one, and which context ships (end_to_end). In the summary these are of
-    the only graph, by name if there are several, null if nothing was compared. verified: by graph the error of each
-    output, None if nothing was verified. memory_limit: what a limit of memory has led to, null without one.
-    load: how busy the device's machine was, as LoadRecord says it.
+    Tasks are in the order in which the graph needs them, those of weight 0 for what is not fused, or was. What is of a
+    graph is that of the only one, by name if there are several.
     """
+    outcomes, decisions = generation.outcomes, generation.decisions
     hits = sum(outcome.hit for outcome in outcomes)
+    requests: Counter[str] = sum((client.requests for client in generation.clients), Counter())
+    cache = generation.cache_file if request.keeps_measurements else None
+    verified, fitted = generation.verified, generation.fitted
     return {
+        "device": generation.device.name,
+        "device_tier": generation.tier.name,
+        "effort": request.effort.name,
+        "cache_mode": request.tuning.cache_mode,
+        "budget": {"seconds": request.tuning.budget_seconds, "used_up": generation.hurried},
+        "models": [_file(path) | {"weights": [_file(one) for one in data_files(path)]} for path in request.model_paths],
+        "context": _file(request.binary_file),
+        "performance_cache": None if cache is None else _file(cache),
+        "warnings": list(warnings),
+        "shipped_gain": None if (least := least_gained(decisions)) is None else least.shipped,
         "tasks": [
             {
                 "key": outcome.key,
@@ -66,17 +74,61 @@ def summarise(
         "end_to_end": _by_graph(
             {one.plan.name: one.end_to_end.to_dict() if one.end_to_end else None for one in decisions}
         ),
-        "memory_limit": None if memory_limit is None else dict(memory_limit),
-        "load": dict(load),
+        "memory_limit": None if fitted is None else fitted.summary,
+        "load": generation.quiet.record.to_dict(),
         "totals": {
             "tasks": len(outcomes),
             "cache_hits": hits,
             "cache_misses": len(outcomes) - hits,
-            "profile_requests": totals.profile_requests,
-            "compile_requests": totals.compile_requests,
-            "wall_seconds": {name: round(totals.wall_seconds.get(phase, 0.0), 6) for name, phase in PHASES.items()},
+            "profile_requests": requests["profile"],
+            "compile_requests": requests["compile"],
+            "wall_seconds": {name: round(wall_seconds.get(phase, 0.0), 6) for name, phase in PHASES.items()},
         },
     }
+
+
+def least_gained(decisions: Sequence[Decision]) -> EndToEnd | None:
+    """Return the record of the graph whose context gains least; None if that was not measured of all of them."""
+    told = [one.end_to_end for one in decisions if one.end_to_end is not None]
+    return min(told, key=lambda one: one.shipped) if len(told) == len(decisions) else None
+
+
+def check_gain(request: GenerationRequest, decisions: Sequence[Decision], device: DeviceIdentity) -> None:
+    """Check that what ships gains as much as --fail_under asks for. Raises GainTooSmall, and CacheMiss if no gain is
+    recorded."""
+    if (least := request.tuning.fail_under) is None:
+        return
+    told = least_gained(decisions)
+    if told is None:
+        raise CacheMiss(f"{FAIL_UNDER} {least:g}: no gain is recorded: {_remedy(request, device)}")
+    if (gain := told.shipped) < least:
+        shown = f"{gain:.4f}" if float(f"{gain:.4f}") < least else f"{gain}"
+        graphs = "" if len(decisions) == 1 else f"the smallest of {len(decisions)} graphs: "
+        raise GainTooSmall(
+            f"{FAIL_UNDER} {least:g}: the recorded gain is {shown}: {graphs}{told.line}; {request.binary_file} is "
+            "written all the same"
+        )
+
+
+def _remedy(request: GenerationRequest, device: DeviceIdentity) -> str:
+    """Say why there is no gain, and how to get one."""
+    if device.platform in SIMULATED:
+        return f"{device.name} computes nothing; choose another device"
+    if request.config.memory_limit_hint:
+        return "memory_limit_hint has changed the context after it was compared; drop it"
+    if request.tuning.cache_mode == "frozen":
+        return "the frozen performance cache has none; generate with another cache_mode first"
+    return "whole contexts were not compared, a warning says why; run the same command again"
+
+
+def _file(path: Path) -> dict[str, Any]:
+    """Return what names a file and its content; no digest if it cannot be read any more."""
+    try:
+        with open_file(path) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return {"path": str(path), "sha256": None}
+    return {"path": str(path), "sha256": digest}
 
 
 def _by_graph(found: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any] | None:

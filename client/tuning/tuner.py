@@ -100,6 +100,7 @@ class Tuner:
         self._settings = settings_of(targets[0].server)
         self._searches: dict[tuple[str, object], TaskSearch] = {}
         self._optional: frozenset[Task] = frozenset()
+        self.hurried = False  # whether a budget has kept `tune` from something
 
     def check(self, tasks: Sequence[Task]) -> None:
         """That what the options say of tasks can be done, before anything is. Raises ConfigError, TuningError."""
@@ -191,6 +192,7 @@ class Tuner:
                 f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
                 "or their unmeasured defaults; the same command goes on where this one stops"
             )
+        self.hurried = any(one.tuning is None or (one.hurried and one.blind is None) for one in entries)
         if line := blind_line([entry.blind for entry in entries]):
             log.warning(line)
         self._report([entry.tuning for entry in entries if entry.tuning is not None])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gputune.client.cli.main import main
+from tests.client.summaries import problems
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,18 @@ class Gputune:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         out, err = self._capfd.readouterr()
-        return Ran(int(ended.value.code or 0), out, err)
+        ran = Ran(int(ended.value.code or 0), out, err)
+        if ran.code == 0:
+            _check_summary([str(argument) for argument in arguments])
+        return ran
+
+
+def _check_summary(arguments: list[str]) -> None:
+    """Check that the summary which a command has written is what its schema says."""
+    if "--summary_json" in arguments:
+        path = Path(arguments[arguments.index("--summary_json") + 1])
+        if path.is_file():
+            assert problems(arguments[0], read_json(path)) == []
 
 
 def read_json(path: Path) -> Any:

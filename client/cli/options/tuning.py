@@ -14,11 +14,19 @@ import click
 from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
 from gputune.client.cli.options.files import OUTPUT
 from gputune.client.durations import parse_duration
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, GainTooSmall
 from gputune.client.tuning.measuring.end_to_end import RULE
 from gputune.client.tuning.measuring.quiet import OPTION
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions, parse_budget, parse_patterns, parse_pin
+from gputune.client.tuning.search.options import (
+    CACHE_MODES,
+    FAIL_UNDER,
+    TuningOptions,
+    check_gain,
+    parse_budget,
+    parse_patterns,
+    parse_pin,
+)
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.statuses import OK, STATUSES
 
@@ -53,6 +61,7 @@ def _wishes(
     tuning_strategy: str | None = None,
     report: Path | None = None,
     wait_for_quiet: int | None = None,
+    fail_under: float | None = None,
 ) -> TuningWishes:
     """What the values of the options mean. Raises ConfigError."""
     patterns = [pattern for text in tasks for pattern in parse_patterns(text, "--tasks")]
@@ -69,6 +78,7 @@ def _wishes(
         ("--report", "report", report),
         ("--cache_mode", "cache_mode", cache_mode),
         (OPTION, "wait_for_quiet", wait_for_quiet),
+        (FAIL_UNDER, "fail_under", None if fail_under is None else check_gain(fail_under, FAIL_UNDER)),
     )
     given = [(option, name, value) for option, name, value in options if value]
     return TuningWishes({name: value for _, name, value in given}, tuple(option for option, _, _ in given))
@@ -120,6 +130,13 @@ _OPTIONS = {
         "cache knows.",
     ),
     "wait_for_quiet": wait_for_quiet_option,
+    "fail_under": click.option(
+        FAIL_UNDER,
+        type=float,
+        metavar="GAIN",
+        help=f"End with exit code {GainTooSmall.exit_code} if the recorded gain is smaller, such as 1.05: that of what "
+        "ships, so 1 for an untuned context, and of several graphs the smallest. All files are written before.",
+    ),
     "tuning_strategy": click.option(
         "--tuning_strategy",
         type=click.Choice(tuple(STRATEGIES)),

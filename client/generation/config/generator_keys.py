@@ -46,6 +46,7 @@ _TUNING: dict[str, tuple[str, Read]] = {
     "cache_mode": ("cache_mode", lambda value, key: check_cache_mode(a_text(value, key), key)),
     "report": ("report", a_path),
     "wait_for_quiet": ("wait_for_quiet", a_number(1, MOST_MINUTES)),
+    "fail_under": ("fail_under", values.gain),
 }
 """The keys that say what is asked of the tuner, each with its field of TuningOptions."""
 _OF_GRAPHS: dict[str, Read] = {

@@ -7,7 +7,7 @@ from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.strict_json import a_text, of_kind, wrong_kind
 from gputune.client.target.connecting import parse_address
-from gputune.client.tuning.search.options import clean_patterns
+from gputune.client.tuning.search.options import check_gain, clean_patterns
 
 
 def addresses(value: object, key: str) -> str:
@@ -33,6 +33,13 @@ def seconds(value: object, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise wrong_kind(value, key, 'a number of seconds, or a time such as "2m"')
     return parse_duration(str(value), key)
+
+
+def gain(value: object, key: str) -> float:
+    """How many times as fast something is to be."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_kind(value, key, "a number, like 1.05")
+    return check_gain(float(value), key)
 
 
 def tasks(value: object, key: str) -> tuple[str, ...]:

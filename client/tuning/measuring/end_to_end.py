@@ -52,6 +52,11 @@ class EndToEnd:
         return None if self.gain is None else self.untuned_ns / self.gain.median
 
     @property
+    def shipped(self) -> float:
+        """How many times as fast as untuned the context is that ships, by the median: 1 if it is the untuned one."""
+        return 1.0 if self.kept == "untuned" or self.gain is None else self.gain.median
+
+    @property
     def open(self) -> bool:
         """Whether more rounds may change the choice: the interval holds 1 and is not narrow."""
         gain = self.gain

@@ -24,6 +24,11 @@ CACHE_MODES = ("use", "off", "refresh", "frozen")
 again, and kept; frozen: nothing may have to be measured, or the generation fails."""
 
 
+FAIL_UNDER = "--fail_under"
+LARGEST_GAIN = 1e6
+"""More than anything gains."""
+
+
 @dataclass(frozen=True)
 class TuningOptions:
     """What is asked of the tuner.
@@ -34,7 +39,7 @@ class TuningOptions:
     with one of these statuses is measured again; report: where the report of the tuning is written; cache_mode: one of
     CACHE_MODES; compare_seconds: what comparing the whole contexts of a graph may take, None for what the effort says;
     compare_again: whether whole contexts are compared as if they never were; wait_for_quiet: the minutes to wait at
-    most until a busy machine is quiet, None to measure at once.
+    most until a busy machine is quiet, None to measure at once; fail_under: the least gain that is enough, if any.
     """
 
     only: tuple[str, ...] = ()
@@ -48,6 +53,7 @@ class TuningOptions:
     compare_seconds: float | None = None
     compare_again: bool = False
     wait_for_quiet: int | None = None
+    fail_under: float | None = None
 
     def wants(self, names: Collection[str]) -> bool:
         """Whether the task with these names is one of those to be tuned."""
@@ -147,6 +153,13 @@ def check_cache_mode(name: str, origin: str) -> str:
     if name not in CACHE_MODES:
         raise ConfigError(f"{origin}: {name!r} is no cache mode; there are {', '.join(CACHE_MODES)}")
     return name
+
+
+def check_gain(value: float, origin: str) -> float:
+    """The least gain that is enough, when it can be one. Raises ConfigError that names the origin."""
+    if not 0 < value <= LARGEST_GAIN:
+        raise ConfigError(f"{origin}: {value} is no gain; give it as 1.05, for 1.05 times as fast")
+    return value
 
 
 def check_strategy(name: str, origin: str) -> str:

@@ -17,7 +17,7 @@ from gputune.cache import CacheError
 from gputune.client.api.arguments import ARGUMENTS, as_arguments
 from gputune.client.api.shapes import pairs_of
 from gputune.client.cli.context_binary_generator import command as generator
-from gputune.client.errors import ConfigError, GputuneError, Overwrites
+from gputune.client.errors import CacheMiss, ConfigError, GputuneError, Overwrites
 from tests.client import models
 
 OP_PACKAGE = Path(__file__).parents[2] / "op_package_example"
@@ -72,6 +72,8 @@ def test_what_on_progress_raises_ends_the_tuning(model: Path, null_target: tuple
         ({"budget": "soon"}, "budget: 'soon' is not a time"),
         ({"budget": -1.0}, "no time to tune in"),
         ({"wait_for_quiet": 0}, "^wait_for_quiet: 0 is no number of minutes from 1 to 10080"),
+        ({"fail_under": 0}, "^fail_under: 0 is no gain; give it as 1.05"),
+        ({"effort": "none", "fail_under": 1.05}, "^fail_under and cache: tuning is off"),
         ({"effort": "none", "wait_for_quiet": 5}, "^wait_for_quiet and cache: tuning is off"),
         ({"effort": "none", "budget": 5}, "^budget and cache: tuning is off"),
         ({"shapes": {"x": (1, -1)}}, "shapes: that of 'x'"),
@@ -83,6 +85,12 @@ def test_what_on_progress_raises_ends_the_tuning(model: Path, null_target: tuple
 def test_wrong_wishes_are_refused_before_anything_is_done(model: Path, more: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         gputune.tune(model, output=model.parent / "m.bin", cache=model.parent / "cache", **more)
+
+
+def test_a_gain_that_is_not_recorded_is_not_enough(model: Path, null_target: tuple[object, ...]) -> None:
+    with pytest.raises(CacheMiss, match=r"^fail_under 1.05: no gain is recorded: null computes nothing"):
+        tune(model, null_target, shapes={"x": (1, 3, 9, 7)}, effort="quick", fail_under=1.05)
+    assert (model.parent / "m.bin").exists()
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ def test_what_is_asked_of_tuning(tmp_path: Path) -> None:
         "compare_seconds": "1m30s",
         "compare_again": True,
         "wait_for_quiet": 10,
+        "fail_under": 1.05,
         "target": "phone:1,[::1]:2",
     }
     read = read_config(config(tmp_path, content))
@@ -47,6 +48,7 @@ def test_what_is_asked_of_tuning(tmp_path: Path) -> None:
         compare_seconds=90.0,
         compare_again=True,
         wait_for_quiet=10,
+        fail_under=1.05,
     )
     seconds = read_config(config(tmp_path, {"tuning_mode": True, "compare_seconds": 2.5})).tuning.compare_seconds
     assert seconds == 2.5
@@ -78,6 +80,8 @@ def test_no_file_wishes_nothing() -> None:
         ({"tuning_mode": True, "tuning_budget": 600}, "tuning_budget must be a text, not 600"),
         ({"tuning_mode": True, "tuning_budget": "600"}, "tuning_budget: '600' is not a time such as 90s"),
         ({"tuning_mode": True, "wait_for_quiet": 0}, "wait_for_quiet must be a whole number from 1 to 10080, not 0"),
+        ({"tuning_mode": True, "fail_under": "5%"}, 'fail_under must be a number, like 1.05, not "5%"'),
+        ({"tuning_mode": True, "fail_under": 0}, "fail_under: 0.0 is no gain; give it as 1.05"),
         ({"wait_for_quiet": 5}, 'wait_for_quiet needs "tuning_mode": true'),
         ({"tuning_mode": True, "tuning_strategy": "magic"}, "tuning_strategy: 'magic' is no strategy; there are auto"),
         ({"tuning_mode": True, "tasks": "Conv"}, "tasks must be a list of texts"),

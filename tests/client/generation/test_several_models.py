@@ -158,11 +158,11 @@ def test_a_graph_that_is_not_there_is_an_error_with_the_nearest(generate: Any) -
 
 
 def test_a_context_says_what_every_key_has_come_to(generate: Any, tmp_path: Path) -> None:
-    """But for where targets are, a report and a wait. Keys of single graphs are said graph by graph."""
+    """But for where targets are, a report, a wait and a gate. Keys of single graphs are said graph by graph."""
     configuration = header_of(tmp_path, generate()).configuration
     of_graphs = {"graph_names", *(key for key in SUPPORTED if key.startswith("disable_"))}
     told = {*configuration, *(key.removesuffix("_seconds") for key in configuration)}
-    assert set(SUPPORTED) - told - of_graphs == {"target", "report", "weights", "wait_for_quiet"}, (
+    assert set(SUPPORTED) - told - of_graphs == {"target", "report", "weights", "wait_for_quiet", "fail_under"}, (
         "weights are said of compact contexts alone"
     )
     assert set(KEYS.context) <= told

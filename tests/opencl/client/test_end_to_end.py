@@ -18,7 +18,7 @@ import pytest
 
 from gputune.cache import PerformanceCache
 from gputune.client.cli.main import main
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, GainTooSmall
 from gputune.client.tuning.search.effort import EFFORTS, most_trials
 from gputune.client.tuning.search.task_search import BATCH
 from gputune.core.statuses import STATUSES
@@ -26,6 +26,7 @@ from gputune.kernels.family import Array
 from gputune.kernels.space import configuration_key
 from tests.client import models
 from tests.client.commands import config_file, read_json
+from tests.client.summaries import problems
 from tests.waiting import becomes
 
 INPUT = np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32)
@@ -168,6 +169,25 @@ def test_a_warm_cache_needs_no_measuring_and_no_compiling(tuned: tuple[Path, Any
     one, two = folder / "one" / "small.bin", folder / "two" / "small.bin"
     assert one.read_bytes() == two.read_bytes()
     assert run(one).tobytes() == run(two).tobytes()
+
+
+@pytest.mark.parametrize(("least", "code"), [(1000.0, GainTooSmall.exit_code), (0.001, 0)])
+def test_a_frozen_cache_is_judged_by_the_gain_that_it_holds(
+    tuned: tuple[Path, Any], capsys: pytest.CaptureFixture[str], least: float, code: int
+) -> None:
+    folder, _ = tuned
+    words = ["--cache_mode", "frozen", "--fail_under", str(least), "--compare_seconds", "1"]
+    with pytest.raises(SystemExit) as ended:
+        main([*generator_arguments(folder, "judged"), *words])
+    assert ended.value.code == code
+    summary = read_json(folder / "judged" / "summary.json")
+    assert problems("context-binary-generator", summary) == []
+    told = summary["end_to_end"]
+    assert summary["shipped_gain"] == (1.0 if told["kept"] == "untuned" else told["gain"]["median"])
+    assert summary["totals"]["profile_requests"] == 0
+    assert (folder / "judged" / "small.bin").exists(), "all is written before it is judged"
+    said = capsys.readouterr().err.strip().splitlines()
+    assert not code or said[-1].startswith("error: --fail_under 1000: the recorded gain is ")
 
 
 def test_results_in_shared_buffers_are_those_of_copies(tuned: tuple[Path, Any]) -> None:

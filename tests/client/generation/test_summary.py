@@ -1,0 +1,226 @@
+"""What scripts rely on: the summary of a generation, its schema, and the gain below which a generation fails."""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from gputune.client.context.choice import Decision
+from gputune.client.errors import CacheMiss, ConfigError, GainTooSmall
+from gputune.client.generation.config import Config
+from gputune.client.generation.request import GenerationRequest
+from gputune.client.generation.summary import PHASES, check_gain, least_gained
+from gputune.client.model.model_files import ModelFile
+from gputune.client.outputs import SCHEMA
+from gputune.client.tuning.measuring.end_to_end import KEPT, EndToEnd
+from gputune.client.tuning.measuring.sequential import Gain, gain_of
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.options import CACHE_MODES, TuningOptions
+from gputune.core.identity import DeviceIdentity
+from gputune.core.statuses import STATUSES
+from gputune.runtime.devices.discovery import NULL_REPORT
+from tests.client import models
+from tests.client.commands import Gputune, config_file, read_json
+from tests.client.summaries import SCHEMAS, problems, schema_of
+
+FASTER = EndToEnd(2e6, Gain(1.08, 1.05, 1.12, 60), "tuned")
+STAYED = EndToEnd(2e6, Gain(1.02, 0.99, 1.06, 60), "last")
+UNTUNED = EndToEnd(2e6, Gain(1.04, 0.97, 1.12, 60), "untuned")
+ALONE = EndToEnd(2e6, None, "untuned")
+assert NULL_REPORT.identity is not None
+NULL = NULL_REPORT.identity
+REAL = replace(NULL, platform="somewhere", name="real")
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def generate(gputune: Gputune, folder: Path, *arguments: object) -> tuple[int, str, Any]:
+    """Generates a small model on the null device: exit code, last line, and the summary."""
+    model = models.save(models.conv_relu_gemm(), folder)
+    ran = gputune(
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", folder,
+        "--config_file", config_file(folder), "--tuning_effort", "quick", "--summary_json", folder / "s.json",
+        *arguments,
+    )  # fmt: skip
+    return ran.code, ran.last_line if ran.err else "", read_json(folder / "s.json")
+
+
+def test_it_says_what_was_asked_for_and_what_was_made(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    asked = (*null_target, "--tuning_budget", "0.001s", "--log_level", "error")
+    code, _, summary = generate(gputune, tmp_path, *asked)
+    assert code == 0
+    cache = tmp_path / "cache" / "null-cu1.sqlite"
+    model = next(tmp_path.glob("*.onnx"))
+    told = {
+        "schema": SCHEMA,
+        "device": "null",
+        "device_tier": "null-cu1",
+        "effort": "quick",
+        "cache_mode": "use",
+        "budget": {"seconds": 0.001, "used_up": True},
+        "models": [{"path": str(model), "sha256": sha256(model), "weights": []}],
+        "context": {"path": str(tmp_path / "m.bin"), "sha256": sha256(tmp_path / "m.bin")},
+        "performance_cache": {"path": str(cache), "sha256": sha256(cache)},
+        "shipped_gain": None,
+    }
+    assert {name: summary[name] for name in told} == told
+    assert any("--tuning_budget was used up" in warning for warning in summary["warnings"]), "shown or not"
+    _, _, summary = generate(gputune, tmp_path, *null_target, "--tuning_budget", "10m", "--cache_mode", "off")
+    assert summary["budget"] == {"seconds": 600, "used_up": False}
+    assert (summary["performance_cache"], summary["warnings"]) == (None, [])
+
+
+def test_weights_in_files_of_their_own_have_digests(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(models.conv_relu_gemm(), path, save_as_external_data=True, location="w.data", size_threshold=0)
+    ran = gputune(
+        "context-binary-generator", "--model", path, "--binary_file", "m", "--output_dir", tmp_path,
+        *null_target, "--tuning_effort", "none", "--summary_json", tmp_path / "s.json",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    data = tmp_path / "w.data"
+    (model,) = read_json(tmp_path / "s.json")["models"]
+    assert model == {
+        "path": str(path),
+        "sha256": sha256(path),
+        "weights": [{"path": str(data), "sha256": sha256(data)}],
+    }
+
+
+def test_a_gain_that_was_not_measured_is_not_enough_and_all_is_written(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    code, line, summary = generate(gputune, tmp_path, *null_target, "--fail_under", "1.05")
+    assert code == CacheMiss.exit_code
+    said = "error: --fail_under 1.05: no gain is recorded: null computes nothing; choose another device"
+    assert line == said
+    assert (tmp_path / "m.bin").exists() and summary["shipped_gain"] is None
+    assert problems("context-binary-generator", summary) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--fail_under", "0"), "--fail_under: 0.0 is no gain; give it as 1.05"),
+        (("--fail_under", "nan"), "--fail_under: nan is no gain"),
+        (("--fail_under", "1.05", "--tuning_effort", "none"), "--fail_under: tuning is off"),
+    ],
+)
+def test_what_is_no_gain_is_refused(gputune: Gputune, tmp_path: Path, more: tuple[str, ...], said: str) -> None:
+    ran = gputune(
+        "context-binary-generator", "--model", models.save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
+        *more,
+    )  # fmt: skip
+    assert ran.code == ConfigError.exit_code and said in ran.last_line
+
+
+def decided(*records: EndToEnd | None) -> list[Decision]:
+    """Decisions with these records; nothing else of them is looked at."""
+    return [cast(Decision, SimpleNamespace(end_to_end=record)) for record in records]
+
+
+def judged(least: float, *records: EndToEnd | None, device: DeviceIdentity = REAL, **asked: Any) -> None:
+    """Checks the gain of a generation that has led to these records."""
+    request = GenerationRequest(
+        models=[ModelFile(Path("m.onnx"), {})],
+        binary_file=Path("m.bin"),
+        config=asked.pop("config", Config()),
+        effort=EFFORTS["quick"],
+        performance_cache_dir=Path("cache"),
+        tuning=TuningOptions(fail_under=least, **asked),
+    )
+    check_gain(request, decided(*records), device)
+
+
+@pytest.mark.parametrize(
+    ("least", "records"),
+    [(1.08, [FASTER]), (1.02, [STAYED, FASTER]), (1.0, [UNTUNED]), (1.0, [ALONE]), (0.5, [FASTER, UNTUNED])],
+)
+def test_a_gain_that_is_large_enough_is_no_error(least: float, records: list[EndToEnd]) -> None:
+    judged(least, *records)
+
+
+@pytest.mark.parametrize(
+    ("least", "records", "said"),
+    [
+        (1.1, [FASTER], f"1.0800: {FASTER.line}; m.bin is written all the same"),
+        (1.03, [FASTER, STAYED], f"1.0200: the smallest of 2 graphs: {STAYED.line}"),
+        (1.05, [UNTUNED], f"1.0000: {UNTUNED.line}; m.bin is written"),
+        (1.05, [replace(FASTER, gain=Gain(1.04999999, 1.01, 1.1, 60))], "1.04999999:"),
+    ],
+)  # fmt: skip
+def test_a_smaller_gain_is_an_error_that_says_it(least: float, records: list[EndToEnd], said: str) -> None:
+    with pytest.raises(GainTooSmall) as raised:
+        judged(least, *records)
+    assert str(raised.value).startswith(f"--fail_under {least}: the recorded gain is {said}")
+    assert raised.value.exit_code == 13
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"device": NULL}, "null computes nothing; choose another device"),
+        ({"config": Config(memory_limit_hint=1)}, "memory_limit_hint has changed the context after it was compared"),
+        ({"cache_mode": "frozen"}, "the frozen performance cache has none; generate with another cache_mode first"),
+        ({}, "whole contexts were not compared, a warning says why; run the same command again"),
+    ],
+)  # fmt: skip
+def test_without_a_record_of_each_graph_it_says_what_to_do(more: Mapping[str, Any], said: str) -> None:
+    assert least_gained(decided(FASTER, None)) is None
+    with pytest.raises(CacheMiss, match=f"^--fail_under 1: no gain is recorded: {said}"):
+        judged(1.0, FASTER, None, **more)
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)
+def test_a_schema_is_one(path: Path) -> None:
+    Draft202012Validator.check_schema(schema_of(path.name.removesuffix(".schema.json")))
+
+
+def test_the_schema_has_the_names_of_the_code() -> None:
+    schema = schema_of("context-binary-generator")
+    top, inner = schema["properties"], schema["$defs"]
+    assert top["schema"]["const"] == SCHEMA
+    assert top["effort"]["enum"] == list(EFFORTS)
+    assert top["cache_mode"]["enum"] == list(CACHE_MODES)
+    assert list(top["totals"]["properties"]["wall_seconds"]["properties"]) == list(PHASES)
+    assert set(inner["end_to_end"]["properties"]["kept"]["enum"]) == set(KEPT)
+    assert set(inner["task"]["properties"]["trials"]["propertyNames"]["enum"]) == set(STATUSES)
+
+
+def test_a_name_that_the_schema_does_not_have_is_found(
+    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    _, _, summary = generate(gputune, tmp_path, *null_target)
+    assert problems("context-binary-generator", summary) == []
+    (line,) = problems("context-binary-generator", summary | {"more": 1})
+    assert "'more' was unexpected" in line
+    del summary["context"]
+    (line,) = problems("context-binary-generator", summary)
+    assert "'context' is a required property" in line
+
+
+ratios = st.lists(st.floats(0.01, 100), min_size=1, max_size=40)
+records = st.builds(EndToEnd, st.floats(1.0, 1e12), st.none() | st.builds(gain_of, ratios), st.just("untuned"))
+
+
+@given(records)
+def test_every_record_is_what_the_schema_says(record: EndToEnd) -> None:
+    schema = schema_of("context-binary-generator")
+    told = {"$ref": "#/$defs/end_to_end", "$defs": schema["$defs"]}
+    assert list(Draft202012Validator(told).iter_errors(record.to_dict())) == []
+    assert record.shipped == 1.0 and not math.isnan(record.shipped)
