@@ -12,6 +12,8 @@ import tool
 
 SOURCE, SITE = tool.ROOT / "build" / "site_source", tool.ROOT / "build" / "site"
 DOCS = tool.ROOT / "docs"
+SCHEMAS = DOCS / "schemas"
+"""Files that the site has as they are."""
 ELSEWHERE: Mapping[str, str] = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changes.md",
@@ -56,6 +58,8 @@ def _linked(path: Path, name: str, places: Mapping[Path, str]) -> str:
         if ":" in target:
             return found[0]
         wanted = (path.parent / target).resolve()
+        if wanted.is_relative_to(SCHEMAS):
+            return f"[{text}]({os.path.relpath(wanted, (DOCS / name).parent)})"
         if wanted in places:
             if text.endswith(".md"):  # a name of a file, which a page of a site does not have
                 text = _title(wanted)
