@@ -169,9 +169,8 @@ def tune(
     op_packages: folders or entry points of packages with operators and kernels of your own. on_progress: is told of
     every step, by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
 
-    Messages are records of the logger "gputune". Raises GputuneError subclasses, each one line that says what to do:
-    ConfigError, ModelError, TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall;
-    gputune.cache.CacheError.
+    Messages are records of the logger "gputune". Raises in one line that says what to do ConfigError, ModelError,
+    TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall; gputune.cache.CacheError.
     """
     begun_s = time.monotonic()
     paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]
@@ -183,15 +182,9 @@ def tune(
     if weights not in (None, *WEIGHTS):
         raise ConfigError(f"weights: there is no {weights!r}; {instead(weights, WEIGHTS)}")
     chosen = choose_effort(config, effort)
-    _check_bound(
-        chosen,
-        budget=budget,
-        compare_seconds=compare_seconds,
-        compare_again=compare_again or None,
-        wait_for_quiet=wait_for_quiet,
-        fail_under=fail_under,
-        cache=cache,
-    )
+    asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
+    asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
+    _check_bound(chosen, **asked, cache=cache)
     request = GenerationRequest(
         models=model_files(paths, pairs_of(shapes)),
         binary_file=Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output),
@@ -201,7 +194,7 @@ def tune(
         target=target or config.target,
         device=device,
         credentials=read_credentials({}, None if token_file is None else Path(token_file)),
-        tuning=_asked(_tuning(config.tuning, budget, compare_seconds, compare_again), wait_for_quiet, fail_under),
+        tuning=_tuning(config.tuning, **asked),
         verify=verify,
         op_packages=[str(each) for each in op_packages],
     )
@@ -227,7 +220,12 @@ def _folder(cache: AnyPath | None, config: Config) -> Path:
 
 
 def _tuning(
-    tuning: TuningOptions, budget: float | str | None, compare_seconds: float | None, compare_again: bool
+    tuning: TuningOptions,
+    budget: float | str | None,
+    compare_seconds: float | None,
+    compare_again: bool | None,
+    wait_for_quiet: int | None,
+    fail_under: float | None,
 ) -> TuningOptions:
     """The config file's wishes with these in their place. Raises ConfigError."""
     if budget is not None:
@@ -237,16 +235,15 @@ def _tuning(
         tuning = replace(tuning, budget_seconds=seconds)
     if compare_seconds is not None:
         tuning = replace(tuning, compare_seconds=parse_duration(str(compare_seconds), "compare_seconds"))
-    return replace(tuning, compare_again=tuning.compare_again or compare_again)
-
-
-def _asked(tuning: TuningOptions, minutes: int | None, fail_under: float | None) -> TuningOptions:
-    """The same with what is asked of the machine before and of the gain afterwards. Raises ConfigError."""
-    if minutes is not None:
-        if not 1 <= minutes <= MOST_MINUTES:
-            raise ConfigError(f"wait_for_quiet: {minutes} is no number of minutes from 1 to {MOST_MINUTES}")
-        tuning = replace(tuning, wait_for_quiet=minutes)
-    return tuning if fail_under is None else replace(tuning, fail_under=check_gain(fail_under, "fail_under"))
+    if compare_again:
+        tuning = replace(tuning, compare_again=True)
+    if wait_for_quiet is not None:
+        if not 1 <= wait_for_quiet <= MOST_MINUTES:
+            raise ConfigError(f"wait_for_quiet: {wait_for_quiet} is no number of minutes from 1 to {MOST_MINUTES}")
+        tuning = replace(tuning, wait_for_quiet=wait_for_quiet)
+    if fail_under is not None:
+        tuning = replace(tuning, fail_under=check_gain(fail_under, "fail_under"))
+    return tuning
 
 
 class _Telling(Progress):

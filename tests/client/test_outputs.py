@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -153,11 +154,10 @@ REMEDY = "make room on its disk, or choose another folder"
 
 def test_an_output_without_room_leaves_nothing_and_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    with no_room(2000):
-        for write in (lambda: write_text(path, "x" * 3000), lambda: write_summary(path, {"a": "x" * 3000})):
-            with pytest.raises(OutputError, match=f"^{path} cannot be written: File too large; {REMEDY}$"):
-                write()
-            assert not list(tmp_path.iterdir())
+    for write in (partial(write_text, path, "x" * 3000), partial(write_summary, path, {"a": "x" * 3000})):
+        with no_room(2000), pytest.raises(OutputError, match=f"^{path} cannot be written: File too large; {REMEDY}$"):
+            write()
+        assert not list(tmp_path.iterdir())
     path.write_text("old")
     with no_room(2000), pytest.raises(OutputError, match=REMEDY):
         write_json(path, "x" * 3000)

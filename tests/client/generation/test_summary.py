@@ -137,7 +137,7 @@ def decided(*records: EndToEnd | None) -> list[Decision]:
 def judged(least: float, *records: EndToEnd | None, device: DeviceIdentity = REAL, **asked: Any) -> None:
     """Checks the gain of a generation that has led to these records."""
     request = GenerationRequest(
-        models=[ModelFile(Path("m.onnx"), {})],
+        models=[ModelFile(Path("m.onnx"), [{}])],
         binary_file=Path("m.bin"),
         config=asked.pop("config", Config()),
         effort=EFFORTS["quick"],
