@@ -134,8 +134,8 @@ _OPTIONS = {
         FAIL_UNDER,
         type=float,
         metavar="GAIN",
-        help=f"End with exit code {GainTooSmall.exit_code} if the recorded gain is smaller, such as 1.05: that of what "
-        "ships, so 1 for an untuned context, and of several graphs the smallest. All files are written before.",
+        help=f"End with exit code {GainTooSmall.exit_code} if the recorded gain is smaller than this, such as 1.05. If "
+        "the untuned context ships, its gain is 1; of several graphs the smallest counts. All files are written first.",
     ),
     "tuning_strategy": click.option(
         "--tuning_strategy",
