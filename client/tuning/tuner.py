@@ -192,7 +192,13 @@ class Tuner:
                 f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
                 "or their unmeasured defaults; the same command goes on where this one stops"
             )
-        self.hurried = any(one.tuning is None or (one.hurried and one.blind is None) for one in entries)
+        cut = [entry for entry in entries if entry.tuning is not None and entry.hurried and entry.blind is None]
+        if cut and not skipped:
+            log.warning(
+                f"--tuning_budget was used up: the search of {len(cut)} of {len(tasks)} tasks was cut short; "
+                "the same command goes on where this one stops"
+            )
+        self.hurried = bool(skipped or cut)
         if line := blind_line([entry.blind for entry in entries]):
             log.warning(line)
         self._report([entry.tuning for entry in entries if entry.tuning is not None])

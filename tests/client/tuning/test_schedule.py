@@ -1,6 +1,7 @@
 """Whose turn it is: the schedule's rules, and the scheduler that several targets work off."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -358,6 +359,25 @@ def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(
     assert progress.left == 0
     target = AnsweringTarget(by_width)
     assert all(outcome.tuned_ns for outcome in tuner([target], cache).tune([BIG, SMALL]))
+
+
+def test_a_budget_that_cuts_a_search_short_is_said(
+    cache: PerformanceCache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    class Slow(AnsweringTarget):
+        """Each of its batches takes a minute."""
+
+        def measure_kernel(self, request: Any, on_progress: Any) -> Any:
+            now[0] += 60.0
+            return super().measure_kernel(request, on_progress)
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    hurried = tuner([Slow(by_width)], cache, budget_seconds=90.0)
+    hurried.tune([BIG])
+    assert hurried.hurried
+    assert "--tuning_budget was used up: the search of 1 of 1 tasks was cut short" in caplog.text
 
 
 class Gated(AnsweringTarget):
