@@ -367,6 +367,7 @@ def test_a_device_of_this_machine_is_in_one_farm(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")  # so that no name is folded
     monkeypatch.setattr(hosting, "SIMULATED", frozenset())  # as if null was a real device
     model = models.save(models.conv_relu_gemm(), tmp_path)
     tune = ("farm", "tune", "--models", model, "--device", "null", "--tuning_effort", "none", "--output_dir", tmp_path)

@@ -35,8 +35,8 @@ def tune(cache_file: Path) -> tuple[Outcome, dict[int, str], int]:
 def test_six_failures_cost_one_variant_each_and_are_paid_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_search, "family_of", lambda op: planted.PlantedFamily())
     outcome, messages, requests = tune(tmp_path / "cache.sqlite")
-    assert outcome.configuration == {"PLANT": planted.FASTEST}
     assert outcome.trials == {"compile": 1, "correctness": 2, "crash": 1, "device_limits": 1, "ok": 2, "timeout": 1}
+    assert outcome.configuration == {"PLANT": planted.FASTEST}, (outcome.default_ns, outcome.tuned_ns, outcome.drift)
     assert re.search(r"differ|NaN|error|wrong", messages[planted.WRONG])
     assert re.search(r"outside", messages[planted.OUTSIDE])
     assert re.search(r"launching.*\d s", messages[planted.ENDLESS])
