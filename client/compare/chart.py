@@ -48,7 +48,7 @@ def chart(comparison: Comparison) -> str:
 
 
 def _ends(one: Measured) -> tuple[float, ...]:
-    """What of a contender's ratio the picture has to hold."""
+    """Return the numbers of a contender's ratio that the picture has to hold."""
     assert one.gain is not None
     return (one.gain.median, one.gain.high) if one.gain.low else (one.gain.median,)
 

@@ -38,7 +38,7 @@ OTHERS = {"onnxruntime": "onnxruntime", "OpenVINO": "openvino"}
 """Other engines, which all run on the CPU, and the module of each; both names are those of engines.ENGINES in lower
 case."""
 TURN_S = 0.025
-"""What a contender has of a turn. Next to other programs a machine changes its speed within tenths of a second."""
+"""The length of a turn. Next to other programs a machine changes its speed within tenths of a second."""
 PASSES, PASS_S = 4, 1.0
 """How often turns go there and back in a round; once if that takes longer."""
 RESTARTS = 3
@@ -46,10 +46,10 @@ RESTARTS = 3
 CLOSE = 1.1
 """A difference that is certain is known closely enough once its interval's ends differ by this factor at most."""
 SECONDS = 60.0
-"""What a comparison may take, unless you say otherwise."""
+"""The longest time of a comparison, unless you give another."""
 
 Round = Callable[[Sequence[str]], Mapping[str, float]]
-"""One round of the named contenders: what an inference of each took, in ns."""
+"""Runs one round of the named contenders; returns the time of an inference of each, in ns."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Comparison:
 
 
 def is_known(gain: Gain) -> bool:
-    """Whether more rounds would tell nothing that matters."""
+    """Return whether more rounds would tell nothing that matters."""
     return gain.settled or (gain.certain and gain.high <= CLOSE * gain.low)
 
 
@@ -242,7 +242,7 @@ def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
 
 
 def _round(contenders: Sequence[Contender]) -> dict[str, float]:
-    """What an inference of each takes: the median of those of all its turns."""
+    """Return the time of an inference of each: the median over all its turns."""
     for contender in contenders:
         contender.open_again()
     samples_ns: dict[str, list[float]] = {each.name: [] for each in contenders}

@@ -51,7 +51,7 @@ class Gain:
 
     @property
     def settled(self) -> bool:
-        """Whether more rounds would tell nothing that matters: the interval is narrow."""
+        """Return whether more rounds would tell nothing that matters: the interval is narrow."""
         return self.low >= self.median * (1 - NARROW) and self.high <= self.median * (1 + NARROW)
 
     @property
