@@ -64,6 +64,17 @@ def canonical_json(value: Any) -> str:
     return json.dumps(plain(value, "value"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
+def finite_number(value: object) -> float | None:
+    """Return a finite number that is not negative; None for anything else, whatever a file or a peer has sent."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if 0 <= found < math.inf else None
+
+
 def plain(value: Any, where: str) -> Any:
     """A copy of a value that `canonical_json` can write, with lists for tuples. Raises TypeError or ValueError that
     says what is wrong at which place, by names that begin with `where`."""

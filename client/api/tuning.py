@@ -36,7 +36,7 @@ AnyPath = Path | str
 
 @dataclass(frozen=True)
 class TunedGraph:
-    """What an inference of a graph takes. end_to_end: None if no whole contexts were compared."""
+    """The times of a graph's inferences. end_to_end: None if no whole contexts were compared."""
 
     name: str
     end_to_end: EndToEnd | None

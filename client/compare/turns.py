@@ -110,14 +110,14 @@ class Contender:
         return facts
 
     def block_ns(self, seconds: float) -> list[float]:
-        """What each inference of a block of so many seconds takes, after a warm-up. Raises DeviceOrContextError."""
+        """Return the time of each inference in a block of so many seconds, after a warm-up. Raises ProcessEnded."""
         answer = self._process.ask(self.name, do="block", seconds=seconds)
         self.heard(answer["state"])
         samples: list[float] = answer["samples_ns"]
         return samples
 
     def outputs(self) -> dict[str, npt.NDArray[Any]]:
-        """What it computes, by name. Raises DeviceOrContextError."""
+        """Return its outputs by name. Raises ProcessEnded."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "outputs.npz"
             names = self._process.ask(self.name, do="outputs", file=str(file))["names"]

@@ -417,7 +417,7 @@ def _renamed(kernel: Stage | Launch, prefix: str) -> Stage:
 
 @dataclass(frozen=True)
 class _Constants:
-    """Where the constants of operations lie. packings: None where they are packed now, on the target."""
+    """Say where the constants of operations lie. packings: None if they are packed now, on the target."""
 
     target: Maker
     weights: Weights

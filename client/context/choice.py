@@ -55,7 +55,7 @@ class Decision:
     summary: Mapping[str, Any] | None = None
     """What --summary_json says of the comparison; None where nothing was compared."""
     end_to_end: EndToEnd | None = None
-    """What an inference takes and by what it is faster than untuned; None where that was not measured."""
+    """The times of an inference, and how many times as fast it is as an untuned one; None if not measured."""
     hurried: bool = False
     """Whether a budget has kept it from comparing everything."""
 
@@ -94,7 +94,7 @@ class InChain:
 
     @property
     def remembered(self) -> EndToEnd | None:
-        """What the cache says of the last choice. Raises CacheError."""
+        """Return the record of the last choice in the cache. Raises CacheError."""
         record = self._cache.chain_of(self._digest())
         return None if record is None else EndToEnd.from_dict(record.measured.get("end_to_end"))
 
@@ -139,8 +139,8 @@ class InChain:
     def _before(
         self, record: ChainRecord, known: Candidate | None, told: EndToEnd | None, same: bool, outcomes: Outcomes
     ) -> Remembered:
-        """What a comparison may build on: everything, or with --compare_again the last choice alone, as one of several.
-        told: what the record says; same: whether it chose between the winners of today."""
+        """Return what a comparison may build on: everything, or with --compare_again the last choice alone, as one of
+        several. told: what the record says; same: whether it chose between the winners of today."""
         if self._again:
             return Remembered(known)
         races = ratios_from(record.measured.get("races"))

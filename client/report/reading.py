@@ -3,13 +3,12 @@ or be anything, and then counts as not said."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gputune.cache import TrialRecord
 from gputune.client.report.data import PHASES
+from gputune.core.json_text import finite_number
 
 SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
 """Times beyond these are no launch's, and would spoil every scale."""
@@ -29,7 +28,7 @@ def believable(trial: TrialRecord) -> bool:
 
 def drift_of(trial: TrialRecord) -> float:
     """By how much slower the device was when this was measured; 1 where nothing is known of that."""
-    drift = number(trial.measured.get("drift"))
+    drift = finite_number(trial.measured.get("drift"))
     return drift if drift is not None and 1e-6 < drift < 1e6 else 1.0
 
 
@@ -45,19 +44,8 @@ def spent_of(trial: TrialRecord) -> dict[str, float]:
     spent = trial.measured.get("spent_ns")
     if not isinstance(spent, Mapping):
         return {}
-    known = {phase: number(spent.get(phase)) for phase in PHASES}
+    known = {phase: finite_number(spent.get(phase)) for phase in PHASES}
     return {phase: time_ns for phase, time_ns in known.items() if time_ns is not None and time_ns <= LONGEST_NS}
-
-
-def number(value: Any) -> float | None:
-    """A finite number that is not negative; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return found if 0 <= found < math.inf else None
 
 
 def how_measured(trials: Sequence[TrialRecord], settings: Mapping[str, str]) -> tuple[str, ...]:
@@ -84,7 +72,7 @@ def _sampling(timed: Sequence[TrialRecord]) -> str:
     samples = f"{counts[0]} to {counts[-1]}" if counts[0] < counts[-1] else str(counts[0])
     parts = [f"{'/'.join(_said(timed, 'timing'))} time" if _said(timed, "timing") else "", f"{samples} samples"]
     for name, text in (("sample_ns", "of at least {} ms"), ("warm_up_ns", "after {} ms of warm-up")):
-        numbers = sorted({found for trial in timed if (found := number(trial.measured.get(name)))})
+        numbers = sorted({found for trial in timed if (found := finite_number(trial.measured.get(name)))})
         if numbers:
             parts.append(
                 text.format("–".join(f"{found / 1e6:g}" for found in dict.fromkeys((numbers[0], numbers[-1]))))
@@ -92,7 +80,7 @@ def _sampling(timed: Sequence[TrialRecord]) -> str:
     cold = {trial.measured["cold"] for trial in timed if isinstance(trial.measured.get("cold"), bool)}
     if cold:
         parts.append("caches " + " and ".join("cold" if one else "warm" for one in sorted(cold)))
-    evicting = {found for trial in timed if (found := number(trial.measured.get("evict_bytes")))}
+    evicting = {found for trial in timed if (found := finite_number(trial.measured.get("evict_bytes")))}
     if evicting:
         parts.append(f"with {max(evicting) / 2**20:g} MiB of other data before each launch")
     if protocols := _said(timed, "protocol"):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.client.report.data import Inferences, Run, WholeContext
-from gputune.client.report.reading import number
 from gputune.client.tuning.measuring.end_to_end import EndToEnd, gain_from_dict
+from gputune.core.json_text import finite_number
 from gputune.runtime.context.records import ContextHeader
 
 NAMED = 3
@@ -82,7 +82,7 @@ def _context(told: object) -> WholeContext | None:
     """A context that was compared; None where that cannot be one."""
     if not isinstance(told, Mapping):
         return None
-    operations, fused = (number(told.get(key)) for key in ("operations", "fused"))
+    operations, fused = (finite_number(told.get(key)) for key in ("operations", "fused"))
     flags = [told.get(key) for key in ("untuned", "chosen", "persistent")]
     if operations is None or fused is None or not all(isinstance(flag, bool) for flag in flags):
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gputune.client.tuning.measuring.sequential import Gain
+from gputune.core.json_text import finite_number
 
 Kept = Literal["tuned", "last", "untuned"]
 
@@ -89,7 +90,7 @@ class EndToEnd:
         be a measurement."""
         if not isinstance(value, Mapping):
             return None
-        untuned_ns, gain = _number(value.get("untuned_ns")), gain_from_dict(value.get("gain"))
+        untuned_ns, gain = finite_number(value.get("untuned_ns")), gain_from_dict(value.get("gain"))
         if untuned_ns is None or not SHORTEST_NS <= untuned_ns <= LONGEST_NS:
             return None
         if "kept" not in value:
@@ -104,12 +105,12 @@ def gain_from_dict(value: object) -> Gain | None:
     """Return the gain of plain JSON values from anywhere; None for what cannot be one."""
     if not isinstance(value, Mapping):
         return None
-    median, rounds = _number(value.get("median")), value.get("rounds", 0)
+    median, rounds = finite_number(value.get("median")), value.get("rounds", 0)
     if not median or type(rounds) is not int or rounds < 0:
         return None
     if "low" in value and value["low"] is None and value.get("high") is None:
         return Gain(median, 0.0, math.inf, rounds)
-    low, high = _number(value.get("low")), _number(value.get("high"))
+    low, high = finite_number(value.get("low")), finite_number(value.get("high"))
     return Gain(median, low, high, rounds) if low and high and low <= median <= high else None
 
 
@@ -124,14 +125,3 @@ def _milliseconds(time_ns: float) -> str:
     """Return a time with four digits, or all before the point."""
     digits = max(0, 3 - math.floor(math.log10(time_ns / 1e6)))
     return f"{time_ns / 1e6:.{digits}f} ms"
-
-
-def _number(value: object) -> float | None:
-    """Return a finite number that is not negative; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:
-        return None
-    return found if 0 <= found < math.inf else None

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputune.client.progress import Progress
+from gputune.core.json_text import finite_number
 from gputune.runtime.devices.load import CLOCK, IDLE, LOAD, OWN, PROCESSORS, SWITCHES
 
 log = logging.getLogger(__name__)
@@ -225,8 +226,7 @@ class Quiet:
 
 
 def _number(state: State, name: str) -> float | None:
-    value = state.get(name)
-    return float(value) if isinstance(value, int | float) and 0 <= value < float("inf") else None
+    return finite_number(state.get(name))
 
 
 def _difference(before: State, after: State, name: str) -> float | None:

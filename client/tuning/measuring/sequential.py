@@ -58,7 +58,7 @@ class Gain:
     def words(self) -> str:
         """What is told of it, such as "1.35 times as fast (1.28–1.42)"."""
         if not self.low:
-            return f"not known after {self.rounds} round{'s' * (self.rounds > 1)}"
+            return f"not known after {self.rounds} round{'s' * (self.rounds != 1)}"
         interval = f"({_digits(self.low)}–{_digits(self.high)})"
         return f"{_digits(self.median)} times as fast {interval}" if self.certain else f"no difference found {interval}"
 

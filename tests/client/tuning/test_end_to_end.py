@@ -72,7 +72,7 @@ def test_what_earlier_versions_wrote_is_read_and_open() -> None:
     for change, kept, said in (
         ({}, "tuned", "1.25 times as fast (1.10–1.30)"),
         ({"gain": {"median": 1.04, "low": 0.9, "high": 1.2}}, "last", "no difference found (0.90–1.20)"),
-        ({"gain": {"median": 1.0, "low": 1.0, "high": 1.0}}, "untuned", "not known after 0 round"),
+        ({"gain": {"median": 1.0, "low": 1.0, "high": 1.0}}, "untuned", "not known after 0 rounds"),
     ):
         found = EndToEnd.from_dict({**old, **change})
         assert found is not None and found.gain is not None

@@ -280,3 +280,11 @@ def test_a_process_that_measures_itself_looks_back_at_what_it_did(gone_s: float,
     quiet.end()
     record = quiet.record.to_dict()
     assert (record["others"], record["involuntary_switches"]) == (0.0, 3)
+
+
+@pytest.mark.parametrize("value", [10**400, True, -1.0, float("nan"), "3", None])
+def test_what_a_target_sends_in_place_of_a_load_is_no_load(value: object) -> None:
+    """A number that no float holds once ended the generation."""
+    record = LoadRecord()
+    record.hear_batch({"before": {LOAD: value, SWITCHES: value}, "after": {LOAD: value, SWITCHES: value}})
+    assert record.to_dict()["median"] is None
