@@ -25,13 +25,11 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 TRIAL_SECONDS = 0.3
 """What a trial takes, compiling included, by what tuning has taken with PoCL on two cores. Kernels that run for
 milliseconds take longer."""
-CHAIN_SECONDS = 15.0
-"""What it takes to compare whole contexts, of a model of some ten milliseconds."""
 COUNTED = 2000
 """A space is counted so far; more configurations change no effort but full."""
 
 ASSUMES = (
-    f"{TRIAL_SECONDS} s for each trial, compiling included, and {CHAIN_SECONDS:g} s to compare whole contexts",
+    f"{TRIAL_SECONDS} s for each trial, compiling included, and all the seconds that the effort has to compare contexts",
     "an empty performance cache and no --tuning_budget",
     "the roofline: every operation at the peaks, each of its tensors read or written once, in memory and not in caches",
 )
@@ -142,10 +140,9 @@ def _effort(effort: Effort, sizes: Mapping[Task, int]) -> dict[str, Any]:
     trials = sum(
         trials_for(effort, family_of(task.op).heavy, size) + finalists_for(effort, size) for task, size in sizes.items()
     )
-    chain = CHAIN_SECONDS * (effort.contexts > 1)
     return {
         "trials": trials,
-        "seconds": trials * TRIAL_SECONDS + chain,
+        "seconds": trials * TRIAL_SECONDS + effort.compare_seconds,
         "at_least": effort.trials is None and max(sizes.values(), default=0) >= COUNTED,
     }
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 import pytest
 
-from gputune.client.cli.main import cli
 from gputune.client.cli.options.files import (
     DeviceName,
     FileText,
@@ -20,6 +19,7 @@ from gputune.client.cli.options.files import (
 )
 from gputune.client.errors import Overwrites
 from tests.client import models
+from tests.client.cli.command_tree import commands
 from tests.client.commands import Gputune
 
 ROLES = (DeviceName, FileText, InputFile, OutputFile, OutputFolder, SearchedFolder)
@@ -61,19 +61,7 @@ TEXTS = {
 """Options and arguments that take any text, which names no file of this machine."""
 
 
-def commands(command: click.Command = cli, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Each command by the words that call it."""
-    if not isinstance(command, click.Group):
-        yield path, command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        inner = command.get_command(context, name)
-        assert inner is not None
-        yield from commands(inner, *path, name)
-
-
-COMMANDS = dict(commands())
+COMMANDS = {words: command for words, command in commands() if not isinstance(command, click.Group)}
 
 
 def of_type(words: tuple[str, ...], *types: type) -> list[click.Parameter]:

@@ -1,27 +1,15 @@
 """The help of every command: it fits a terminal of 80 columns, and each command has a version."""
 
-from collections.abc import Iterator
 from importlib.metadata import version
 
-import click
 import pytest
 from click.testing import CliRunner
 
 from gputune.client.cli.main import cli
+from tests.client.cli.command_tree import commands
 
 
-def commands(command: click.Command, names: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the words that call a command and every command below it."""
-    yield names
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            found = command.get_command(context, name)
-            assert found is not None
-            yield from commands(found, (*names, name))
-
-
-COMMANDS = [*commands(cli)]
+COMMANDS = [words for words, _ in commands()]
 
 
 def test_nested_commands_are_among_them() -> None:
