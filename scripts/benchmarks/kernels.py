@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from benchmarks.peers.comparing import Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
+from benchmarks.peers.comparing import BEST, Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -174,8 +174,8 @@ def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tu
     engines = [name for name in ENGINES if any(name in one.rounds for one in measured)]
     others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
     head = (
-        *("case", "times", "us", "GFLOP/s", "of the limit", *(f"{name} us" for name in engines)),
-        *("x best of them", "which", *(f"x {name}" for name in (*engines, *others)), "deviation"),
+        *("case", "count", "us", "GFLOP/s", "share of limit", *(f"{name} us" for name in engines)),
+        *(BEST, "best engine", *(f"x {name}" for name in (*engines, *others)), "deviation"),
     )
     rows = []
     for case, one in zip(cases, measured, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
-from benchmarks.peers.comparing import Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
+from benchmarks.peers.comparing import BEST, Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -92,8 +92,8 @@ def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tu
     others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
     head = (
         *("network", "tuned ms", "defaults ms", *(f"{name} ms" for name in (*engines, PEER_ALONE))),
-        *("x best of them", "which", *(f"x {name}" for name in (*engines, *others))),
-        *("defaults x onnxruntime", "deviation", "of defaults"),
+        *(BEST, "best engine", *(f"x {name}" for name in (*engines, *others))),
+        *("defaults x onnxruntime", "deviation", "deviation, defaults"),
     )
     rows = []
     for case, one in zip(cases, measured, strict=True):

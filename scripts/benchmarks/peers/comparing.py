@@ -18,13 +18,28 @@ from typing import Any
 
 import tool
 from benchmarks.peers.chart import draw
-from benchmarks.peers.comparison import NAIVE_ROUNDS, TUNED, Case, Measured, Settings, is_settled, measure_all, versions
+from benchmarks.peers.comparison import (
+    DEFAULTS,
+    NAIVE_ROUNDS,
+    PEER,
+    PEER_ALONE,
+    TUNED,
+    Case,
+    Measured,
+    Settings,
+    is_settled,
+    measure_all,
+    versions,
+)
 from benchmarks.tuning.tools import NotTimed, Ratio
 from gputune.client.errors import GputuneError
 from gputune.runtime.devices.discovery import NULL, find, wanted_device
 
 LARGEST_DEVIATION = 1e-3
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+BEST = "x best engine"
+RATIOS_ON_PAGES = frozenset([BEST, f"x {DEFAULTS}"])
+NOT_ON_PAGES = frozenset([f"{PEER_ALONE} ms", f"{DEFAULTS} x {PEER}", "deviation, defaults"])
 
 
 class Failed(Exception):
@@ -54,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page",
         type=Path,
-        help="put the tables into this page, between the marks that name this benchmark and its device",
+        help="put the most important columns into this page, between the marks of this benchmark and its device",
     )
 
 
@@ -96,23 +111,22 @@ def compare(
         measured = measure_all(cases, settings, file, options.resume)
     except (GputuneError, NotTimed) as error:
         sys.exit(f"scripts/bench {name}: {error}")
-    (head, rows), conclusions = tell(cases, measured, facts["device"])
-    lines = [
+    table, conclusions = tell(cases, measured, facts["device"])
+    first = [
         "\n".join(f"* {what}: {value}" for what, value in facts.items()),
         f"{rounds_of(measured)} rounds of {settings.seconds} s for each contender, for naive kernels at most "
         f"{NAIVE_ROUNDS}, effort {settings.effort}. " + limits_line(measured),
-        tool.table(head, rows),
-        "\n".join(f"* {line}" for line in conclusions),
     ]
-    text = "\n\n".join(lines)
-    print("\n" + text, flush=True)
+    last = "\n".join(f"* {line}" for line in conclusions)
+    print("\n" + "\n\n".join([*first, tool.table(*table), last]), flush=True)
     if options.json is not None:
         figures = {"machine": facts, "settings": asdict(settings), "cases": list(map(asdict, measured))}
         options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
     if options.chart is not None:
         draw(measured, options.chart, f"{facts['processor']}, {facts['device']}")
     if options.page is not None:
-        put_into(options.page, name if options.device is None else f"{name} --device {options.device}", text)
+        command = name if options.device is None else f"{name} --device {options.device}"
+        put_into(options.page, command, "\n\n".join([*first, tool.table(*for_page(*table)), last]))
     if wrong := wrong_ones(measured):
         raise Failed(f"more than {LARGEST_DEVIATION} away from onnxruntime: {'; '.join(wrong)}")
 
@@ -165,6 +179,13 @@ def wrong_ones(measured: Sequence[Measured]) -> list[str]:
         for name, deviation in one.deviations.items()
         if not deviation <= LARGEST_DEVIATION
     ]
+
+
+def for_page(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table without the columns that a page omits: ratios to each engine, and figures of one thread."""
+    omitted = {name for name in head if name.startswith("x ")} - RATIOS_ON_PAGES | NOT_ON_PAGES
+    kept = [column for column, name in enumerate(head) if name not in omitted]
+    return [head[column] for column in kept], [[row[column] for column in kept] for row in rows]
 
 
 def put_into(page: Path, command: str, text: str) -> None:
