@@ -1,4 +1,4 @@
-"""docs/gpus.md from the days that are kept in docs/gpu_days: what stays of a day, and its tables."""
+"""Write docs/gpus.md from the days in docs/gpu_days: select the results to keep of a day, and make its tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "chains": ("made", "untuned", "squeezenet", "resnet50", "mobilenet_v2"),
     "crash": ("forms",),
 }
-"""Of each phase, what a kept day has."""
+"""The results that a kept day has of each phase."""
 LEFT_OUT = ("said", "log", "slowest", "memory", "seen and us", "detail", "warnings", "in_chain", "inference_ns")
 SIMILAR = {
     "gemm_512": ("products", "512x512x512"),
@@ -39,7 +39,7 @@ SIMILAR = {
     "softmax_1x1000": ("rows", "softmax 1x1000"),
     "attention_12x197x64": ("rows", "attention 12x197x64"),
 }
-"""Our recordings, and where PyTorch's time for the same is."""
+"""Our recordings, and the places of PyTorch's times for the same kernels."""
 NETWORKS = {"squeezenet": "squeezenet1_0", "resnet50": "resnet50", "mobilenet_v2": "mobilenet_v2"}
 WAYS = {"python": "pyopencl, with events", "c_event": "C, with events", "c": "C, without events"}
 MEMORIES = {
@@ -48,6 +48,21 @@ MEMORIES = {
     "offsets": "one buffer and offsets",
     "svm": "shared virtual memory",
     "crowded": "buffers among 2000 others",
+}
+SHOWN_WAYS = {
+    "whole inference": "whole inference",
+    "python": "launches from Python",
+    "c": "launches from C",
+    "c, events": "launches from C, with events",
+}
+CHAINS = {
+    "plain": "plain",
+    "32 programs": "32 different programs",
+    "8 arguments": "8 arguments",
+    "busy": "kernels of about 20 µs",
+    "4096 groups": "4096 work-groups",
+    "stack 1536": "1536 bytes of private memory",
+    "local 32768": "32768 bytes of local memory",
 }
 NOTHING = "–"
 
@@ -58,7 +73,7 @@ Day = Mapping[str, Any]
 
 
 def keep(target: Path, days: Sequence[Path]) -> int:
-    """Writes what stays of one or more day.json, of which later ones count more; returns the exit code."""
+    """Write the results to keep of each day.json, a later day over an earlier day; return the exit code."""
     kept: dict[str, Any] = {}
     for day in map(read, days):
         for name, keys in KEPT.items():
@@ -71,7 +86,7 @@ def keep(target: Path, days: Sequence[Path]) -> int:
 
 
 def _without(value: Any) -> Any:
-    """A value without what is long."""
+    """Return a value without its long parts."""
     if isinstance(value, dict):
         return {key: _without(one) for key, one in value.items() if key not in LEFT_OUT}
     if isinstance(value, list):
@@ -95,12 +110,10 @@ def _day(day: Day) -> str:
         ("Networks", "models", _networks),
         ("Kernels", "recordings", _kernels),
         ("Products that gputune does not use yet", "gemm", _products),
-        ("A launch in a chain of 32", "launches", _launches),
         ("The launches of a network", "chains", _ways),
-        ("What changes a chain of 32 launches", "chains", _made),
-        ("A barrier between all work-groups", "barrier", _barriers),
-        ("Work-groups that run at the same time", "barrier", _groups),
-        ("What the driver has", "facts", _probes),
+        ("A launch in a chain of 32", "launches", _launches),
+        ("Other chains of 32 launches", "chains", _made),
+        ("Features of the driver", "facts", _probes),
     )
     for title, phase, rows in tables:
         if phase in day and (found := rows(day)):
@@ -111,18 +124,16 @@ def _day(day: Day) -> str:
 
 
 CAPTIONS = {
-    "Networks": "Milliseconds of an inference with batch 1; those of gputune include copies of inputs and outputs."
+    "Networks": "Milliseconds for an inference with batch 1. The times of gputune include copies of inputs and outputs."
     " PyTorch's eager mode launches kernels one by one; a CUDA graph launches all at once.",
-    "Kernels": "Microseconds. The best is that of the measured configurations, which are a small part of the space.",
-    "Products that gputune does not use yet": "TFLOP/s of square products by the best tile, and the largest error at"
-    " 1024 as a part of the largest value. `local` keeps tiles in local memory. `mma3` uses matrix units, with three"
-    " TF32 products for each of float32.",
-    "A launch in a chain of 32": "Microseconds of the host for a launch of a small kernel with 4 buffers.",
+    "Kernels": "Microseconds. The search measured only a small part of each tuning space.",
+    "Products that gputune does not use yet": "TFLOP/s of square products with the best tile. The error is the largest"
+    " difference as a part of the largest value. `local` keeps tiles in local memory. `mma3` uses matrix units, with"
+    " three TF32 products for each float32 product.",
     "The launches of a network": "Microseconds until all launches are enqueued, and until all are done.",
-    "What changes a chain of 32 launches": "Microseconds of a launch, until all are enqueued and until all are done.",
-    "A barrier between all work-groups": "Microseconds of a barrier, by the way in which memory is fenced.",
-    "Work-groups that run at the same time": "How many of a kernel, by its work-items and its local memory in bytes.",
-    "What the driver has": "Small kernels were built, run and checked.",
+    "A launch in a chain of 32": "Microseconds of host time for a launch of a small kernel with 4 buffers.",
+    "Other chains of 32 launches": "Microseconds for each launch, until all are enqueued and until all are done.",
+    "Features of the driver": "Small kernels were built, run and checked.",
 }
 
 
@@ -170,7 +181,7 @@ def _networks(day: Day) -> list[list[Any]]:
 
 
 def _kernels(day: Day) -> list[list[Any]]:
-    rows: list[list[Any]] = [["task", "default", "best", "measured", "PyTorch, float32", "PyTorch, TF32"]]
+    rows: list[list[Any]] = [["kernel", "default", "best found", "measured", "PyTorch, float32", "PyTorch, TF32"]]
     for name, one in day["recordings"]["recordings"].items():
         group, key = SIMILAR.get(name, ("", ""))
         torch = _at(day, "baselines", group, key)
@@ -207,30 +218,23 @@ def _launches(day: Day) -> list[list[Any]]:
 
 
 def _ways(day: Day) -> list[list[Any]]:
-    rows: list[list[Any]] = [["network", "way", "enqueued", "done"]]
+    rows: list[list[Any]] = [["network", "measured", "enqueued", "done"]]
     for name in ("untuned", *NETWORKS):
-        for way, cell in (_at(day["chains"], name, "ways") or {}).items():
-            rows.append([name, way, _median(cell, "enqueue_us"), _median(cell, "us")])
+        ways = _at(day["chains"], name, "ways") or {}
+        for way, words in SHOWN_WAYS.items():
+            if way in ways:
+                rows.append([name, words, _median(ways, way, "enqueue_us"), _median(ways, way, "us")])
     return rows if len(rows) > 1 else []
 
 
 def _made(day: Day) -> list[list[Any]]:
     made = day["chains"].get("made") or {}
-    rows = [[name, _median(cell, "enqueue_us"), _median(cell, "us")] for name, cell in made.items()]
-    return [["chain", "enqueued", "done"], *rows] if rows else []
-
-
-def _barriers(day: Day) -> list[list[Any]]:
-    table = day["barrier"]["us_per_barrier"]
-    fences = [name for name in next(iter(table.values())) if _median(table, next(iter(table)), name) is not None]
-    return [
-        ["work-groups", *fences],
-        *([groups, *(_median(one, name) for name in fences)] for groups, one in table.items()),
+    rows = [
+        [words, *(_median(made, name, key) for key in ("enqueue_us", "us"))]
+        for name, words in CHAINS.items()
+        if name in made
     ]
-
-
-def _groups(day: Day) -> list[list[Any]]:
-    return [["work-group", "at once"], *([name, one["most"]] for name, one in day["barrier"]["groups_at_once"].items())]
+    return [["chain", "enqueued", "done"], *rows] if rows else []
 
 
 def _probes(day: Day) -> list[list[Any]]:
@@ -239,6 +243,6 @@ def _probes(day: Day) -> list[list[Any]]:
         works[bool(probe["works"])].append(f"`{name}`")
     counts = _at(day, "kernel_tests", "tests", "counts") or {}
     tests = ", ".join(f"{count} {how.lower()}" for how, count in counts.items())
-    return [["what", "which"], ["works", ", ".join(works[True])], ["does not", ", ".join(works[False])]] + (
-        [["tests of kernels", tests]] if tests else []
+    return [["result", "features"], ["works", ", ".join(works[True])], ["does not", ", ".join(works[False])]] + (
+        [["kernel tests", tests]] if tests else []
     )
