@@ -41,15 +41,7 @@ SIMILAR = {
 }
 """Our recordings, and the places of PyTorch's times for the same kernels."""
 NETWORKS = {"squeezenet": "squeezenet1_0", "resnet50": "resnet50", "mobilenet_v2": "mobilenet_v2"}
-WAYS = {"python": "pyopencl, with events", "c_event": "C, with events", "c": "C, without events"}
-MEMORIES = {
-    "whole": "buffers",
-    "parts": "parts of one buffer",
-    "offsets": "one buffer and offsets",
-    "svm": "shared virtual memory",
-    "crowded": "buffers among 2000 others",
-}
-SHOWN_WAYS = {
+WAYS = {
     "whole inference": "whole inference",
     "python": "launches from Python",
     "c": "launches from C",
@@ -111,8 +103,7 @@ def _day(day: Day) -> str:
         ("Kernels", "recordings", _kernels),
         ("Products that gputune does not use yet", "gemm", _products),
         ("The launches of a network", "chains", _ways),
-        ("A launch in a chain of 32", "launches", _launches),
-        ("Other chains of 32 launches", "chains", _made),
+        ("A launch in a chain of 32", "chains", _made),
         ("Features of the driver", "facts", _probes),
     )
     for title, phase, rows in tables:
@@ -131,8 +122,8 @@ CAPTIONS = {
     " difference as a part of the largest value. `local` keeps tiles in local memory. `mma3` uses matrix units, with"
     " three TF32 products for each float32 product.",
     "The launches of a network": "Microseconds until all launches are enqueued, and until all are done.",
-    "A launch in a chain of 32": "Microseconds of host time for a launch of a small kernel with 4 buffers.",
-    "Other chains of 32 launches": "Microseconds for each launch, until all are enqueued and until all are done.",
+    "A launch in a chain of 32": "Microseconds for each launch of a small kernel, until all are enqueued and until all"
+    " are done. Each chain differs from the plain chain in a single respect.",
     "Features of the driver": "Small kernels were built, run and checked.",
 }
 
@@ -208,20 +199,11 @@ def _products(day: Day) -> list[list[Any]]:
     return [*rows, errors]
 
 
-def _launches(day: Day) -> list[list[Any]]:
-    cells = day["launches"]["launches"]
-    rows: list[list[Any]] = [["memory", *WAYS.values(), "C, until all are done"]]
-    for memory, words in MEMORIES.items():
-        whole = _median(cells, memory, "c", "4", "inference_us")
-        rows.append([words, *(_median(cells, memory, way, "4", "enqueue_us") for way in WAYS), whole])
-    return rows
-
-
 def _ways(day: Day) -> list[list[Any]]:
     rows: list[list[Any]] = [["network", "measured", "enqueued", "done"]]
     for name in ("untuned", *NETWORKS):
         ways = _at(day["chains"], name, "ways") or {}
-        for way, words in SHOWN_WAYS.items():
+        for way, words in WAYS.items():
             if way in ways:
                 rows.append([name, words, _median(ways, way, "enqueue_us"), _median(ways, way, "us")])
     return rows if len(rows) > 1 else []
