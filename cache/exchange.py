@@ -1,4 +1,4 @@
-"""Contents of a performance cache as JSON, for other machines, other tools and the long run.
+"""Write and read the contents of a performance cache as JSON, for other machines, other tools and the long run.
 
     {"format": "gputune performance cache", "version": 2, "software": ..., "exported_at": ...,
      "entries": [{"task_digest": ..., "task": {...}, "validity_digest": ..., "validity": {...},
@@ -8,8 +8,12 @@
                  "winners": {task digest: as above}}]}
 
 Fields are those of the records. Version 1 also had the winners' program binaries, which are not read: compiled programs
-do not travel. Infinities are written as core/json_text.py says. What is read is checked as rows of a file are, and
-digests must be those of their keys.
+do not travel. Infinities are written as core/json_text.py says. Input is checked as rows of a file are, and digests
+must be those of their keys. Of two winners in one place, the winner with more behind it stays, and both are named.
+
+A record holds no source. It names a configuration, which must be legal today and render, from this gputune's templates,
+to the launches that were measured. Times and correctness of another installation are believed: a wrong record can
+choose a slow configuration, or a configuration that this driver gets wrong. `--verify` finds that.
 """
 
 import dataclasses

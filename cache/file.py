@@ -1,5 +1,14 @@
-"""The file of a performance cache: its folder, one opener at a time, a damaged one set aside, checks before anything of
-it is believed, and what SQLite raises in one line."""
+"""Open the file of a performance cache, check it before anything in it is believed, and report SQLite's errors in one
+line.
+
+A file has one opener at a time, and a damaged file is set aside. The schema must be ours, row by row, because a
+trigger, a CHECK or an expression in an index is code. SQLite also obeys a journal next to a file and deletes the file
+that a journal names. So a journal that names a file counts as damage, and a cache is opened for writing only where no
+other user could put a journal.
+
+On a network file system the file has a rollback journal, because a write-ahead log needs memory that machines do not
+share. If a disk is full, writing ends with one warning, and the generation goes on.
+"""
 
 import contextlib
 import errno

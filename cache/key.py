@@ -1,8 +1,11 @@
-"""What a measurement belongs to (TaskKey) and what must be equal for it to count (Validity).
+"""Define what a measurement belongs to (TaskKey) and what must be equal for it to count (Validity).
 
-Every field is one reason to keep measurements apart, and says which. Adding, removing or changing a field
-changes digests: raise KEY_VERSION with it. A golden test pins the digests, a generated test shows that each
-field matters.
+Validity holds everything that can change the time or the result of a kernel, and nothing that varies between processes
+of one machine. Each field is one reason to measure again, and says which. docs/cache.md has the table, with the values
+that were left out on purpose: memory sizes, clocks, load, which processors are used.
+
+If you add, remove or change a field, digests change: raise KEY_VERSION. A golden test pins the digests, and a generated
+test shows that each field matters.
 """
 
 import hashlib

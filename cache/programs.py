@@ -1,9 +1,12 @@
-"""Compiled programs that a performance cache keeps: its kernel repository.
+"""Keep compiled programs in a performance cache: its kernel repository.
 
-A compiled program can do all that its user can, and nothing can check that it does what its source says. So each is
+A compiled program can do all that its user can, and no checksum says that it computes what its source says. So each is
 kept with a MAC under a secret of the installation that has compiled it. The MAC covers the digest of all that
-identifies the program: source, options, sizes and compiler. A program without a right MAC, from another installation or
-from another row, is not used, and neither is any where there is no secret.
+identifies the program: source, options, sizes and compiler, so no program can stand in another's place. Who owns the
+file says nothing, because a copied cache belongs to the user. A program without a right MAC is not used, and neither is
+any if there is no secret.
+
+Programs are found for any task and model, and the least recently used go first. They do not travel: exports have none.
 """
 
 import hashlib

@@ -1,5 +1,8 @@
-"""What is open belongs to the process that opened it: a fork has its handles, but neither the threads of an OpenCL
-driver, for which it would wait for ever, nor a connection of its own. It is closed where it was opened."""
+"""Tie open handles to the process that opened them, and refuse their use in a fork.
+
+A fork has the handles, but neither the threads of an OpenCL driver, for which it would wait forever, nor a connection
+of its own. What is open is closed where it was opened.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Can another user change a file that is run as a program?
+"""Check whether another user can change a file that is run as a program.
 
 A context binary and the compiled programs of a performance cache are native code. So, as ssh does with StrictModes, a
-file counts as the user's only if no other user can write to it or exchange it: it and the folders above it, up to the
-home folder, belong to the user or to the system, and neither others nor a group with other members may write there.
-In a folder with the sticky bit, such as /tmp, only its owner can exchange a file.
+file counts as the user's only if no other user can write or exchange it: it and the folders above it, up to the home
+folder, belong to the user or to the system (root), and neither others nor a group with other members may write there.
+In a folder with the sticky bit, such as /tmp, only its owner can exchange a file: that is enough for a context, but not
+for a cache, next to which another user could put a journal.
 
-TRUSTED_FOLDERS names folders that are taken as they are, for file systems without such bits, containers that run as
-another user than the owner of what they mount, and groups that share their files. Where a system has no users in this
-sense (Windows), nothing is checked.
+TRUSTED_FOLDERS names folders that are taken as they are: for file systems without permissions, containers that run as
+another user than the owner of what they mount, and teams that share files. Where a system has no users in this sense
+(Windows), nothing is checked. Commands that only show a cache or a context's header run nothing and read any file.
 """
 
 from __future__ import annotations

@@ -1,27 +1,34 @@
-"""What a kernel family declares, and what it renders for one configuration of one problem.
+"""Declare what a kernel family is, and what it renders for one configuration of one problem.
 
-A family is two neighbours in ops/ with one stem, softmax.py beside softmax_rows.cl; the catalogue finds every module
-there that defines FAMILY. It is made in these steps:
+A family is two neighbours in ops/ with one stem, such as softmax.py and softmax_rows.cl; the catalogue finds every
+module there that defines FAMILY. You make a family in these steps:
 
 1. The problem, a frozen dataclass, is the whole identity of a task: sizes, attributes, epilogue. Its __post_init__
-   refuses what has no meaning with one ValueError.
-2. `inputs` and `output` name the tensors in device layout (NHWC for maps); constant ones are marked.
+   refuses meaningless values with one ValueError.
+2. `inputs` and `output` name the tensors in device layout (NHWC for maps); constant tensors are marked.
 3. `space` declares parameters, each with its meaning, and constraints, each with a reason that is the error message.
    Names follow the literature: VW vector width, MR rows of a register tile, LM and LN work-group.
-4. `default` is valid on any device and is measured first; `guesses` won elsewhere, cut to the problem. A
-   `TiledFamily` takes all three from a tiling that it shares with other families.
+4. `default` is valid on any device and is measured first; `guesses` won elsewhere, cut to the problem. A `TiledFamily`
+   takes all three from a tiling that it shares with other families. On a CPU the default follows the shape: `pays`
+   fuses where that is expected to be faster, and Winograd.gain chooses an algorithm. Elsewhere nothing is known that
+   holds for all devices, so defaults are direct and unfused.
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
    the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
    under `prepare`.
-6. `reference` is numpy in float64 by another way than the kernel's; tests hold it against onnxruntime.
+6. `reference` is numpy in float64 by another way than the kernel's; tests compare it with onnxruntime.
 7. `work` and `tolerance` say what the task costs at least, and how far a right result may be off.
 
-A template begins with its formula, a picture of the tile, how the work is split and its preconditions, and it compiles
+A new template of an existing family needs the .cl file, values of the parameter that selects it with constraints and
+their reasons, guesses for CPUs and GPUs, and a branch in `render`. The family's tests run it as soon as the space has
+it.
+
+A template begins with its formula, a picture of the tile, the division of work and its preconditions, and it compiles
 alone with its defaults. Accumulators are private arrays in loops with opencl_unroll_hint, which compilers turn into
-registers; a return or continue inside such a loop keeps some from unrolling it, so borders are guarded by conditions.
-Only the kernel asks for its place in the grid and hands it on, so that it can be a part of a persistent kernel.
-Memory is aligned to its elements only, because an input may be an application's array: vectors are read and written by
-vload and vstore, never by pointers to vectors. Kernels of op packages may have those: they get aligned memory.
+registers. A return or continue inside such a loop keeps some compilers from unrolling it, so conditions guard the
+borders. Only the kernel asks for its place in the grid and hands it on, so that it can be a part of a persistent
+kernel. Memory is aligned to its elements only, because an input may be an application's array: vectors are read and
+written by vload and vstore, never by pointers to vectors. Kernels of op packages may have such pointers: they get
+aligned memory.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
-"""The target server: lets clients in over TCP or a local socket and keeps everything going that serves them.
+"""Run the target server: let clients in over TCP or a local socket, and keep everything going that serves them.
 
-The daemon never imports pyopencl and touches no device: whatever a driver does to a worker process, the daemon
-and its connections live on.
+The daemon never imports pyopencl and touches no device: whatever a driver does to a worker process, the daemon and its
+connections live on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""From plans and the winners of their tasks to a context: programs, packed weights, memory plan, launches."""
+"""Build a context from plans and the winners of their tasks: programs, packed weights, memory plan, launches.
+
+The server packs the weights of each winner; a compact context has the sources and launches instead (weights.py).
+Missing programs are requested together, the longest text first, and compiled on all cores. Tasks with the same launch
+share a program; without a cache for programs all launches do, if the driver charges for each.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,16 @@
-"""The choice of a model's context: what is fused, which finalist each task runs, and in what form.
+"""Choose the context of a model: what is fused, which finalist each task runs, and in what form.
 
-A choice belongs to a model on a device. It is remembered with all configurations that the context runs, so that it can
-be made again whatever becomes of the tasks' own winners, and with every comparison, so that later ones add to it. If
-the winners are those that were compared, nothing is compared again, unless a budget had cut that short or the choice is
-open: then the untuned context and the best tuned one go on taking turns.
+A choice belongs to a model on a device. It is stored with all configurations of its context, so it can be made again
+whatever becomes of the tasks' own winners. It is also stored with every comparison: later comparisons with the same
+untuned context add to it.
+
+The last certain choice stays until another context is faster for certain. Without a certain choice, the untuned context
+ships unless a tuned context is faster for certain. If several are, and their order is not known, the last choice goes
+first, then the context of the estimate.
+
+A choice is open if the interval of its gain holds 1 and is wide. Then the next generation lets the untuned context and
+the best tuned context take more turns, and times nothing else. A closed choice is not compared again while the winners
+are the same. If the winners have changed and a budget leaves no time to compare, the last choice is made again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,17 @@
-"""Chooses by whole contexts of a model which operations are fused, which finalist each task runs, and in what form.
+"""Choose by whole contexts of a model which operations are fused and which finalist each task runs.
 
-First kernels are timed inside contexts of launches by the device's clock, which tells the tasks apart and is disturbed
-little by other programs. That is the estimate, and it makes the first of a few candidates: contexts in the very form
-that would ship. Those take turns in whole inferences (context_runner.py), the context without any tuning among them, by
-whose time the gain is told.
+The kernel that is fastest alone need not be fastest in a network, where other kernels have just used caches and cores.
+On a busy machine, a choice by few samples is a choice by chance. So contexts are loaded side by side on the target.
+
+First their kernels are timed by the device's clock: without fusion, with everything fused, and with each task's first,
+second and third finalist and its default. Other programs disturb this little. The result is the estimate.
+
+Then a few candidates take turns in whole inferences (context_runner.py), in the very form that would ship: the context
+of the estimate, the last choice, a context fused as if launches cost what they do one by one, a context without fusion,
+and the untuned context, whose time is the reference of the gain. elimination.py ends the turns.
+
+The comparison does not decide whether persistent kernels ship. On a busy target they look slower than launches, and a
+context that has them changes to launches by itself while launches are faster.
 """
 
 from __future__ import annotations

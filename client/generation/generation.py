@@ -1,4 +1,4 @@
-"""One generation of a context binary: tuning, choosing by whole contexts, finalizing, writing, verifying."""
+"""Run one generation of a context binary: tune, choose by whole contexts, finalize, write, verify."""
 
 from __future__ import annotations
 

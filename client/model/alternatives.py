@@ -1,4 +1,7 @@
-"""The plans of a graph: some operations may be fused into one kernel, and whether that pays is measured."""
+"""Hold the plans of a graph: some operations may be fused into one kernel, and measurement decides whether that pays.
+
+A task that only alternatives need may fail without failing the model.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping

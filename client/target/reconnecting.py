@@ -1,4 +1,4 @@
-"""Getting a connection, again and again if need be."""
+"""Connect to a lost target again, until it answers, refuses for good, or the time is up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""What holds while connections to a target come and go: the connection now, and how a request gets through."""
+"""Keep a session while connections to a target come and go: hold the current connection and get requests through.
+
+A lost target is waited for with growing pauses (reconnecting.py); an embedded server, or a server over adb, is started
+again. Buffers and contexts are sent again when the next request names them. Only the request in flight is repeated,
+without the variants whose failure is known (server/protocol/remaining.py). A variant is blamed only if the server
+itself had to be started again each of two times. Five losses of one request end it.
+"""
 
 from __future__ import annotations
 

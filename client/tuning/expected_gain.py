@@ -1,10 +1,12 @@
-"""Which task the next batch belongs to: the one where it is expected to save most time of an inference.
+"""Estimate which task should get the next batch: the task where a batch is expected to save most time of an inference.
 
-What a task may still gain is its distance from the roofline of Williams, Waterman, Patterson: Roofline: An Insightful
-Visual Performance Model (2009), drawn by the best rates that any task of this generation has reached, so that the
-device's peaks need not be known. What a batch may gain of that halves with every batch in a row that brought nothing.
-What an inference saves by it is asked of a model of the inference, which knows which tasks are alternatives to others:
-a fused task that would not be used even at its roofline saves nothing, and neither does a part of one that is used.
+A task can gain its distance from the roofline of Williams, Waterman, Patterson: Roofline: An Insightful Visual
+Performance Model (2009). The roofline is drawn by the best rates that any task of this generation has reached, so the
+peaks of the device need not be known. The expected gain of a batch halves with every batch in a row that brought
+nothing.
+
+A model of the inference says how much of that gain counts, because it knows which tasks are alternatives. A fused task
+that would not be used even at its roofline saves nothing. Neither does a part of a fused task that is used.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

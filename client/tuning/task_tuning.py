@@ -1,11 +1,15 @@
-"""One task on one target, batch by batch: measure, store, and in the end choose.
+"""Tune one task on one target, batch by batch: measure, store, and in the end choose.
 
-The default and the family's starters are measured first, then what the strategy asks for. One configuration, the
-default where it works, is measured in every batch, and all times are held against its times beside them. The finalists
-are measured once more, side by side. What leads a ranking of noisy times does so by chance, too, and falls behind when
-it is measured again: so the best of the finalists meets those that are ranked before it now, until there are none. It
-is the winner, unless the default configuration is as fast for all that is known. Whether a winner that is faster by
-little really is, is decided inside the model (client/context/comparison.py).
+The default and the family's starters are measured first, then the proposals of the strategy. The baseline, which is the
+default if that works, takes part in every batch, and all times are divided by its times next to them.
+
+Finalists from several batches are measured again, side by side. A ranking of noisy times has leaders by chance, and
+they fall behind when they are measured again: for one depthwise convolution, 31 of a hundred variants then ranked
+before the best finalist. So the best finalist meets the best variants that rank before it now, in up to FINALS
+comparisons in all.
+
+The fastest replaces the default only if it is faster by more than TIE and few passes speak against it (SURE).
+client/context/comparison.py decides whether a small gain holds inside the model.
 """
 
 import logging

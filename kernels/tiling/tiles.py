@@ -1,4 +1,4 @@
-"""Register tiles: the tuning space, the guesses and the packing that matrix product and convolution share.
+"""Define register tiles: the tuning space, guesses and packing that matrix product and convolution share.
 
 How a product is cut, from the inside out:
 

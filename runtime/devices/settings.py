@@ -1,9 +1,13 @@
-"""What a process adds to the conditions of a measurement: variables that change a driver's code or its time, by name,
-and how many processors it may use. A measurement is valid only where these settings are equal.
+"""Name the settings of a process that a measurement depends on: environment variables, and scarce processors.
 
-core/quirks.py says which variables these are for each driver; one that is not in there is not a setting. Those that
-bound memory or the size of work-groups filter what can run, as every device limit does; those that choose a device or
-hide some of its cores show in the device's name and compute units.
+A measurement is valid only where these settings are equal. core/quirks.py lists for each driver the variables that
+change its code or its time; a variable that is not listed is no setting. Variables that bound memory or the size of
+work-groups filter what can run, as every device limit does. Variables that choose a device or hide some of its cores
+show in the device's name and compute units.
+
+If affinity or a control group's quota leaves fewer processors than compute units, times double and other variants win;
+so their number is a setting (PROCESSORS). Threads are asked and not the process, because PoCL's threads bind themselves
+with POCL_AFFINITY=1. Which processors they are does not matter: equal cores give equal times.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""Which memory the launches of a graph use: bound when the graph is loaded, and bound again where memory is exchanged,
-which costs an argument of those launches that use it and nothing else."""
+"""Bind the launches of a graph to memory when it is loaded, and bind them again when the memory changes.
+
+A change costs an argument of each launch that uses the memory, and nothing else. Memory is held until other memory has
+taken its place in all arguments, because a PoCL process aborts if a buffer is freed that is still an argument.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
-"""Runs one graph of a context. Everything is allocated and every argument is bound when it is made; a run only gives
-the device its inputs, launches and takes its outputs."""
+"""Run one graph of a context. Everything is allocated and every argument is bound when the executor is made.
+
+An inference is one call of the backend, a loop of enqueues, and the reads; programs are loaded side by side. Where the
+device shares the host's memory (OpenCL's fine grain buffers, on CPUs only), inputs and outputs are arrays in it, which
+the host copies without commands that a worker would have to wake up for. With PoCL large inputs are not copied at all.
+"""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Inferences by persistent kernels that may be given up, and by launches where those do better.
+"""Run inferences by persistent kernels, which may be given up, and by launches where launches are faster.
 
-The kernels wait a bounded number of rounds for each other (client/context/persistent.py has their text); how long a
-round takes is measured here when they are loaded. A kernel that is given up says from which launch on the inference has
-to be run by launches, which is done once all groups have left; counters and flag are cleared before the next inference.
+The kernels wait a bounded number of rounds for each other (client/context/persistent.py has their text), because OpenCL
+C knows no clock. This module measures at load how long a round takes in that loop. A kernel that is given up says from
+which launch on the inference has to run by launches, which begin when all groups have left. Counters and flag are
+cleared before the next inference.
 
-How long is too long? Waiting costs the longer the more is waited, giving up costs once: what the remaining launches
-take more than the persistent kernels. To wait for about that long costs at most twice what a choice with foresight
-would, and no rule without foresight does better (ski rental: Karlin, Manasse, Rudolph, Sleator: Competitive Snoopy
-Caching, Algorithmica 3, 1988). What groups always wait for, because work is not divided evenly, comes on top. But
-nothing is gained by waiting for longer than all launches would take; on a machine that was busy from the beginning,
-groups have always waited for longer.
+How long is too long? The cost of waiting grows with the wait; giving up costs once, the extra time of the remaining
+launches. A wait of about that long costs at most twice as much as a choice with foresight, and no rule without
+foresight does better (ski rental: Karlin, Manasse, Rudolph, Sleator: Competitive Snoopy Caching, Algorithmica 3, 1988).
+The waits that groups always have, because work is not divided evenly, come on top. But no group waits for longer than
+all launches would take: on a machine that was busy from the beginning, groups have always waited long.
 """
 
 from __future__ import annotations

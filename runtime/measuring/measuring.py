@@ -1,7 +1,11 @@
-"""Builds, verifies and times the variants of one task.
+"""Build, verify and time the variants of one task.
 
-Everything is built, launched with its real sizes and verified before anything is measured, so that no
-compiler runs beside a measurement. Variants that came out as the same machine code are timed once.
+Every variant is built, launched with its real sizes and verified before anything is timed: on a CPU device, a compiler
+next to a measurement spoils it. Variants with the same machine code are timed once.
+
+In a network a kernel does not find its weights in the caches, but a kernel that runs again and again does. So on a CPU,
+if the baseline packs MANY_WEIGHT_BYTES or more, other data evict the weights before each launch. Fewer weights are
+measured warm; kernels prefetch packed weights anyway (kernels/tiling/prefetching.py).
 """
 
 from __future__ import annotations

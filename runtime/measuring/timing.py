@@ -1,20 +1,21 @@
-"""How long a launch takes: warm up until the clock is stable, then samples in interleaved passes. Nothing compiles.
+"""Time launches: warm up until the clock is stable, then take samples in interleaved passes. Nothing compiles.
 
-A sample is a batch of launches whose device time adds up to at least sample_ns; its value is the lower quartile of its
-launches, by the host's clock their mean. On two cores beside other programs the ratio of two equal kernels of 5 us had
-a standard deviation of 112 % by the means of such batches and of 21 % by their lower quartiles. successive_halving.py
-decides how many samples each variant gets: all of them one, then ever fewer of them ever more, until the order is
-settled. Each pass goes through all runners that are left, forward and backward in turns, so that a drift of the clocks
-meets all of them alike. A variant for which the device's clock stands still or runs backwards is measured by the
-host's.
+The warm-up goes by time, not by a count of launches. A sample is a batch of launches whose device time adds up to at
+least sample_ns. Its value is the lower quartile of its launches, or their mean if only the host's clock is known. On
+two cores next to other programs, the ratio of two equal kernels of 5 us had a standard deviation of 112 % by the means
+of such batches and of 21 % by their lower quartiles.
 
-A cold sample flushes the device's caches before each launch, and only the device's clock tells it. An evicting one
-lets a few megabytes of other data pass before each launch, as in a network, where many weights have left the caches of
-the cores when they are wanted again. On two cores a convolution of 512 channels over 7 x 7 pixels that took 0.70 ms
-again and again took 1.44 so, and another plan 1.04 and 1.15.
+successive_halving.py decides how many samples each variant gets. Each pass goes through all runners that are left,
+forward and backward in turns, so that a drift of the clocks affects all alike. A variant for which the device's clock
+stands still or runs backwards is measured by the host's clock.
 
-A baseline is sampled from the first pass to the last, so that its samples tell whether the device has changed
-meanwhile, or since another batch. Little is enqueued at a time: some drivers stall or give up on a full queue.
+A cold sample flushes the device's caches before each launch, and only the device's clock can time it. An evicting
+sample lets a few megabytes of other data pass before each launch, as in a network, where many weights have left the
+caches of the cores before they are used again. On two cores a convolution of 512 channels over 7 x 7 pixels took 0.70
+ms when it was repeated and 1.44 ms this way; another plan took 1.04 and 1.15 ms.
+
+A baseline is sampled from the first pass to the last, so its samples show whether the device has changed meanwhile, or
+since another batch. Little is enqueued at a time: some drivers stall or give up on a full queue.
 """
 
 from __future__ import annotations

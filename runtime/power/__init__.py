@@ -1,1 +1,15 @@
-"""Perf profiles: which clocks and power states an application asks for, and how a device is brought there and back."""
+"""Ask for clocks and power states while an application uses a device, and restore them afterwards.
+
+Several instances in several processes share a device. If each set its clocks, the last would win, and the first to end
+would take them from the others. So a perf profile only votes, before and after its loading, each inference and its end
+(voter.py). The strongest of all live votes is in force, for each field on its own (arbiter.py). Clocks outlive a
+process that is killed, so journal.py keeps the originals on the disk. steering.py writes the controls, by an actuator
+for each kind (actuators/).
+
+Votes must cost an inference nothing: a vote that changes nothing makes no system call, a hysteresis holds the start
+vote over a row of inferences, and background.py does later work in one thread for all devices. Profiles name corners,
+which are shares of a device's own frequency range.
+
+For clients of a target server the daemon votes, because its worker may be killed at any time. If something steers the
+device, the name of the profile is part of a measurement's validity.
+"""

@@ -1,9 +1,12 @@
-"""What processes of a user know of each other's votes for a device, and of its controls before any vote.
+"""Keep the votes of a user's processes for a device, and the content of its controls before any vote.
 
-For each device there are three files in a folder that only the user may use: `KEY.lock`, held while the others are
-read and written; `KEY.votes`, the votes of live processes; `KEY.originals`, the journal: what the controls contained
-before the first vote, on the disk before any of them is written. All three go with the last vote. They are replaced
-as a whole, so that a process that is killed leaves the old content or the new one.
+For each device there are three files in a folder that only the user may use: `KEY.lock`, held while the others are read
+and written; `KEY.votes`, the votes of live processes; `KEY.originals`, the journal. The journal holds the original
+content of the controls and is on the disk before any control is written. All three go with the last vote. They are
+replaced as a whole, so a process that is killed leaves the old content or the new.
+
+A vote's holder is a process with the time of its start, since process numbers are used again. A file from before the
+last boot says nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Brings a device to a vote and back, by all actuators that are found for it. No file makes it fail or wait."""
+"""Bring a device to a vote and back, by all actuators that are found for it. No file makes it fail or wait.
+
+An actuator knows in which order its files are written, and reads the result back, because drivers clamp values without
+an error. Each actuator works on a thread of its own; after LIMIT_S together they go on in the background. Controls that
+refuse to be written are one warning, which says what would allow it.
+"""
 
 from __future__ import annotations
 

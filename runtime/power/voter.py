@@ -1,4 +1,4 @@
-"""The votes of one instance over its life: before and after it is made, before and after each inference, at its end."""
+"""Cast the votes of one instance over its life: before and after it is made, around each inference, and at its end."""
 
 from __future__ import annotations
 

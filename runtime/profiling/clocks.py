@@ -1,9 +1,14 @@
-"""From the device's clock to the host's, which is time.perf_counter_ns.
+"""Convert moments of the device's clock to the host's clock, which is time.perf_counter_ns.
 
-What is known of the two are bounds: of a moment that the device has stamped, the host knows times that lie before it
-and behind it. Each bound leaves a half-plane of the lines host = device + offset + rate * device, all of them a convex
-polygon. Its extreme rates are found by Newton's method, which ends after few steps because how wide the polygon is at a
-rate is concave and made of straight pieces; a fit is a line inside. No two clocks run apart by more than MOST_PPB.
+Each device timestamp is bounded by host times before and after it: readings of both clocks, if the driver has them,
+otherwise the calls that enqueue and wait. Nothing is assumed about how long a call takes on its way, as halving round
+trips would assume. Each bound leaves a half-plane of the lines host = device + offset + rate * device, and all bounds
+leave a convex polygon. Newton's method finds its extreme rates in a few steps, because the width of the polygon at a
+rate is concave and made of straight pieces. A fit is a line inside. The rest of the polygon says how far off a moment
+can be, and the log has that with each inference.
+
+One short inference cannot show at which rate the clocks run apart; the inferences of a minute can. No two clocks run
+apart by more than MOST_PPB. A contradiction means that a clock was set, and the rate is learned again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""The profile log: a stream of MsgPack arrays [kind, fields], whole up to wherever it was cut off.
+"""Write and read profile logs: a stream of MsgPack arrays [kind, fields], whole up to wherever it was cut off.
 
-The first is ["gputune-profile", ...], a LogHeader with the version of this form; then come, in any order but each graph
-before its inferences, "graph", "span", "inference", "marked" (a MarkedInference), "state" and "comparison", and at the
-end of a log that was closed "end". Timestamps are blocks of little-endian 64-bit integers, so that a million of them
-are read at once. A log from a target comes as the same bytes.
+The first array is ["gputune-profile", ...], a LogHeader with the version of this form. Then follow, in any order but
+each graph before its inferences, "graph", "span", "inference", "marked" (a MarkedInference), "state" and "comparison",
+and at the end of a log that was closed "end". Timestamps are blocks of little-endian 64-bit integers, so that a million
+of them are read at once. Each record is written as soon as it exists, so a killed process loses at most the inference
+that it was in. A log from a target comes as the same bytes.
 """
 
 from __future__ import annotations

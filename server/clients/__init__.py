@@ -1,1 +1,1 @@
-"""Clients: admission, authentication, connections, and whose turn it is."""
+"""Serve clients: admission, authentication, connections, and the order in which they use the device."""

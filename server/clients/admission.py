@@ -1,9 +1,11 @@
-"""Admission: from an accepted connection to one that has proven that it knows the token.
+"""Admit connections: from accepting a connection until it has shown that it knows the token.
 
 Everything here can be asked for by anyone who reaches the port, any number of times, so it is bounded three times over.
-A connection that has sent nothing holds a descriptor and nothing else. One that has sent something gets a link, which
-has memory and may begin a TLS handshake. Of both there are only so many, shared evenly between addresses. And the event
-loop is given back after a few of either, so that those that are served never wait for those that are not.
+A connection that has sent nothing holds a descriptor and nothing else (SILENT_AT_MOST). A connection that has sent
+something gets a link, which has memory and may begin a TLS handshake (UNPROVEN_AT_MOST). Both kinds of slots are shared
+evenly between addresses (slots.py). And the event loop is given back after a few of either, so that a flood keeps no
+session waiting. Until the token is known to be right, frames are small, have no blobs, and are not decoded further than
+the hello and the proof need.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
-"""Which request the device serves next: one of the tenant that has used least device time lately, and within it, of
-the client that has."""
+"""Choose the request that the device serves next: of the tenant that has used least device time lately, and within it,
+of the client that has used least.
+
+A batch yields the device between two variants when it has had it for two seconds while others wait that have used less
+(pool.py). Clients are charged equal shares of the time of requests that run side by side.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slows down guesses at the token, for each address on its own."""
+"""Slow down guesses at the token: after a few wrong tokens, an address has to wait."""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
-"""A local socket that the daemon listens on, instead of a port: a file that only the server's own user can open.
+"""Listen on a local socket instead of a port: a file that only the server's own user can open.
 
-Over such connections descriptors may come beside the bytes, each with the message that asks for it.
+The system says which user is at the other end, and each side asks before it says anything (core/peers.py). Descriptors
+come with the bytes of a frame; each is taken by the RegisterMemory whose frame brought it, or ends the connection
+(runtime/memory/passing.py). The session keeps the descriptor next to its buffers. A worker gets its own before the
+first request that names the memory, and again after it was started again.
 """
 
 from __future__ import annotations

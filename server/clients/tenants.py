@@ -1,5 +1,5 @@
-"""Which tenant a connection belongs to: the device and the slots of the admission are shared between tenants, not
-between connections, so that many connections bring no more than one."""
+"""Name the tenant of a connection. The device and the slots of the admission are shared between tenants, not between
+connections, so many connections bring no more than one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The daemon's side of worker processes: starting, watching and replacing them, and the batches that outlive them."""
+"""Start, watch and replace worker processes for the daemon, and keep the batches that outlive them."""

@@ -1,27 +1,32 @@
-"""A ProfileKernel request that outlives workers: which variant a crash is blamed on, and what is left to ask for.
+"""Decide which variant of a ProfileKernel request a crash is blamed on, and what is left to ask of the next worker.
 
 A variant may crash the worker, or hang so that the watchdog ends it. Its trial is then a crash or a timeout, and the
-others are asked of the next worker. The difficulty is to blame the right one: a wrong verdict is stored in the
-performance cache and keeps a good variant from ever being measured again. What is known of a death is how the process
-ended, and what the heartbeat page said at that moment: the step, and the variant. By these, in this order:
+next worker measures the others. The difficulty is to blame the right variant: a wrong verdict is stored in the
+performance cache and keeps a good variant from ever being measured again. The evidence is how the process ended, and
+the step and variant on the heartbeat page at that moment. The rules, in order:
 
 1. The request as a whole had no time left: it ends with an error, and no variant is blamed.
-2. It died while it compiled a program that several variants share. Which of them it was cannot be seen from outside, so
-   none is blamed, and everything is asked again with a program for each.
-3. The page names no variant, or one that has its verdict already. No variant can be blamed: the batch is tried again,
-   and the second time (after SIGKILL, the third) the request ends with an error.
+2. It died while it compiled a program that several variants share. The culprit cannot be seen from outside, so no
+   variant is blamed, and everything is asked again with a program for each.
+3. The page names no variant, or a variant that has its verdict already. No variant can be blamed: the batch is tried
+   again, and the second time (after SIGKILL, the third) the request ends with an error.
 4. The variant is certainly the culprit when it missed a limit, when its own code was running (_RUNS), or when the
    worker had run nothing else of this batch: it gets its trial at once.
-5. Otherwise an earlier variant may have damaged memory, which was only noticed now (while the next one was built or its
-   output was checked). It is not blamed, but *doubted*: in the next worker it comes first, before all that could have
-   damaged anything. If the worker dies of it there, too, it was alone (4), or is suspected for the
-   second time, which is enough.
-6. SIGKILL that was not ours is no evidence, because that is how a system takes memory back: the same is tried again,
-   and blamed after KILLS_FORGIVEN times.
-7. The baseline is no variant that could be blamed, unless it is also one of them: the batch goes on without it.
+5. Otherwise an earlier variant may have damaged memory, which was only noticed now (while the next variant was built or
+   its output was checked). It is not blamed, but *doubted*: in the next worker it comes first, before all that could
+   have damaged anything. If the worker dies of it there, too, it was alone (4), or is suspected for the second time,
+   which is enough.
+6. SIGKILL that was not ours is no evidence, because a system takes memory back that way: the same is tried again, and
+   blamed after KILLS_FORGIVEN times.
+7. The baseline is no variant that could be blamed, unless it is also a variant of the batch: the batch goes on without
+   it.
 
-It ends because each death concludes a variant, drops the baseline, gives up sharing programs or counts one more
-suspicion, and none of these goes on for ever.
+The process need not die. After an invalid memory access, GPU drivers keep the process alive but fail every later call.
+So when something fails, the worker tries the simplest commands (`Backend.lost`); if they fail, too, it ends itself
+before it reports any failure.
+
+It ends because each death concludes a variant, drops the baseline, gives up sharing programs or counts another
+suspicion, and none of these goes on forever.
 
 No input and output: supervisor.py runs it.
 """

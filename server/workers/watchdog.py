@@ -1,4 +1,9 @@
-"""Asks a worker one thing and watches it meanwhile: one that misses a deadline is ended."""
+"""Ask a worker for one thing and watch it meanwhile; end it if it misses a deadline.
+
+The watchdog reads the heartbeat page twice a second and when a deadline has come. The limits are the server's `Limits`:
+one for compiling, which a driver may put off until the first launch, and one for a launch. Once a variant of the task
+works, a launch or a sample gets only three times its expected time, and 1.5 s at least (server/worker/watcher.py).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a worker of a farm holds: one target, locked and checked, the sessions of one job at a time with its server, and
-the time until which that job has it."""
+"""Hold one target for a farm: locked and checked, lent to one job at a time until its lease ends, with that job's
+sessions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Whether a device works, and how fast it is: one small kernel, built, verified and timed like any variant.
+"""Check whether a device works, and how fast it is, with one small kernel that is built, verified and timed like a
+variant.
 
-Its time is what devices of one tier are compared by, since a task is measured on one of them only.
+Devices of one tier are compared by this time, because a task is measured on only one of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,13 @@
-"""Which device tensor holds which tensor of the graph, in which order of its elements."""
+"""Record which device tensor holds which tensor of the graph, and in which order of its elements.
+
+Between operations every map is NHWC, and conversions are kernels at the ends of the model. A first convolution of few
+channels needs no conversion: its template reads the planes of the model's input. Lines are maps of height 1; depth is
+folded into channels or into two steps (passes/fold_depth.py). A move reads a map where it lies and writes the order
+that its readers want. A transpose that equals the device's order is a view.
+
+On CPU devices NHWC is as fast as blocked layouts and needs no conversions between kernels. Layout is part of a task's
+key, so blocked layouts or images for phones can become alternatives without a new kind of task.
+"""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""Graph -> Plan: every node becomes an operation on device tensors, and equal problems become one task.
+"""Lower a graph to a plan: every node becomes an operation on device tensors, and equal problems become one task.
 
-Rank-4 tensors are NHWC between operations; conversions appear where the model's own order is needed: at its inputs
-and outputs, at reshapes, and at matrix products over rank-4 tensors.
+Rank-4 tensors are NHWC between operations. Conversions appear where the model's own order is needed: at its inputs and
+outputs, at reshapes, and at matrix products over rank-4 tensors.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Which configurations come so close behind a task's winner that the rest of a model may decide between them."""
+"""Find the configurations so close to a task's winner that the rest of a model may decide between them."""
 
 from gputune.client.tuning.search.task_search import TaskSearch
 from gputune.kernels.space import Configuration, configuration_key

@@ -1,5 +1,19 @@
-"""What a generation does with a task, and why: measure it, or use what is known. It is decided here and nowhere else;
-the tuner acts on it, and the summary line, `performance-cache explain` and a frozen cache say it."""
+"""Decide what a generation does with a task, and why: measure it, or use what the cache knows.
+
+The decision is made here and nowhere else. The tuner acts on it; the summary line, `performance-cache explain` and a
+frozen cache report it.
+
+    hit       the winner is legal today, renders to the launches that were measured, and had enough effort;
+              or a pinned configuration is known to work
+    default   the task is not among --tasks, and nothing is known about it
+    stale     the task was tuned on this device, but something has changed since
+    seeded    the task is known from other devices or near problems, or a search was begun
+    new       nothing is known
+
+There is no hit if failures are to be tried again. A refresh does not see records from before it began, and a frozen
+cache is opened for reading. `explain` begins the same generation on a copy of the cache in memory, so options and modes
+mean the same.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
