@@ -84,7 +84,7 @@ def convolution_model() -> Path:
 
 
 def bench_conv(options: argparse.Namespace) -> None:
-    """How much of the device's multiply-add limit a 3x3 convolution reaches, tuned from scratch in each round."""
+    """Measure which share of the device's multiply-add limit a 3x3 convolution reaches, tuned anew in each round."""
     choice = find(wanted_device(options.device))
     limit = FmaLimit.calibrated(open_backend(choice.report))
     model = convolution_model()
@@ -125,13 +125,13 @@ def bench_conv(options: argparse.Namespace) -> None:
 
 
 def bench_cache(options: argparse.Namespace) -> None:
-    """What a performance cache of a million trials costs: opening it, finding a task, its size, storing a batch."""
+    """Measure a performance cache of a million trials: opening it, finding a task, its size, storing a batch."""
     result = cache_bench.measure(options.trials, options.rounds)
     report(result, cache_bench.rows_of(result), options.json)
 
 
 def bench_validity(options: argparse.Namespace) -> None:
-    """What a change of each field of a record's validity makes a generation measure again, and what it says of that."""
+    """Change each field of a record's validity, and show what a generation measures again and what it says."""
     if options.agree:
         agreed = agreement.measure(options.device, validity_bench.WORK)
         told = [(row["model"], row["step"], f"{row['said']} of {row['tasks']}", row["line"]) for row in agreed]
@@ -147,7 +147,7 @@ def bench_validity(options: argparse.Namespace) -> None:
 
 
 def bench_warm(options: argparse.Namespace) -> None:
-    """What a warm cache saves: the page-orientation model, first from an empty cache, then from the warm one."""
+    """Measure how much a warm cache saves for the page-orientation model, against an empty cache."""
     model = material.orientation_model()
     dimensions = f"{material.ORIENTATION_INPUT}={','.join(map(str, material.ORIENTATION_SHAPE))}"
     cache = WORK / "warm_cache"
@@ -183,7 +183,7 @@ def bench_warm(options: argparse.Namespace) -> None:
 
 
 def bench_accuracy(options: argparse.Namespace) -> None:
-    """How close outputs for random inputs are to onnxruntime's: max|a-b| / max|b| must not exceed 0.001."""
+    """Compare outputs for random inputs with onnxruntime's: max|a-b| / max|b| must not exceed 0.001."""
     models = {
         "orientation": (material.orientation_model(), material.ORIENTATION_INPUT, material.ORIENTATION_SHAPE),
         "angle": (material.angle_model(), material.ANGLE_INPUT, material.ANGLE_SHAPE),
@@ -227,14 +227,14 @@ def deviations_of(
 
 
 def bench_rpc(options: argparse.Namespace) -> None:
-    """What the protocol costs beside plain sockets with MsgPack, and the framework per measured variant."""
+    """Compare the protocol with plain sockets and MsgPack, and measure the framework's cost per variant."""
     figures, rows = rpc.run(options)
     print("\n" + tool.table(["what", "gputune", "plain sockets", "ratio", "mark"], rows), flush=True)
     write(figures, options.json)
 
 
 def bench_survive(options: argparse.Namespace) -> None:
-    """What a variant costs that hangs, crashes or fails otherwise."""
+    """Measure the cost of a variant that hangs, crashes or fails otherwise."""
     figures, rows = survive.run(options)
     print("\n" + tool.table(["a variant that", "status", "cost", "serves again after", "mark"], rows), flush=True)
     write(figures, options.json)

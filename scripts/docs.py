@@ -38,9 +38,9 @@ from gputune.runtime.context.records import (
 
 FOLDERS = {
     ".": "Commands",
-    "models": "models/: networks, run as a whole",
-    "stress": "stress/: what must not break",
-    "recording": "recording/: tuning spaces kept for later",
+    "models": "models/: whole networks",
+    "stress": "stress/: random inputs, kills and long loads",
+    "recording": "recording/: recorded tuning spaces",
     "gpu": "gpu/: a few minutes with a graphics card",
     "pages": "pages/: pages in a browser",
 }
@@ -66,7 +66,7 @@ def commands() -> str:
     parts["stress"] += [
         f"- `scripts/fuzz {name}`: {tool.first_sentence(module.__doc__)}" for name, module in fuzz.COMMANDS.items()
     ]
-    benchmarks = ["## benchmarks/: what is claimed, measured", ""]
+    benchmarks = ["## benchmarks/: measurements of the claims", ""]
     benchmarks += [f"- `scripts/bench {name}`: {sentence}" for name, sentence in bench.sentences().items()]
     first, *others = parts.values()
     return "\n\n".join("\n".join(lines) for lines in (first, benchmarks, *others)) + "\n"

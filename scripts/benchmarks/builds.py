@@ -40,8 +40,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """How long a generation without tuning takes beside the driver alone, which compiles the same programs one after
-    the other. They take turns on a network of distinct layers; nothing is in any compiler's cache."""
+    """Compare a generation without tuning with the driver alone, which compiles the same programs one by one. They take
+    turns on a network of distinct layers; nothing is in any compiler's cache."""
     model = _saved(options.pairs)
     dimensions = f"x=1,3,{SIDE},{SIDE}"
     alone, generations, tasks = [], [], 0

@@ -53,8 +53,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Whether a comparison tells equal contexts apart, and contexts of 10 and of 11 equal layers. At most one of all
-    pairs may be told wrongly; a difference that is not found counts as wrong."""
+    """Check that comparisons find no difference between equal contexts, and find it between 10 and 11 equal layers. At
+    most one of all pairs may be wrong; a difference that is not found counts as wrong."""
     contexts = [_context(count, options.device) for count in LAYERS]
     found: list[Pair] = []
     for number in range(2 * options.pairs):

@@ -25,7 +25,7 @@ PINGS = 128
 
 
 def run(options: argparse.Namespace) -> None:
-    """What the MAC of every frame costs: uploads and pings with a token beside those without."""
+    """Measure the cost of the MAC of every frame: uploads and pings with a token and without."""
     with ObservedServer("null") as signed, ObservedServer("null", with_token=False) as plain:
         ours = TargetClient.connect(signed.host, signed.port, Credentials(signed.token))
         theirs = TargetClient.connect(plain.host, plain.port)

@@ -27,8 +27,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """What the host adds to an inference, per launch and per run. Chains of empty kernels run as an executor runs them:
-    write an input, enqueue, read an output; what a longer chain takes beyond a shorter one is the cost per launch."""
+    """Measure how much the host adds to an inference, per launch and per run. Chains of empty kernels run as an
+    executor runs them: write an input, enqueue, read an output. The extra time of a longer chain is the cost per
+    launch."""
     report = find(wanted_device(options.device)).report
     backend = open_backend(report, profiling=False)
     runs = {length: _chain(backend, length) for length in (0, *CHAINS)}

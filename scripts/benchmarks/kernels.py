@@ -71,7 +71,7 @@ class Kernel:
 
 
 def run(options: argparse.Namespace) -> None:
-    """How fast tuned kernels are beside other engines, OpenBLAS, defaults and naive ones, and beside the limits."""
+    """Compare tuned kernels with other engines, OpenBLAS, defaults, naive kernels and the device's limits."""
     wanted = quick_kernels() if options.quick else kernels()
     names = chosen([kernel.name for kernel in wanted], options.only)
 

@@ -43,9 +43,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """What a fresh process pays until its first result. A context is loaded in fresh processes: the time from after the
-    imports and the opening of the device until the first inference is done, less what an inference takes anyway.
-    Nothing is in any compiler's cache."""
+    """Measure the time of a fresh process until its first result. A context is loaded in fresh processes: the time from
+    after the imports and the opening of the device until the first inference is done, less the usual time of an
+    inference. Nothing is in any compiler's cache."""
     os.environ.update(POCL_KERNEL_CACHE="0", PYOPENCL_NO_CACHE="1")
     if options.forms:
         _compare_forms(options)

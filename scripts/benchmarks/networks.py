@@ -70,7 +70,7 @@ NAIVE_MARK = 20
 
 
 def run(options: argparse.Namespace) -> None:
-    """How fast whole networks are, tuned and with defaults, in turns with other engines and naive kernels."""
+    """Compare whole networks, tuned and with defaults, with other engines and naive kernels, in turns."""
     models = QUICK if options.quick else MODELS
     names = chosen(list(models), options.only)
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """How much of their time devices of a farm are at work, what a farm of one costs, how soon it notices losses."""
+    """Measure how busy the devices of a farm are, the cost of a farm of one device, and how soon it notices losses."""
     rows = []
     for part in options.parts:
         for row in PARTS[part](options):

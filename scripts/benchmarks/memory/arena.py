@@ -74,7 +74,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """How much larger arenas are than what is alive at once, by the quick plan and by the search; needs no device.
+    """Compare arenas, by the quick plan and by the search, with the most that is alive at once; needs no device.
     Networks are lowered with default configurations."""
     rows = []
     for name, tensors, alignment, allowed in _asked(options.what, options.input_dimensions):

@@ -61,8 +61,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """What copies cost that memory handles save, here and to a server, and what a group of contexts needs beside
-    contexts alone: in memory, and in time when they run in turn."""
+    """Measure what memory handles save in copies, here and to a server, and what a group of contexts saves in memory
+    and costs in time."""
     WORK.mkdir(parents=True, exist_ok=True)
     report = find(wanted_device(options.device)).report
     assert report.identity is not None

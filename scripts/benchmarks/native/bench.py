@@ -48,8 +48,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """What the C runtime takes to load a context and for an inference, in turns with Python's runtime and with a C
-    program that makes the same OpenCL calls by hand."""
+    """Compare the C runtime, for loads and inferences, with Python's runtime and with a C program that makes the same
+    OpenCL calls by hand."""
     WORK.mkdir(parents=True, exist_ok=True)
     context = options.context or _generated(options.device)
     chain = _chain(WORK / "chain.bin", options.device)

@@ -114,9 +114,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """How persistent kernels compare with launches one by one, alone and beside processes that keep processors busy.
-    A context of default configurations runs in both forms in turns; mean and p99 must be at most 1.3 x those of
-    launches."""
+    """Compare persistent kernels with launches one by one, alone and next to busy processes. A context of default
+    configurations runs in both forms in turns; mean and p99 must be at most 1.3 x those of launches."""
     found: list[Measured] = []
     for name in options.models:
         make, size = MODELS[name]

@@ -111,9 +111,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """How persistent kernels do in short processes, alone and beside processes that keep processors busy. Each process
-    loads a context of default configurations and runs 20 inferences; both forms and both runtimes take turns. Beside
-    others, inferences 4 to 20 must take at most 1.3 x launches. Alone, all must be persistent at their end."""
+    """Measure persistent kernels in short processes, alone and next to busy processes. Each process loads a context of
+    default configurations and runs 20 inferences; both forms and both runtimes take turns. Next to busy processes,
+    inferences 4 to 20 must take at most 1.3 x launches. Alone, all must be persistent at their end."""
     found: list[Measured] = []
     for name in options.models:
         make, _ = MODELS[name]

@@ -51,8 +51,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """What recording inferences costs at each level, in turns with the same inferences unrecorded, and whether every
-    nanosecond of an inference has a name."""
+    """Measure the cost of recording inferences at each level, in turns with unrecorded inferences, and check that every
+    nanosecond has a name."""
     folder = WORK / (options.device or "default")
     device = None if options.device == "waiting" else options.device
     dimensions = "x=" + ",".join(map(str, material.ORIENTATION_SHAPE))

@@ -39,7 +39,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """What it takes to turn a profile log of a million launches into a trace or a table; needs no device."""
+    """Turn a profile log of a million launches into a trace and a table, and measure the cost; needs no device."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
     log, schematic = write_log(max(1, options.events // LAUNCHES))

@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> None:
-    """What tuning finds, how surely, how fast, and what it gains: seven tools; each says how long it takes."""
+    """Measure what tuning finds, how surely and how fast, and what it gains, with seven tools; each says how long it
+    takes."""
     try:
         result = TOOLS[options.tool].run(options)
     except (GputuneError, NotTimed) as error:

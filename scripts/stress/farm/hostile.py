@@ -1,4 +1,4 @@
-"""Sends hostile frames to the scheduler and a worker of a farm with certificates, and watches whether they stay well.
+"""Send hostile frames to the scheduler and a worker of a farm with certificates, and check that they keep serving.
 
     scripts/fuzz farm [--seed N] [--count 10000]
 

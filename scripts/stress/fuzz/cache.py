@@ -1,4 +1,4 @@
-"""Works with changed performance caches and exports.
+"""Use changed performance caches and exports.
 
     scripts/fuzz cache [--seed N] [--count 3000] [--case NUMBER]
 

@@ -1,4 +1,4 @@
-"""Sends malformed and hostile inputs to a target server on the null device, and watches whether it stays well.
+"""Send malformed and hostile inputs to a target server on the null device, and check that it keeps serving.
 
     scripts/fuzz connections [--seed N] [--count 100000] [--live_share 0.5] [--connections 16] [--json FILE]
     scripts/fuzz connections --replay start:HEX | greeted:HEX | ready:HEX | @FILE

@@ -1,4 +1,4 @@
-"""Loads and runs changed context binaries on the null device, and shows their headers.
+"""Load and run changed context binaries on the null device, and show their headers.
 
     scripts/fuzz context [--seed N] [--count 10000] [--case NUMBER]
 

@@ -1,4 +1,4 @@
-"""Reads changed ONNX files with EPContext nodes.
+"""Read changed ONNX files with EPContext nodes.
 
     scripts/fuzz epcontext [--seed N] [--count 100000] [--case NUMBER]
 

@@ -1,4 +1,4 @@
-"""Tampers with the frames of authenticated sessions, in memory and on the way to a target server on the null device.
+"""Tamper with the frames of authenticated sessions, in memory and on the way to a target server on the null device.
 
     scripts/fuzz frames [--seed N] [--count 100000] [--sessions 300]
 

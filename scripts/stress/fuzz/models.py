@@ -1,4 +1,4 @@
-"""Imports hostile and broken models: each is refused in one line or lowered, within limits of time and memory.
+"""Import hostile and broken models: each is refused in one line or lowered, within limits of time and memory.
 
     scripts/fuzz models [--seed N] [--count 300] [--save FOLDER]
 

@@ -1,4 +1,4 @@
-"""Reads changed context binaries, packages and ONNX files in C.
+"""Read changed context binaries, packages and ONNX files in C.
 
     scripts/fuzz native [--seed N] [--count 10000] [--case NUMBER] [--executions 1000000]
 

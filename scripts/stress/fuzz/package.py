@@ -1,4 +1,4 @@
-"""Reads, splits and loads changed packages of contexts.
+"""Read, split and load changed packages of contexts.
 
     scripts/fuzz package [--seed N] [--count 10000] [--case NUMBER]
 

@@ -1,4 +1,4 @@
-"""Shows changed profile logs and schematics in every form that profile-viewer writes.
+"""Show changed profile logs and schematics in every form that profile-viewer writes.
 
     scripts/fuzz profile [--seed N] [--count 4000] [--case NUMBER]
 

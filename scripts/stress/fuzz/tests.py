@@ -1,4 +1,4 @@
-"""Runs the property tests with new examples: those of scripts/test are the same in every run.
+"""Run the property tests with new examples; scripts/test uses the same examples in every run.
 
     scripts/fuzz tests [--seed N] [--rounds 1] [-k EXPRESSION] [FILE ...]
 

@@ -1,4 +1,4 @@
-"""Compares random ONNX models with onnxruntime: through the references of the lowered plan, or on a device.
+"""Compare random ONNX models with onnxruntime: through the references of the lowered plan, or on a device.
 
     scripts/fuzz graphs [--seed N] [--count 1000] [--jobs 2] [--device [NAME]] [--json FILE]
 
