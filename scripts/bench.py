@@ -1,6 +1,5 @@
-"""Benchmarks: what tuned kernels and networks reach of the device's limit and beside onnxruntime, what a fresh process
-pays, what a warm cache saves, how close outputs are to onnxruntime's, what the protocol costs, what a failing variant
-does, and what tuning finds."""
+"""Run the benchmarks of kernels, networks, fresh processes, warm caches, accuracy, the protocol, failing variants and
+tuning."""
 
 import argparse
 import json

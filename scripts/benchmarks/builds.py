@@ -1,4 +1,4 @@
-"""`scripts/bench builds`: a generation without tuning, beside what the driver needs for the same programs alone."""
+"""Compare a generation without tuning with the driver alone (`scripts/bench builds`)."""
 
 import argparse
 import json

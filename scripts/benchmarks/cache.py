@@ -1,4 +1,4 @@
-"""`scripts/bench cache`: a large performance cache: opening it, finding a task, its size, storing a batch."""
+"""Measure a large performance cache (`scripts/bench cache`): opening it, finding a task, its size, storing a batch."""
 
 import argparse
 import shutil

@@ -1,4 +1,4 @@
-"""`scripts/bench certainty`: whether `gputune compare` tells equal contexts apart, and different ones."""
+"""Check that `gputune compare` tells different contexts apart, and equal contexts not (`scripts/bench certainty`)."""
 
 from __future__ import annotations
 

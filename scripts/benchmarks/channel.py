@@ -1,4 +1,4 @@
-"""`scripts/bench channel`: what a token costs, which is a MAC on every frame, beside a server without one.
+"""Measure the cost of a token, which is a MAC on every frame (`scripts/bench channel`).
 
 Two servers on the null device, with a token and without; uploads and pings take turns between them, and each round
 gives a ratio. A figure is the median of the rounds, with its 95 % interval by order statistics.

@@ -1,4 +1,4 @@
-"""`scripts/bench executor`: what the host adds to an inference, per launch and per run."""
+"""Measure how much the host adds to an inference, per launch and per run (`scripts/bench executor`)."""
 
 import argparse
 import json

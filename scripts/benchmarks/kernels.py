@@ -1,5 +1,5 @@
-"""`scripts/bench kernels`: matrix products, convolutions and blocks beside onnxruntime, OpenVINO, OpenBLAS and naive
-kernels.
+"""Compare matrix products, convolutions and blocks with onnxruntime, OpenVINO, OpenBLAS and naive kernels
+(`scripts/bench kernels`).
 
 Ours is the host's clock over a batch of launches in the form that networks run: as parts of persistent kernels where
 the device has them, else one by one, gaps between them included. The other engines' is the sum of their nodes' times by

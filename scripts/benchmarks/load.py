@@ -1,4 +1,4 @@
-"""`scripts/bench load`: what a fresh process pays before its first result, with every compiler's cache switched off."""
+"""Measure a fresh process until its first result, with every compiler's cache switched off (`scripts/bench load`)."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
-"""`scripts/bench models`: whole networks, tuned and with defaults, beside onnxruntime; copies to and from the device
-are part of an inference."""
+"""Compare whole networks, tuned and with defaults, with onnxruntime (`scripts/bench models`); copies to and from the
+device are part of an inference."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`scripts/bench rpc`: what the protocol costs beside plain sockets with MsgPack, in one run, turn by turn.
+"""Compare the protocol with plain sockets and MsgPack, turn by turn in one run (`scripts/bench rpc`).
 
 The peer is as fast as asyncio gets without a protocol: a callback that unpacks a map, and packs and writes it
 back. Its client is a blocking socket. For uploads it receives into memory of the right size at once.

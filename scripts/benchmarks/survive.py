@@ -1,5 +1,5 @@
-"""`scripts/bench survive`: what a variant costs that hangs, crashes or fails otherwise, beside the same batch
-without it."""
+"""Measure the cost of a variant that hangs, crashes or fails otherwise, against the same batch without it
+(`scripts/bench survive`)."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""`scripts/bench farm`: how much of their time a farm's devices are at work, and how soon it notices what happens."""
+"""Measure how busy the devices of a farm are, and how soon it notices changes (`scripts/bench farm`)."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""How much of the time the devices of a farm are at work: the sum of their time over N times that of the clock.
+"""Measure how much of the time the devices of a farm work: the sum of their time over N times the wall time.
 
 Devices wait instead of computing. Each has two sessions, which send one batch after the other as fast as the farm takes
 them, so that what is lost is the engine's.

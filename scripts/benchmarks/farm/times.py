@@ -1,4 +1,4 @@
-"""How long a farm takes to notice what has come, died or is to leave. Devices wait instead of computing."""
+"""Measure how long a farm takes to notice devices that come, die or leave. Devices wait instead of computing."""
 
 from __future__ import annotations
 

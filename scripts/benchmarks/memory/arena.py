@@ -1,4 +1,4 @@
-"""`scripts/bench arena`: arenas beside the most that is alive at once, placed greedily and searched for."""
+"""Compare arenas, placed greedily and searched for, with the most that is alive at once (`scripts/bench arena`)."""
 
 import argparse
 import csv

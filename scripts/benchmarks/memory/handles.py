@@ -1,4 +1,4 @@
-"""`scripts/bench memory`: tensors without copies, and arenas that contexts share."""
+"""Measure tensors without copies, and arenas that contexts share (`scripts/bench memory`)."""
 
 import argparse
 import io

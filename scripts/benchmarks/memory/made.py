@@ -1,5 +1,5 @@
-"""Contexts of two kernels whose tensors and arenas have chosen sizes: x is doubled into the arena, and y is what lies
-there plus one. With a small x, each element fills and is taken from its share of a large arena."""
+"""Make contexts of two kernels whose tensors and arenas have chosen sizes: x is doubled into the arena, and y is the
+content of the arena plus one. With a small x, each element fills and is taken from its share of a large arena."""
 
 from pathlib import Path
 

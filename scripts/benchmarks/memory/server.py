@@ -1,6 +1,6 @@
-"""What registered memory saves on the way to a target on this machine: inferences whose tensors lie in memory that the
-target has a descriptor of, over a local socket, beside the same that carry them over TCP loopback, turn by turn; and
-frames that pass through three processes.
+"""Measure what registered memory saves on the way to a target on this machine: inferences on registered memory over a
+local socket, and inferences that carry tensors over TCP loopback, turn by turn; and frames that pass through three
+processes.
 
 A part of `scripts/bench memory`.
 """

@@ -1,4 +1,4 @@
-"""Three programs and two descriptors: a producer writes frames, this process computes on them where they lie, and a
+"""Run three programs on two descriptors: a producer writes frames, this process computes on them where they lie, and a
 consumer reads results. No tensor crosses a process's border.
 
     python -m benchmarks.memory.three_processes produce|consume DESCRIPTOR BYTES [FRAMES]

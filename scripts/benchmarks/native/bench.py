@@ -1,4 +1,4 @@
-"""`scripts/bench native`: the C runtime beside Python's, and beside a program by hand."""
+"""Compare the C runtime with Python's, and with a program by hand (`scripts/bench native`)."""
 
 import argparse
 import json

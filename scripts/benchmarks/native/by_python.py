@@ -1,4 +1,4 @@
-"""by_python CONTEXT FORM INPUT ... OUTPUT ...: Python's runtime, in turns, as turns.h has it."""
+"""Run Python's runtime in turns, as turns.h has it: by_python CONTEXT FORM INPUT ... OUTPUT ..."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Processes that load one context and take turns with inferences: the C runtime, Python's, and a program by hand."""
+"""Run processes that load a context and take turns with inferences: the C runtime, Python's, and a program by hand."""
 
 from __future__ import annotations
 

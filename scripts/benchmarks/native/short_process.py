@@ -1,6 +1,6 @@
-"""short_process CONTEXT LANGUAGE FORM INFERENCES: a fresh process that runs a few inferences by the runtime of "C" or
-"Python", in the form "persistent", which may go over to launches, or "launches". It prints JSON: what loading and each
-inference took in ns, and of each whether it began by persistent kernels."""
+"""Run a few inferences in a fresh process by the runtime of "C" or "Python" (short_process CONTEXT LANGUAGE FORM
+INFERENCES), in the form "persistent", which may change to launches, or "launches". It prints JSON: what loading and
+each inference took in ns, and of each whether it began by persistent kernels."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""A context's launches on their own: bound as the executor binds them, run over and over without inputs and outputs and
-without the conversions of layout that stand at a graph's ends. Where the device has persistent kernels, they run as a
-network's do: as parts of one."""
+"""Run a context's launches on their own: bound as the executor binds them, over and over, without inputs and outputs
+and without the layout conversions at a graph's ends. Where the device has persistent kernels, they run as a network's
+do: as parts of one."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A chart of a comparison: how many times as fast each contender is as the best engine, network by network."""
+"""Draw a comparison: how many times as fast each contender is as the best engine, network by network."""
 
 from __future__ import annotations
 

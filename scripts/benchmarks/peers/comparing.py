@@ -1,4 +1,4 @@
-"""The outside of `scripts/bench kernels` and `scripts/bench models`: options, refusals, tables, pages."""
+"""Hold the outside of `scripts/bench kernels` and `scripts/bench models`: options, refusals, tables, pages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Cases in which contenders take turns between blocks of the device's limits: what `scripts/bench kernels` and
-`scripts/bench models` measure with."""
+"""Measure cases in which contenders take turns between blocks of the device's limits, for `scripts/bench kernels` and
+`scripts/bench models`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What takes part in `scripts/bench kernels` and `scripts/bench models`, each in a process of its own (see turns.py):
+"""Start the contenders of `scripts/bench kernels` and `scripts/bench models`, each in a process of its own (see
+turns.py):
 
     python contenders.py KIND ARGUMENTS     reads questions from its input and answers each, line by line, in JSON
 

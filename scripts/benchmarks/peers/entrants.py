@@ -1,4 +1,4 @@
-"""What takes part in a comparison: contexts made by the generator, onnxruntime, naive kernels."""
+"""Make the contenders of a comparison: contexts made by the generator, onnxruntime, naive kernels."""
 
 from __future__ import annotations
 

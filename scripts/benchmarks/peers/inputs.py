@@ -1,4 +1,4 @@
-"""The inputs that all contenders of a case run on."""
+"""Make the inputs that all contenders of a case run on."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a device can reach at most: multiply-adds and bytes a second, each by a kernel that does nothing else.
+"""Measure a device's limits, multiply-adds and bytes a second, each by a kernel that does nothing else.
 
 A claim about GFLOP/s needs the limit measured in the same run: blocks of it and the thing measured take turns. Where
 nothing is measured beside it, blocks that differ by more than LARGEST_DRIFT are refused.

@@ -1,4 +1,4 @@
-"""The kernels that a textbook shows: one work-item for each element of the output, one loop, nothing else."""
+"""Build textbook kernels: a work-item for each element of the output, a loop, nothing else."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The contenders that are not ours; see contenders.py."""
+"""Hold the contenders that are not ours; see contenders.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contenders that take turns: each is a process of its own and stands still while another one runs.
+"""Let contenders take turns: each is a process of its own and stands still while another runs.
 
 A process that waits its turn is stopped by a signal, so threads that spin for more work, as onnxruntime's do, cannot
 take a core from the one that is measured.

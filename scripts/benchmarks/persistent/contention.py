@@ -1,4 +1,4 @@
-"""`scripts/bench contention`: persistent kernels beside other programs, against launches one by one in turns."""
+"""Compare persistent kernels next to other programs with launches one by one, in turns (`scripts/bench contention`)."""
 
 import argparse
 import contextlib

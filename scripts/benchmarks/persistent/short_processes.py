@@ -1,4 +1,5 @@
-"""`scripts/bench short`: persistent kernels in processes of a few inferences, against launches one by one in turns."""
+"""Compare persistent kernels in processes of a few inferences with launches one by one, in turns (`scripts/bench
+short`)."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`scripts/bench profiling`: what recording inferences costs, and whether every nanosecond of them has a name."""
+"""Measure the cost of recording inferences, and check that every nanosecond has a name (`scripts/bench profiling`)."""
 
 import argparse
 import io

@@ -1,4 +1,4 @@
-"""`scripts/bench viewer`: a large profile log as a trace for Chrome, a trace for Perfetto, and a table."""
+"""Write a large profile log as a trace for Chrome, a trace for Perfetto, and a table (`scripts/bench viewer`)."""
 
 import argparse
 import json

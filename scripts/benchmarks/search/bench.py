@@ -1,5 +1,5 @@
-"""Searching and measuring, replayed on recorded spaces: how close strategies come to the optimum, and what the
-server's successive halving picks. Needs no device. `scripts/bench search` calls this.
+"""Replay searching and measuring on recorded spaces (`scripts/bench search`): how close strategies come to the optimum,
+and what the server's successive halving picks. Needs no device.
 
 Percent is 100 x best / found: the least true median of all configurations over that of the best one found so far. A
 figure is the mean over seeds with its standard error, of each space and of all devices of a kernel together.

@@ -1,4 +1,4 @@
-"""Made-up kernels, each with parameters and mechanisms of its own, on made-up GPUs: many spaces to fix constants on.
+"""Make up kernels, each with parameters and mechanisms of its own, on made-up GPUs: many spaces to fix constants on.
 
 `made_up.py` has two kernels that are always shaped alike. Here a number decides which parameters a kernel has
 and which mechanisms matter, and another one the device, so that what holds on average over them does not hang on one

@@ -1,4 +1,4 @@
-"""Made-up spaces of a stencil and a matrix product on made-up GPUs, to fix the constants of strategies on.
+"""Make up spaces of a stencil and a matrix product on made-up GPUs, to fix the constants of strategies on.
 
 Recordings of our own kernels on one CPU are small and smooth. These have what makes real ones hard: work that does not
 divide, occupancy that falls in steps with registers and local memory, spilling, bank conflicts, launches that fail, and

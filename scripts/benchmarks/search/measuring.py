@@ -1,4 +1,4 @@
-"""Replays raw samples through the server's successive halving: how many runs it takes, and how much slower its pick is
+"""Replay raw samples through the server's successive halving: how many runs it takes, and how much slower its pick is
 than the best.
 
 A recording's samples are dealt into two parts that share nothing: three quarters pick, one quarter judges. In recorded

@@ -1,4 +1,4 @@
-"""Replays a strategy on a recorded space: what share of the optimum its best has reached after each evaluation."""
+"""Replay a strategy on a recorded space: which share of the optimum its best has reached after each evaluation."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Recorded tuning spaces: a file as a tuning space with the times that were measured in it.
+"""Read recorded tuning spaces: a file as a tuning space with the times that were measured in it.
 
 Files are our own recordings, which `scripts/recording/record` makes, and T4, the format of the FAIR benchmark hub for
 auto-tuning. Every configuration of a file is valid in the sense of the declared constraints; those that did not work

@@ -1,4 +1,4 @@
-"""Replays recorded spaces through Kernel Tuner's strategies, in its simulation mode. Runs under an interpreter that has
+"""Replay recorded spaces through Kernel Tuner's strategies, in its simulation mode. Runs under an interpreter that has
 kernel_tuner installed and needs nothing of gputune: `bench.py` starts it as
 
     PYTHON with_kernel_tuner.py JOB.json

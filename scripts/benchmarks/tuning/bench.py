@@ -1,4 +1,4 @@
-"""`scripts/bench tune TOOL`: what is promised of tuning, measured on a device. One file per tool beside this one."""
+"""Measure the promises of tuning on a device (`scripts/bench tune TOOL`). One file per tool beside this one."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`scripts/bench tune exhaustive`: what `auto` finds beside the best of the whole space.
+"""Compare the finds of `auto` with the best of the whole space (`scripts/bench tune exhaustive`).
 
 Each of ten tasks is tuned from an empty cache; then its whole space is measured, or a random part of it where it is
 larger than --most, into a file that an interrupted run goes on with. The best of that are timed once more side by side

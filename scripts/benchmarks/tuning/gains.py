@@ -1,4 +1,4 @@
-"""`scripts/bench tune gains`: what tuning gains, task by task and end to end.
+"""Measure what tuning gains, task by task and end to end (`scripts/bench tune gains`).
 
 Each model is generated with and without tuning. Per task the pick and the default are timed again side by side; end to
 end the two contexts take turns.

@@ -1,4 +1,4 @@
-"""Generations of whole models from empty caches, for the tools of `scripts/bench tune`."""
+"""Generate contexts of whole models from empty caches, for the tools of `scripts/bench tune`."""
 
 import argparse
 import os

@@ -1,5 +1,6 @@
-"""A target without a server: the methods of TargetClient that tuning uses, answered in this process by the worker's
-own handlers. Nothing is sent, nothing watches over deadlines, and a variant that crashes takes this process along.
+"""Stand in for a target without a server: the methods of TargetClient that tuning uses, answered in this process by the
+worker's own handlers. Nothing is sent, nothing watches over deadlines, and a variant that crashes takes this process
+along.
 
 It is what remote tuning is compared with, so it does for a request what the daemon does, and no more.
 """

@@ -1,5 +1,5 @@
-"""`scripts/bench tune peer`: evaluations per second on the same configurations of the same kernel, ours and Kernel
-Tuner's, both with verification, in turns.
+"""Compare evaluations per second on the same configurations of the same kernel with Kernel Tuner's, both with
+verification, in turns (`scripts/bench tune peer`).
 
 Kernel Tuner gives one set of buffers to all configurations, so only those of a convolution take part that read weights
 packed in the same way; ours packs them itself, Kernel Tuner gets them packed. Every turn has configurations of its own

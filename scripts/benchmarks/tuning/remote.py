@@ -1,4 +1,4 @@
-"""`scripts/bench tune remote`: what the server and the way there cost a search.
+"""Measure what the server and the way there cost a search (`scripts/bench tune remote`).
 
 The same searches run in one process without a server (in_process.py) and through an embedded server over TCP, in turns,
 each turn in a process of its own. The searches are random ones with a fixed seed, so both measure the same

@@ -1,4 +1,4 @@
-"""`scripts/bench tune retime`: whether recorded times come out again.
+"""Check whether recorded times come out again (`scripts/bench tune retime`).
 
 After a generation, the kernels that it chose are timed once more, each beside its default, and compared with the
 median that the generation has recorded; and what each takes by its default's time with what it took by that when both

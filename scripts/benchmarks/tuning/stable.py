@@ -1,4 +1,4 @@
-"""`scripts/bench tune stable`: whether generations from empty caches choose contexts that are equally fast.
+"""Check whether generations from empty caches choose contexts that are equally fast (`scripts/bench tune stable`).
 
 The generations run beside processes that keep the cores busy, or alone; all contexts are then timed in turns, with that
 of a generation without tuning and, where asked for, that of a greater effort.

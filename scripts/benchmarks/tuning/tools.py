@@ -1,4 +1,4 @@
-"""What the tools of `scripts/bench tune` share: one task on a target, tuned, or timed from outside the tuner, and
+"""Share code between the tools of `scripts/bench tune`: a task on a target, tuned, or timed from outside the tuner, and
 ratios of times with their intervals."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`scripts/bench tune twice`: whether the same generation picks equally fast variants again.
+"""Check whether the same generation picks equally fast variants again (`scripts/bench tune twice`).
 
 A model is generated twice, each time from an empty cache; per task the two picks and the default are timed again side
 by side, until it is known well enough how fast one is beside the other. Picks that are the same configuration are

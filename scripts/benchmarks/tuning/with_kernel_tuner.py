@@ -1,4 +1,4 @@
-"""Evaluates given configurations of one kernel with Kernel Tuner, verification on. Runs under an interpreter that has
+"""Evaluate given configurations of a kernel with Kernel Tuner, verification on. Runs under an interpreter that has
 kernel_tuner and pyopencl, and needs nothing of gputune: `peer.py` starts it as
 
     PYTHON with_kernel_tuner.py FOLDER

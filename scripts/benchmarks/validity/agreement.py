@@ -1,4 +1,5 @@
-"""`scripts/bench validity --agree`: whether what is said of the tasks of real models before a generation is then done.
+"""Check that a generation then does with the tasks of real models what was said before (`scripts/bench validity
+--agree`).
 
 Each model is generated in several modes, one after the other, from an empty cache. Before each generation `explain`
 answers for the same request; the tasks that it says will be measured must be those that are, and its summary line the

@@ -1,4 +1,4 @@
-"""`scripts/bench validity`: what a change of each field of a record's validity makes a generation measure again.
+"""Change each field of a record's validity, and show what a generation measures again (`scripts/bench validity`).
 
 A model is tuned once. Then, for each field, the records of every other task are made to say that the field had another
 value when they were measured, and the model is generated again: exactly these tasks must be measured, and the reason

@@ -1,4 +1,4 @@
-"""What `scripts/fuzz context` and `scripts/fuzz cache` share: cases that their number and the seed make."""
+"""Make the cases of `scripts/fuzz context` and `scripts/fuzz cache` from their number and the seed."""
 
 import argparse
 import random

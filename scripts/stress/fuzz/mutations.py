@@ -1,4 +1,4 @@
-"""Random changes of bytes and of plain values, for inputs that are nearly right."""
+"""Change bytes and plain values at random, for inputs that are nearly right."""
 
 import copy
 import random

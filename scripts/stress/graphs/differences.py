@@ -1,4 +1,5 @@
-"""Where gputune computes something else than onnxruntime does, by operator, and why; docs/operators.md has the list."""
+"""List where gputune computes something else than onnxruntime does, by operator, and why; docs/operators.md has the
+list."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

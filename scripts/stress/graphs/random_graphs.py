@@ -1,4 +1,4 @@
-"""Random ONNX models: odd attributes, operator sets 7 to 21, shared weights, several readers, names that collide.
+"""Make random ONNX models: odd attributes, operator sets 7 to 21, shared weights, several readers, names that collide.
 
 A model is made node by node. Each node is computed by onnxruntime alone as soon as it is drawn, so its outputs' shapes
 and values are known, and what onnxruntime refuses, what is too large or not finite, or what a rounding error could turn

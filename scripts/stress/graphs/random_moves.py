@@ -1,4 +1,4 @@
-"""The nodes of random_graphs.py that move elements: reshapes, slices, look-ups, resizes; see random_nodes.py."""
+"""Draw the nodes of random_graphs.py that move elements: reshapes, slices, look-ups, resizes; see random_nodes.py."""
 
 from math import prod
 from typing import Any

@@ -1,4 +1,4 @@
-"""The nodes of random_graphs.py: each function draws one that reads the tensor x, or none where it does not fit.
+"""Draw the nodes of random_graphs.py: each function draws a node that reads the tensor x, or none if it does not fit.
 
 Attributes are odd on purpose. Many a draw means nothing; onnxruntime refuses that, and another one is drawn.
 """
