@@ -1,13 +1,13 @@
 """Check whether another user can change a file that is run as a program.
 
 A context binary and the compiled programs of a performance cache are native code. So, as ssh does with StrictModes, a
-file counts as the user's only if no other user can write or exchange it: it and the folders above it, up to the home
-folder, belong to the user or to the system (root), and neither others nor a group with other members may write there.
-In a folder with the sticky bit, such as /tmp, only its owner can exchange a file: that is enough for a context, but not
-for a cache, next to which another user could put a journal.
+file counts as the user's only if no other user can write or exchange it. The file and the folders above it, up to the
+home folder, must belong to the user or to root. Neither others nor a group with other members may write there. In a
+folder with the sticky bit, such as /tmp, only the owner can exchange a file. That is enough for a context, but not for
+a cache, because another user could put a journal next to it.
 
-TRUSTED_FOLDERS names folders that are taken as they are: for file systems without permissions, containers that run as
-another user than the owner of what they mount, and teams that share files. Where a system has no users in this sense
+TRUSTED_FOLDERS names folders that are not checked. They are for file systems without permissions, for containers whose
+user does not own the mounted files, and for teams that share files. Where a system has no users in this sense
 (Windows), nothing is checked. Commands that only show a cache or a context's header run nothing and read any file.
 """
 

@@ -5,9 +5,9 @@ that is not in the table is taken to do what most drivers do.
 
 Facts that decided the design, measured on a 2-core x86 machine with AVX-512 and Debian's PoCL 3.1:
 
-* PoCL compiles at the first launch with each local size, for 300 to 380 ms that no event shows: after the enqueue has
-  returned and before the launch's event runs. So the status of the event separates compiling from running, and each has
-  a limit of its own: a slow compiler is no kernel that hangs.
+* PoCL compiles at the first launch with each local size, for 300 to 380 ms that no event shows. It does so after the
+  enqueue has returned and before the launch's event runs. So the status of the event separates compiling from running,
+  and each has a limit of its own: a slow compiler is no kernel that hangs.
 * A binary that is read before that launch makes every fresh process pay again. A binary that is read after it takes 7
   to 13 ms at the first launch. Drivers keep their first answer. So binaries are read once, after a launch with real
   sizes.
@@ -19,8 +19,8 @@ Facts that decided the design, measured on a 2-core x86 machine with AVX-512 and
 * A compiler's cache hides the cost of compiling. So the user's caches are off where device work is done. A daemon keeps
   its own folder, and a program that a second process has compiled there counts with the time that it took.
 * Without POCL_AFFINITY=1, PoCL's times differ by a factor of two, because both threads can land on one core.
-* An installed driver may not work. A device counts only after a kernel was built and run and gave the right result, in
-  a child process with that driver alone, because two drivers in one process disturb each other.
+* An installed driver may not work. A device counts only after a kernel was built and run and gave the right result.
+  That happens in a child process with that driver alone, because two drivers in one process disturb each other.
 * A buffer that is freed while it is a kernel's argument ends a PoCL process. Bound launches hold their buffers.
 * PoCL's sin, cos and tan of a vector are wrong in every element if one is 2^23 or more. Kernels have their own
   functions and take 0.6 to 0.8 of the time (kernels/approximations.py).

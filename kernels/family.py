@@ -18,9 +18,8 @@ module there that defines FAMILY. You make a family in these steps:
 6. `reference` is numpy in float64 by another way than the kernel's; tests compare it with onnxruntime.
 7. `work` and `tolerance` say what the task costs at least, and how far a right result may be off.
 
-A new template of an existing family needs the .cl file, values of the parameter that selects it with constraints and
-their reasons, guesses for CPUs and GPUs, and a branch in `render`. The family's tests run it as soon as the space has
-it.
+A new template of an existing family needs a .cl file, values of the parameter that selects it, constraints with
+reasons, guesses for CPUs and GPUs, and a branch in `render`. The family's tests run it as soon as the space has it.
 
 A template begins with its formula, a picture of the tile, the division of work and its preconditions, and it compiles
 alone with its defaults. Accumulators are private arrays in loops with opencl_unroll_hint, which compilers turn into

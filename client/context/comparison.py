@@ -6,9 +6,15 @@ On a busy machine, a choice by few samples is a choice by chance. So contexts ar
 First their kernels are timed by the device's clock: without fusion, with everything fused, and with each task's first,
 second and third finalist and its default. Other programs disturb this little. The result is the estimate.
 
-Then a few candidates take turns in whole inferences (context_runner.py), in the very form that would ship: the context
-of the estimate, the last choice, a context fused as if launches cost what they do one by one, a context without fusion,
-and the untuned context, whose time is the reference of the gain. elimination.py ends the turns.
+Then a few candidates take turns in whole inferences (context_runner.py), in the very form that would ship:
+
+* the context of the estimate
+* the last choice
+* a context fused as if launches cost what they do one by one
+* a context without fusion
+* the untuned context, whose time is the reference of the gain
+
+elimination.py ends the turns.
 
 The comparison does not decide whether persistent kernels ship. On a busy target they look slower than launches, and a
 context that has them changes to launches by itself while launches are faster.

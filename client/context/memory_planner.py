@@ -4,7 +4,7 @@ Offsets are multiples of the device's base address alignment, and no arena is la
 allocation. No plan is smaller than the most that is alive at once; a context states this bound.
 
 The quick plan is greedy by size, after Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference"
-(2020), arXiv:2001.03288, section 5.2: tensors are placed from the largest to the smallest, each into the smallest gap
+(2020), arXiv:2001.03288, section 5.2. Tensors are placed from the largest to the smallest, each into the smallest gap
 that the tensors alive at the same time leave, else after them. It is enough for contexts that are only compared. For
 the context that is written, `arena_search.py` looks for a better plan in a number of steps, so that no clock decides.
 """

@@ -1,10 +1,10 @@
 """Write an ONNX file that stands for a context binary, with an EPContext node for each graph, as ONNX Runtime's tools
 exchange compiled models. runtime/context/ep_context.py reads it.
 
-The first node is the main node: it holds the context or names its file, and its max_size is the bytes of arenas in
-which each graph of the context can run, as ONNX Runtime means it. The other nodes refer to it, and their max_size is
-for their own graph. If tensors of several graphs have the same name, as with one model in different shapes, all are
-called GRAPH/NAME.
+The first node is the main node: it holds the context or names its file. Its max_size is the bytes of arenas in which
+each graph of the context can run, as ONNX Runtime means it. The other nodes refer to it, and their max_size is for
+their own graph. If tensors of several graphs have the same name, as with one model in different shapes, all are called
+GRAPH/NAME.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ The default and the family's starters are measured first, then the proposals of 
 default if that works, takes part in every batch, and all times are divided by its times next to them.
 
 Finalists from several batches are measured again, side by side. A ranking of noisy times has leaders by chance, and
-they fall behind when they are measured again: for one depthwise convolution, 31 of a hundred variants then ranked
-before the best finalist. So the best finalist meets the best variants that rank before it now, in up to FINALS
-comparisons in all.
+they fall behind when they are measured again. For a depthwise convolution, 31 of a hundred variants then ranked before
+the best finalist. So the best finalist meets the best variants that rank before it now, in up to FINALS comparisons in
+all.
 
 The fastest replaces the default only if it is faster by more than TIE and few passes speak against it (SURE).
 client/context/comparison.py decides whether a small gain holds inside the model.

@@ -2,7 +2,7 @@
 
 Persistent kernels gain while each of their groups has a processor, and lose while other programs take a processor away.
 A slow inference says little, because the same disturbance would have slowed launches down. So only a comparison opens
-the breaker (launches) or closes it (persistent): inferences run in both forms, abandoned inferences count at their
+the breaker (launches) or closes it (persistent). Inferences run in both forms, and abandoned inferences count at their
 whole cost, until the difference of the means is clear next to its standard error (Welch: The Significance of the
 Difference between Two Means when the Population Variances are Unequal, Biometrika 29, 1938). While the breaker is
 closed this may take long, because a few samples easily miss rare and very long inferences.
@@ -23,8 +23,8 @@ clearly lost processor time, from the third inference on. Threads of the applica
 loss; then the comparison comes later.
 
 The programs of the launches are loaded only then, or after EARLY inferences, because every quiet process would pay for
-them: 9 ms for ten convolutions, 24 ms for page orientation, 136 ms for DenseNet-121, as much as 60, 17 and 6
-inferences. After Nygard: Release It! (2007), circuit breaker.
+them. They take 9 ms for ten convolutions, 24 ms for page orientation and 136 ms for DenseNet-121, as much as 60, 17 and
+6 inferences. After Nygard: Release It! (2007), circuit breaker.
 """
 
 from __future__ import annotations

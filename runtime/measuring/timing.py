@@ -2,17 +2,17 @@
 
 The warm-up goes by time, not by a count of launches. A sample is a batch of launches whose device time adds up to at
 least sample_ns. Its value is the lower quartile of its launches, or their mean if only the host's clock is known. On
-two cores next to other programs, the ratio of two equal kernels of 5 us had a standard deviation of 112 % by the means
-of such batches and of 21 % by their lower quartiles.
+two cores next to other programs, the ratio of two equal kernels of 5 us had a standard deviation of 112 % by means of
+batches. By their lower quartiles it was 21 %.
 
 successive_halving.py decides how many samples each variant gets. Each pass goes through all runners that are left,
 forward and backward in turns, so that a drift of the clocks affects all alike. A variant for which the device's clock
 stands still or runs backwards is measured by the host's clock.
 
 A cold sample flushes the device's caches before each launch, and only the device's clock can time it. An evicting
-sample lets a few megabytes of other data pass before each launch, as in a network, where many weights have left the
-caches of the cores before they are used again. On two cores a convolution of 512 channels over 7 x 7 pixels took 0.70
-ms when it was repeated and 1.44 ms this way; another plan took 1.04 and 1.15 ms.
+sample lets a few megabytes of other data pass before each launch. That is as in a network, where many weights have left
+the caches of the cores before they are used again. On two cores a convolution of 512 channels over 7 x 7 pixels took
+0.70 ms when it was repeated and 1.44 ms this way. Another plan took 1.04 and 1.15 ms.
 
 A baseline is sampled from the first pass to the last, so its samples show whether the device has changed meanwhile, or
 since another batch. Little is enqueued at a time: some drivers stall or give up on a full queue.

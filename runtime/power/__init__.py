@@ -6,9 +6,9 @@ would take them from the others. So a perf profile only votes, before and after 
 process that is killed, so journal.py keeps the originals on the disk. steering.py writes the controls, by an actuator
 for each kind (actuators/).
 
-Votes must cost an inference nothing: a vote that changes nothing makes no system call, a hysteresis holds the start
-vote over a row of inferences, and background.py does later work in one thread for all devices. Profiles name corners,
-which are shares of a device's own frequency range.
+Votes must cost an inference nothing. A vote that changes nothing makes no system call, and a hysteresis holds the start
+vote over a row of inferences. background.py does later work in one thread for all devices. Profiles name corners, which
+are shares of a device's own frequency range.
 
 For clients of a target server the daemon votes, because its worker may be killed at any time. If something steers the
 device, the name of the profile is part of a measurement's validity.

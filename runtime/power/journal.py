@@ -1,9 +1,9 @@
 """Keep the votes of a user's processes for a device, and the content of its controls before any vote.
 
-For each device there are three files in a folder that only the user may use: `KEY.lock`, held while the others are read
-and written; `KEY.votes`, the votes of live processes; `KEY.originals`, the journal. The journal holds the original
-content of the controls and is on the disk before any control is written. All three go with the last vote. They are
-replaced as a whole, so a process that is killed leaves the old content or the new.
+For each device there are three files in a folder that only the user may use. `KEY.lock` is held while the others are
+read and written. `KEY.votes` has the votes of live processes. `KEY.originals` is the journal. The journal holds the
+original content of the controls and is on the disk before any control is written. All three go with the last vote. They
+are replaced as a whole, so a process that is killed leaves the old content or the new.
 
 A vote's holder is a process with the time of its start, since process numbers are used again. A file from before the
 last boot says nothing.

@@ -1,11 +1,11 @@
 """Hold all workers of a daemon: a worker that does everything, and more that compile while nothing is measured.
 
 A driver that compiles on one core at a time, as PoCL does, leaves the other cores idle while a client finalizes a
-context. So on a CPU device, requests that measure nothing are spread over several processes: at most one for each
-processor that the daemon may use, as far as there is memory, each ended after IDLE_SECONDS without work. Each has a
-supervisor and a watchdog of its own, so a crash or a hang costs only its request. If a worker cannot be started, or the
-system kills it, another worker takes the request. Any other request has the device alone: it begins when all of them
-have ended, and none begins before it is over or has yielded the device.
+context. So on a CPU device, requests that measure nothing are spread over several processes. There is at most one for
+each processor that the daemon may use, as far as memory allows, and each ends after IDLE_SECONDS without work. Each has
+a supervisor and a watchdog of its own, so a crash or a hang costs only its request. If a worker cannot be started, or
+the system kills it, another worker takes the request. Any other request has the device alone: it begins when all of
+them have ended, and none begins before it is over or has yielded the device.
 
 A batch that yields the device keeps its worker, which waits with all that it has built. Another worker, which opens the
 device for that, serves the others meanwhile; at its next turn the batch goes on. So a crash costs its own request only.
