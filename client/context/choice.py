@@ -4,9 +4,11 @@ A choice belongs to a model on a device. It is stored with all configurations of
 whatever becomes of the tasks' own winners. It is also stored with every comparison: later comparisons with the same
 untuned context add to it.
 
-The last certain choice stays until another context is faster for certain. Without a certain choice, the untuned context
-ships unless a tuned context is faster for certain. If several are, and their order is not known, the last choice goes
-first, then the context of the estimate.
+A comparison ends when each context that is left is faster than the untuned context for certain, or differs from it by
+less than 1 % for certain, or when --compare_seconds are over (elimination.py). The last certain choice stays until
+another context is faster for certain. Without a certain choice, the untuned context ships unless a tuned context is
+faster for certain. If several are, and their order is not known, the last choice goes first, then the context of the
+estimate.
 
 A choice is open if the interval of its gain holds 1 and is wide. Then the next generation lets the untuned context and
 the best tuned context take more turns, and times nothing else. A closed choice is not compared again while the winners
