@@ -30,6 +30,8 @@ OUTLIER = 1e6
 SAMPLED = 4096
 """Elements of which the median is taken."""
 WIDE_GUARD_BYTES = 4 << 20
+"""Or half of what is left of the device's largest allocation, if that is less. A write further away is noticed if it
+meets a buffer of the same variant, or no memory at all; otherwise it may go unnoticed."""
 
 Values = npt.NDArray[Any]
 
