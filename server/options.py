@@ -30,8 +30,8 @@ def parser() -> argparse.ArgumentParser:
     result = _Parser(
         prog="gputune target-server",
         usage="%(prog)s [OPTIONS]",
-        description="Serve this machine's device to hosts: compile, measure and execute OpenCL kernels for them, over "
-        "TCP or a local socket.",
+        description="Serve this machine's device to hosts: compile, measure and run OpenCL kernels for them, over TCP "
+        "or a local socket.",
         allow_abbrev=False,
     )
     add = result.add_argument
@@ -42,48 +42,58 @@ def parser() -> argparse.ArgumentParser:
         "--unix",
         type=Path,
         metavar="PATH",
-        help="Listen on a local socket instead of a port: a new file that only this user can open, for clients on this "
-        "machine (--target unix:PATH), whose memory the device then uses as it lies.",
+        help="Listen on a local socket instead of a port: a new file that only you can open, for clients on this "
+        "machine (--target unix:PATH). The device uses their memory without a copy.",
     )
     add(
         "--device",
         metavar="D",
-        help="A name part or number of `gputune devices`, null, waiting, or replay:FILE, which answers from a "
-        "recording.  [default: GPUTUNE_DEVICE, else a GPU, else the best CPU]",
+        help="Number, or part of the name, of a device in `gputune devices`; null, waiting, or replay:FILE, which "
+        "answers from a recording.  [default: GPUTUNE_DEVICE, else a GPU, else the best CPU]",
     )
     add(
         "--token_file",
         type=Path,
         metavar="F",
-        help="File with a secret of at least 16 characters that clients must know too, which only you can read; else "
-        "GPUTUNE_TOKEN. Needed for a --host that the network reaches.",
+        help="File with a secret of at least 16 characters that clients must know too; only you can read it. Required "
+        "for a --host that the network reaches.  [default: GPUTUNE_TOKEN]",
     )
-    add("--tls_cert", type=Path, metavar="F", help="PEM certificate: serve over TLS only.")
-    add("--tls_key", type=Path, metavar="F", help="Its PEM key; else in the same file.")
-    add("--tls_ca", type=Path, metavar="F", help="PEM certificates: let in only clients that one of these has signed.")
+    add("--tls_cert", type=Path, metavar="F", help="PEM certificate; serve over TLS only.")
+    add("--tls_key", type=Path, metavar="F", help="PEM key of --tls_cert.  [default: in the same file]")
+    add(
+        "--tls_ca",
+        type=Path,
+        metavar="F",
+        help="PEM certificates of authorities; accept only clients with a certificate that one of them has signed.",
+    )
     add(
         "--perf_profile",
         metavar="NAME",
-        help="For which clocks and power to ask while the device works for clients that say nothing else: "
-        f"{', '.join(PRESETS)}. [default: the device is left as it is]",
+        help="Clocks and power to request while the device works for clients that request nothing else: "
+        f"{', '.join(PRESETS)}.  [default: leave the device as it is]",
     )
     add(
         "--perf_config_yaml",
         type=Path,
         metavar="F",
-        help="The same from a YAML file in the form of the original tools.",
+        help="Perf profile from a YAML file in the original tools' format.",
     )
-    add("--log_level", choices=tuple(LEVELS), default="warn", help="How much is said.  [default: warn]")
+    add(
+        "--log_level",
+        choices=tuple(LEVELS),
+        default="warn",
+        help="Print messages of this level and above.  [default: warn]",
+    )
     add(
         "--log_format",
         choices=get_args(LogFormat),
         default="text",
-        help="json: one object a line.  [default: text]",
+        help="Format of messages; json writes an object for each line.  [default: text]",
     )
     add(
         "--exit_with_parent",
         action="store_true",
-        help="Stop when standard input ends; for a program that starts the server for itself.",
+        help="Stop when standard input ends, for a program that starts its own server.",
     )
     return result
 

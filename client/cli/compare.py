@@ -38,34 +38,34 @@ log = logging.getLogger(__name__)
 
 
 @click.command("compare")
-@click.option("--model", type=INPUT, required=True, metavar="FILE", help="The ONNX model.")
+@click.option("--model", type=INPUT, required=True, metavar="FILE", help="ONNX model.")
 @click.option(
     *CONTEXT_BINARY,
     type=CONTEXT,
     metavar="F",
-    help="The tuned context binary of the model. Without it the model is tuned first, with what is known already.",
+    help="Tuned context binary of the model.  [default: tune the model first, with what is known already]",
 )
 @click.option(
     "--tuning_effort",
     type=click.Choice(tuple(name for name in EFFORTS if name != "none")),
-    help="How much is measured where the model is tuned first.  [default: normal]",
+    help="How much to measure if the model is tuned first.  [default: normal]",
 )
 @click.option(
     "--input_dimensions",
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
-    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224, or of a dimension by its name, such as "
-    "batch=1; as the generator takes it.",
+    help="Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. Repeat it "
+    "for each name.",
 )
-@device_option("A name part or number of `gputune devices`, or null.")
+@device_option("Number, or part of the name, of a device in `gputune devices`, or null.")
 @click.option(
     "--compare_seconds",
     type=click.FloatRange(min=0, min_open=True),
     default=SECONDS,
     show_default=True,
     metavar="S",
-    help="How long to go on if it is not certain earlier which one is faster.",
+    help="Longest time to compare, in seconds; it ends earlier when it is certain which contender is faster.",
 )
 @wait_for_quiet_option
 @summary_json_option
@@ -83,12 +83,13 @@ def command(
     chart: Path | None,
     log_level: str,
 ) -> None:
-    """Compare a tuned model with an untuned one and with other engines, on this machine.
+    """Compare a tuned model with an untuned model and with other engines, on this machine.
 
-    The tuned context, one of effort none, onnxruntime, and OpenVINO if it is installed, take turns in rounds, each in a
-    process that is stopped while another one runs. Ratios are those of the same rounds. The comparison ends as soon as
-    it is certain which one is faster, or when its time is up. The other engines run on the CPU, with as many threads as
-    an OpenCL device has cores if that is a CPU, else one for each core.
+    The contenders are the tuned context, a context of effort none, onnxruntime, and OpenVINO if it is installed. They
+    take turns in rounds. Each has its own process, which is stopped while another process runs, and ratios are of times
+    in the same round. The comparison ends as soon as the result is certain, or when its time is up. The other engines
+    run on the CPU, with as many threads as the OpenCL device has cores if it is a CPU, else with a thread for each
+    core.
 
     \b
     gputune compare --model m.onnx --input_dimensions x=1,3,224,224 \\

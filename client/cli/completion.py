@@ -13,7 +13,8 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(shell: str) -> None:
-    """Print a script by which a shell completes gputune: commands, options, and the names of devices, tiers and files.
+    """Print a script that completes gputune in your shell: commands, options, and the names of devices, tiers and
+    files.
 
     \b
     gputune completion bash > ~/.local/share/bash-completion/completions/gputune

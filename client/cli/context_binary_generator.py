@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
     required=True,
     type=FileText(),
     metavar="NAME",
-    help="Name of the context binary; .bin is appended. An absolute path is taken as it is.",
+    help="Name of the context binary; .bin is appended. An absolute path overrides --output_dir.",
 )
 @click.option(
     "--output_dir",
@@ -49,23 +49,24 @@ log = logging.getLogger(__name__)
 @click.option(
     "--verify",
     is_flag=True,
-    help="Compare the context with onnxruntime; where they differ, find the first operation on the target that does.",
+    help="Compare the context with onnxruntime. If they differ, name the first operation on the target that differs.",
 )
 @click.option(
     "--input_list",
     type=INPUT,
-    help="Inputs for --verify, as net-run takes them; random ones otherwise.",
+    help="Inputs for --verify, in net-run's format.  [default: random inputs]",
 )
 @click.option(
     "--ep_context",
     type=OUTPUT,
     metavar="FILE.onnx",
-    help="Write an ONNX file, too, that stands for the context binary: with ONNX Runtime's EPContext operator.",
+    help="Also write an ONNX file that contains or names the context binary, in ONNX Runtime's EPContext operator.",
 )
 @click.option(
     "--ep_context_embed_mode",
     type=click.Choice(["0", "1"]),
-    help="Whether that file names the context binary (0, the default), in its own folder or below, or holds it (1).",
+    help="0, the default: the file of --ep_context names the context binary, which lies in the same folder or below. "
+    "1: the file contains the context binary.",
 )
 @click.option(
     f"--{OPTION}",
@@ -73,27 +74,27 @@ log = logging.getLogger(__name__)
     default="raw",
     show_default=True,
     metavar="TYPE",
-    help="raw or memhandle: whether inputs and outputs will be arrays, which are copied, or memory handles, for which "
-    "nothing is allocated at loading; NAME=memhandle,... for single tensors, GRAPH:NAME for that of one "
-    "graph. Either still runs.",
+    help="raw: inputs and outputs are arrays, which are copied. memhandle: they are memory handles, and loading "
+    "allocates no memory for them. NAME=memhandle,... sets single tensors, GRAPH:NAME a tensor of one graph. The "
+    "context runs with either kind in any case.",
 )
 @click.option(
     "--weights",
     type=click.Choice(WEIGHTS),
-    help="packed, the default: the context has weights as its kernels read them. compact: it has them as the model has "
-    "them, and the device packs them when it loads the context. The file is smaller, and loading takes longer.",
+    help="packed, the default: store weights as the kernels read them. compact: store them as the model has them, and "
+    "pack them on the device when the context is loaded; the file is smaller, and loading takes longer.",
 )
 @click.option(
     "--profiling_level",
     type=click.Choice((*LEVELS, *SYNONYMS)),
-    help=f"Write a schematic, NAME_schematic.bin beside the context binary, by which profiles of it are read; and "
-    f"when each phase of the generation was, to {LOG_NAME} in OUTPUT_DIR/profilelogs, or ./profilelogs without "
-    "--output_dir. basic has whole phases; all others also what lies within them.",
+    help="Write a schematic for reading profiles, NAME_schematic.bin next to the context binary, and the times of the "
+    f"generation's phases to {LOG_NAME} in OUTPUT_DIR/profilelogs, or in ./profilelogs without --output_dir. basic: "
+    "whole phases. All other levels: also the parts of each phase.",
 )
 @click.option(
     "--profiling_option",
     type=click.Choice(("optrace",)),
-    help="optrace: the schematic and the log as with --profiling_level, at level detailed at least.",
+    help="optrace: write the schematic and the log as --profiling_level does, at level detailed or above.",
 )
 @perf_profile_options
 @log_level
@@ -114,10 +115,10 @@ def command(
     log_level: str,
     summary_json: Path | None,
 ) -> None:
-    """Tune a model on a target and write its context binary.
+    """Tune an ONNX model on a target, and write its context binary.
 
-    Every kernel is measured on the target and verified before it may win; every measurement is kept in a performance
-    cache, so that the same command after Ctrl-C, or next time, does not measure again.
+    Every kernel is measured on the target, and verified before it can win. Every measurement is kept in a performance
+    cache: the same command, after Ctrl-C or next time, does not measure it again.
 
     \b
     gputune context-binary-generator --model model.onnx --binary_file model \\

@@ -33,18 +33,20 @@ TOLD = 8
     type=CONTEXTS,
     metavar="FILE[,...]",
     required=True,
-    help="The context binary, or several with commas between them, to learn what they need as a group. In a list, a "
-    "path with a comma stands in double quotes of its own.",
+    help="Context binary, or several separated by commas, to see what memory they need as a group. In a list, put a "
+    "path with a comma in double quotes.",
 )
-@click.option("--json", "as_json", is_flag=True, help="JSON for tools: all that the headers say.")
-@click.option("--json_file", type=OUTPUT, help="Write that JSON to a file, beside the summary.")
-@click.option("--compatibility", is_flag=True, help="Say how it fits each device of this machine, too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for tools: all that the headers say.")
+@click.option("--json_file", type=OUTPUT, help="Also write that JSON to a file.")
+@click.option("--compatibility", is_flag=True, help="Also show how it fits each device of this machine.")
 def command(context_binary: list[Path], as_json: bool, json_file: Path | None, compatibility: bool) -> None:
-    """Say what a context binary holds: what it was made of and for, its graphs, sizes, and what tuning gained. The last
-    lines have max_spill_fill_size, the bytes of arenas: of each graph, and of all in a group that shares them.
+    """Show what a context binary contains.
 
-    Only the header is read; no device is needed. Of an ONNX file it is the first main context, and what its nodes say;
-    of a package each of its contexts with its tier, and as memory what any of them needs at most.
+    The output says what it was made from and for, and lists its graphs, their sizes, and what tuning gained. The last
+    lines have max_spill_fill_size, the bytes of arenas: of each graph, and of all graphs in a group that shares them.
+
+    Only the header is read; no device is needed. Of an ONNX file, the first main context is shown, and what its nodes
+    say. Of a package, each context is shown with its tier, and the memory is the most that any of them needs.
     """
     with device_errors():
         reports = discover() if compatibility else None

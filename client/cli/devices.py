@@ -15,12 +15,13 @@ from gputune.runtime.devices.discovery import DeviceReport, choose, discover, im
 
 @click.command("devices")
 @json_option
-@device_option("A name part or number, to see what would be chosen.")
-@click.option("--memory", is_flag=True, help="How each device takes an application's memory without a copy.")
+@device_option("Number, or part of the name, of a device: show which device that chooses.")
+@click.option("--memory", is_flag=True, help="Also show how each device takes an application's memory without a copy.")
 def command(as_json: bool, device: str | None, memory: bool) -> None:
-    """List OpenCL devices, whether each one builds and runs a kernel, and which one gputune chooses.
+    """List the OpenCL devices, test each of them, and show which device gputune chooses.
 
-    Every driver is tried in a process of its own. Exits with 8 when no device works.
+    The test builds and runs a kernel. Every driver is tried in a process of its own. The exit code is 8 if no device
+    works.
     """
     with device_errors():
         reports = discover()

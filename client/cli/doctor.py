@@ -17,19 +17,23 @@ _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 
 @click.command("doctor")
 @connection_options(
-    otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598",
-    over_adb="Look at adb, and whether a phone can run a target server; nothing is started there",
+    otherwise="TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598",
+    over_adb="Check adb, and whether a phone can run a target server; nothing is started there",
 )
 @json_option
 def command(connection: ConnectionOptions, as_json: bool) -> None:
-    """Say why a device, a target or a phone is not found, and what to do.
+    """Explain why a device, a target or a phone is not found, and what to do.
 
-    Looks at packages, variables, drivers and their libraries, and tests every device. With --target (or
-    TARGET_SERVER_SOCKET) it goes the way to that server step by step; with --adb it looks at adb and the phone, and
+    It checks packages, variables, drivers and their libraries, and tests every device. With --target (or
+    TARGET_SERVER_SOCKET), it checks the way to that server step by step. With --adb, it checks adb and the phone, and
     starts nothing there.
 
-    Exits with 0 when nothing would stop a generation, with 8 for a problem of this machine, with 4 for one of the
-    target, with 2 where what names the target is no address.
+    \b
+    Exit codes:
+       0  nothing stops a generation
+       2  the address of the target is not valid
+       4  a problem of the target
+       8  a problem of this machine
     """
 
     def connect(address: str) -> TargetClient:

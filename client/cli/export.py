@@ -18,16 +18,14 @@ from gputune.client.outputs import check_output
     type=CONTEXT,
     required=True,
     metavar="F",
-    help="The context binary, package, or ONNX file with EPContext nodes.",
+    help="Context binary, package, or ONNX file with EPContext nodes.",
 )
-@click.option(
-    "--output_dir", type=OUTPUT_FOLDER, required=True, metavar="D", help="The folder to write: new, or empty."
-)
+@click.option("--output_dir", type=OUTPUT_FOLDER, required=True, metavar="D", help="Folder to write: new, or empty.")
 def command(context_binary: Path, output_dir: Path) -> None:
-    """Write a folder that builds by itself: the C runtime, a context and a program that runs it on files.
+    """Write a folder that builds on its own: the C runtime, a context, and a program that runs it on files.
 
-    An application on the device then needs neither Python nor gputune, only libOpenCL.so. The folder's README says how
-    it is built, by make, by CMake and for Android, and how an application of yours takes its place.
+    An application on the device then needs neither Python nor gputune, only libOpenCL.so. The README in the folder
+    explains how to build it with make, with CMake and for Android, and how to put your own application in its place.
 
     \b
     gputune export --context_binary output/model.bin --output_dir app

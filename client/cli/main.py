@@ -21,27 +21,27 @@ from gputune.client.errors import GputuneError, OutputError
 COMMANDS = {
     "context-binary-generator": (
         "context_binary_generator",
-        "Tune a model on a target and write its context binary.",
+        "Tune an ONNX model on a target, and write its context binary.",
     ),
-    "model-check": ("model_check", "Say before any tuning what of a model runs, and what that costs."),
-    "net-run": ("net_run", "Run a context binary on this machine's device or on a target."),
-    "throughput-net-run": ("throughput_net_run", "Run several contexts beside each other for a time, and measure it."),
-    "compare": ("compare", "Compare a tuned model with an untuned one and with other engines."),
-    "context-binary-utility": ("context_binary_utility", "Show what a context binary holds."),
-    "package": ("package", "Put contexts of one model for several devices into one file."),
-    "export": ("export", "Write a folder with a context and a program in C that runs it."),
+    "model-check": ("model_check", "List the nodes of a model that run, and estimate their cost."),
+    "net-run": ("net_run", "Run a context binary on this machine or on a target."),
+    "throughput-net-run": ("throughput_net_run", "Run several contexts at the same time, and measure throughput."),
+    "compare": ("compare", "Compare a tuned model with an untuned model and other engines."),
+    "context-binary-utility": ("context_binary_utility", "Show what a context binary contains."),
+    "package": ("package", "Combine contexts of one model for several devices in one file."),
+    "export": ("export", "Write a folder with a context and a C program that runs it."),
     "target-server": ("target_server", "Serve this machine's device to hosts."),
-    "target-status": ("target_status", "Say how a target server is."),
-    "doctor": ("doctor", "Say why a device or a target is not found."),
+    "target-status": ("target_status", "Show the state of a target server."),
+    "doctor": ("doctor", "Explain why a device or a target is not found."),
     "show-kernel": ("show_kernel", "Print the source of a task's kernels, and how they are launched."),
-    "performance-cache": ("cache.performance_cache", "Look into performance caches."),
+    "performance-cache": ("cache.performance_cache", "Show, move and clean up performance caches."),
     "farm": ("farm.farm", "Tune many models on many devices."),
-    "tuning-report": ("tuning_report", "Show what tuning has measured as one page."),
-    "memory-report": ("memory_report", "Show which tensor of a context lies where and when as one page."),
+    "tuning-report": ("tuning_report", "Write a page about what tuning has measured."),
+    "memory-report": ("memory_report", "Write a page about where the tensors of a context lie in memory."),
     "profile-viewer": ("profile_viewer", "Show where the time of profiled inferences went."),
-    "power": ("power", "See which clocks can be steered, and what perf profiles would write."),
-    "devices": ("devices", "List OpenCL devices and whether they work."),
-    "completion": ("completion", "Print what makes a shell complete commands, options and their values."),
+    "power": ("power", "Show which clocks can be controlled, and what perf profiles write."),
+    "devices": ("devices", "List the OpenCL devices, and test them."),
+    "completion": ("completion", "Print a script that completes gputune in your shell."),
 }
 FAILED = 1
 """The exit code of what has no code of its own."""
@@ -86,10 +86,24 @@ def cli() -> None:
     gputune net-run --retrieve_context out/m.bin \\
         --input_list inputs.txt --output_dir results
 
-    Exit codes: 0 done, 2 bad option or config, 3 bad model, 4 target, 5 memory or tuning, 6 output, 7 performance
-    cache, 8 device or context, 9 nodes that cannot run (model-check), 10 another result than onnxruntime's
-    (--verify) or than before (throughput-net-run), 11 not in a frozen performance cache, 12 slower than allowed
-    (profile-viewer), 13 gained less than asked for (--fail_under), 130 interrupted, 1 anything else.
+    \b
+    Exit codes:
+       0  done
+       1  any other error
+       2  bad option or config file
+       3  bad model
+       4  target or farm
+       5  memory of the device, or no variant of a task works
+       6  output cannot be written
+       7  performance cache
+       8  device or context
+       9  nodes that cannot run (model-check)
+      10  results differ from onnxruntime's (--verify), or from
+          earlier results (throughput-net-run)
+      11  not in a frozen performance cache
+      12  slower than allowed (profile-viewer --fail_over)
+      13  smaller gain than asked for (--fail_under)
+     130  interrupted
     """
 
 

@@ -14,14 +14,16 @@ from gputune.client.report.writer import write_memory_page
 
 
 @click.command("memory-report")
-@click.option(*CONTEXT_BINARY, type=CONTEXT, required=True, metavar="F", help="The context binary.")
-@click.option("--output", type=OUTPUT, metavar="F", help="Where to write the page, such as memory.html.")
-@click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON for tools, on standard output.")
+@click.option(*CONTEXT_BINARY, type=CONTEXT, required=True, metavar="F", help="Context binary.")
+@click.option("--output", type=OUTPUT, metavar="F", help="Page to write, such as memory.html.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the content of the page as JSON for tools, on standard output."
+)
 def command(context_binary: Path, output: Path | None, as_json: bool) -> None:
-    """Show which tensor of a context lies where in the arenas and when, as one page that needs no network.
+    """Write a page that shows where each tensor of a context lies in the arenas, and when. It needs no network.
 
-    Per graph: the bytes of its arenas, the bound that no plan can do without, and every tensor with its offset and
-    the operations from which to which it is held. Only the file is read; no device is needed.
+    For each graph it shows the bytes of its arenas, the bound below which no plan can go, and every tensor with its
+    offset and the operations during which it is held. Only the file is read; no device is needed.
 
     \b
     gputune memory-report --context_binary out/m.bin --output memory.html

@@ -30,16 +30,22 @@ MOST_ROWS = 20
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
-    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224, or of a dimension by its name, such as "
-    "batch=1; as the generator takes it.",
+    help="Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. Repeat it "
+    "for each name.",
 )
 @json_option
 @click.option(
-    "--peak_gflops", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 operations/s."
+    "--peak_gflops",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Peak of the device, in 10^9 operations per second.",
 )
-@click.option("--peak_gbps", type=click.FloatRange(min=0, min_open=True), help="The device's peak, in 10^9 bytes/s.")
+@click.option(
+    "--peak_gbps",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Peak memory bandwidth of the device, in 10^9 bytes per second.",
+)
 @device_option(
-    "Measure the peaks on this device: a name part or number of `gputune devices`.",
+    "Measure the peaks on this device: its number, or part of its name, in `gputune devices`.",
 )
 @op_packages
 def command(
@@ -51,12 +57,12 @@ def command(
     device: str | None,
     op_packages: tuple[str, ...],
 ) -> None:
-    """Say before any tuning which nodes of a model run, what they cost, and about how long tuning takes.
+    """List the nodes of a model that run, and estimate their cost and the tuning time.
 
-    Nodes that cannot run are listed with the reason and the nearest form that can; then the exit code is 9. Else there
-    are the distinct tasks, their operations and bytes, an estimate of the tuning time for each effort, and the time of
-    an inference by the roofline: what the work takes at the device's peaks, which are assumed unless they are given or
-    measured.
+    If nodes cannot run, each is listed with the reason and the nearest form that can run, and the exit code is 9.
+    Otherwise the output has the distinct tasks with their operations and bytes, the tuning time for each effort, and
+    the time of an inference by the roofline: the time that the work takes at the device's peaks. The peaks are assumed
+    unless you give or measure them.
 
     \b
     gputune model-check model.onnx --input_dimensions x=1,3,224,224

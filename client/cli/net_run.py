@@ -57,81 +57,84 @@ log = logging.getLogger(__name__)
     type=CONTEXTS,
     metavar="FILE[,...]",
     required=True,
-    help="The context binary, or several with commas between them, which run one after the other on one device. In a "
-    "list, a path with a comma stands in double quotes of its own.",
+    help="Context binary. Several, separated by commas, run one after the other on one device. In a list, put a path "
+    "with a comma in double quotes.",
 )
 @click.option(
     "--input_list",
     type=INPUT_LISTS,
     metavar="FILE[,...]",
-    help="One inference a line: NAME:=FILE NAME2:=FILE; raw values, or .npy files. What has blanks stands in double "
-    "quotes. As many lists as contexts; none, or an empty one, for a graph without inputs.",
+    help="File with a line for each inference: NAME:=FILE NAME2:=FILE. Each FILE has raw values or is a .npy file; put "
+    "names and paths with blanks in double quotes. Give each context its own list; for a graph without inputs, omit "
+    "it, or leave its place between the commas empty.",
 )
 @click.option(
     "--share_spill_fill/--no_share_spill_fill",
     default=None,
-    help="Whether several contexts take turns with one set of arenas, and share equal weights and programs. "
-    "[default: if all were generated with enable_spill_fill_buffer]",
+    help="Let several contexts take turns with one set of arenas, and share equal weights and programs.  [default: "
+    "share if all were generated with enable_spill_fill_buffer]",
 )
 @click.option(
     "--output_dir",
     type=OUTPUT_FOLDER,
     default=Path("output"),
     show_default=True,
-    help="Folder for Result_N/NAME.raw, N counting the lines of the input list; of several contexts for "
-    "CONTEXT/Result_N, by the names of their files.",
+    help="Folder for the outputs: Result_N/NAME.raw, where N is the line of the input list, from 0; with several "
+    "contexts CONTEXT/Result_N/NAME.raw, by the names of their files.",
 )
 @inference_options
-@click.option("--npy", is_flag=True, help="Write NAME.npy beside NAME.raw.")
+@click.option("--npy", is_flag=True, help="Also write NAME.npy next to NAME.raw.")
 @click.option(
     "--shared_buffer",
     is_flag=True,
-    help="Inputs and outputs are memory handles, which the device uses as they lie: nothing is copied. --summary_json "
-    "has counters that prove it, or say why something was.",
+    help="Pass inputs and outputs as memory handles, which the device uses without a copy. Counters in --summary_json "
+    "prove it, or say why something was copied.",
 )
 @device_option(
-    "A name part or number of `gputune devices`; else the context's own.",
+    "Number, or part of the name, of a device in `gputune devices`.  [default: the context's own device]",
 )
 @click.option(
     "--graph",
     metavar="NAME[,...]",
-    help="Which graph of the context; the first otherwise. Of several contexts one name for all, or one for each.",
+    help="Graph of the context to run. With several contexts: one name for all, or one for each.  [default: the first "
+    "graph]",
 )
 @click.option(
     "--cache_compatibility_mode",
     type=click.Choice(["permissive", "strict"]),
     default="permissive",
     show_default=True,
-    help="On another device or driver: build from source with a warning, or refuse.",
+    help="On another device or driver: permissive builds the kernels from source with a warning, strict refuses the "
+    "context.",
 )
 @click.option(
     "--profiling_level",
     type=click.Choice([*LEVELS, *SYNONYMS]),
-    help="Then record as many inferences on the first line's inputs in profilelogs/gputune-profiling-data.log, in the "
-    "output folder where --output_dir is given. basic: whole inferences and their parts by the host's clock; detailed: "
-    "also each launch; qhas (or backend, linting): also when each was queued and submitted, counters, and the state of "
-    "the device. `gputune profile-viewer` shows the log.",
+    help="After the run, record as many inferences on the first line's inputs in "
+    "profilelogs/gputune-profiling-data.log, below --output_dir if it is given. basic: whole inferences and their "
+    "parts, by the host's clock. detailed: also each launch. qhas (or backend, linting): also queue and submit times, "
+    "counters, and the state of the device. `gputune profile-viewer` shows the log.",
 )
 @click.option(
     "--profiling_option",
     type=click.Choice([OPTRACE]),
-    help="optrace: level qhas, as the original tools spell it.",
+    help="optrace: the original tools' name for level qhas.",
 )
 @click.option(
     "--profile",
     type=OUTPUT,
     metavar="F",
-    help="Short for --profiling_level detailed, and writes what operations take as JSON, of several contexts by their "
-    "names.",
+    help="Write the times of operations to this file, as JSON; with several contexts, by their names. Implies "
+    "--profiling_level detailed.",
 )
 @click.option(
     "--keep_warm",
     is_flag=True,
-    help="Keep this machine's device awake between inferences, by empty launches, or on a CPU by a thread that takes a "
-    "processor.",
+    help="Keep this machine's device awake between inferences: by empty launches, or on a CPU by a thread that "
+    "occupies a processor.",
 )
 @perf_profile_options
-@connection_options(otherwise="else this machine's own device is used")
+@connection_options(otherwise="this machine's own device")
 @run_wishes
 @log_level
 @summary_json
@@ -156,10 +159,11 @@ def command(
     log_level: str,
     summary_json: Path | None,
 ) -> None:
-    """Run context binaries and write their outputs: with --target or --adb on that target, otherwise on this
-    machine's own device, whatever TARGET_SERVER_SOCKET says.
+    """Run context binaries and write their outputs.
 
-    Times are those of the machine with the device; what a target adds to them is reported beside them.
+    With --target or --adb, the context runs on that target. Otherwise it runs on this machine's own device, even if
+    TARGET_SERVER_SOCKET is set. Times are measured on the machine with the device; what a target adds is reported
+    separately.
 
     \b
     echo "x:=page.raw" > inputs.txt

@@ -22,7 +22,7 @@ from gputune.runtime.execution.loading import check_trusted
     "--output",
     type=OUTPUT,
     metavar="F",
-    help="The package to write, such as model.gtpkg; with --add and --remove FILE itself by default.",
+    help="Package to write, such as model.gtpkg.  [default with --add and --remove: FILE itself]",
 )
 @click.option(
     "--add",
@@ -30,15 +30,15 @@ from gputune.runtime.execution.loading import check_trusted
     type=INPUT,
     multiple=True,
     metavar="F",
-    help="Add a context binary, or those of a package. It replaces the one for the same device and driver; the others "
-    "stay as they are.",
+    help="Add a context binary, or all contexts of a package. It replaces the context for the same device and driver; "
+    "the others stay as they are.",
 )
-@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Leave out a context, by its name in --list.")
+@click.option("--remove", "removed", multiple=True, metavar="NAME", help="Remove a context, by its name in --list.")
 @click.option("--split", "splits", is_flag=True, help="Write the contexts of FILE to --output_dir as NAME.bin.")
-@click.option("--output_dir", type=OUTPUT_FOLDER, metavar="D", help="The folder for --split.")
-@click.option("--list", "lists", is_flag=True, help="Say which contexts FILE holds.")
-@click.option("--compatibility", is_flag=True, help="With --list: how they fit each device of this machine.")
-@click.option("--json", "as_json", is_flag=True, help="With --list: as JSON for tools.")
+@click.option("--output_dir", type=OUTPUT_FOLDER, metavar="D", help="Folder for --split.")
+@click.option("--list", "lists", is_flag=True, help="List the contexts of FILE.")
+@click.option("--compatibility", is_flag=True, help="With --list: also show how they fit each device of this machine.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: print JSON for tools.")
 def command(
     files: tuple[Path, ...],
     output: Path | None,
@@ -50,10 +50,10 @@ def command(
     compatibility: bool,
     as_json: bool,
 ) -> None:
-    """Put context binaries of one model for several device tiers into one file, which stores what they share once.
+    """Combine context binaries of one model for several device tiers in one file, which stores shared data once.
 
-    `gputune.runtime.load` and net-run take a package like a context binary, and of its contexts the one that fits the
-    device best. A context is called by its tier.
+    `gputune.runtime.load` and net-run take a package like a context binary, and choose the context that fits the device
+    best. A context is named after its tier.
 
     \b
     gputune package phone.bin board.bin --output model.gtpkg

@@ -37,19 +37,19 @@ def _root_option(command: _Command) -> _Command:
         type=SearchedFolder(exists=True, file_okay=False),
         default=Path("/"),
         metavar="DIR",
-        help="Look for the files below this folder instead of /, such as a tree of `fake-tree`.",
+        help="Look for control files below this folder instead of /, such as a folder from `fake-tree`.",
     )(command)
 
 
 def _device_option(command: _Command) -> _Command:
     return device_option(
-        "A name part or number: only what steers this device. Otherwise all there is.",
+        "Number, or part of the name, of a device: show only its controls.  [default: all controls]",
     )(command)
 
 
 @click.group("power", cls=Group)
 def command() -> None:
-    """See which clocks and power states of this machine can be steered, and what perf profiles would write."""
+    """Show which clocks and power states can be controlled, and what perf profiles write."""
 
 
 @command.command("show")
@@ -57,7 +57,7 @@ def command() -> None:
 @_device_option
 @json_option
 def show(root: Path, device: str | None, as_json: bool) -> None:
-    """List the controls that are found, what they contain, and whether they can be written or what would allow it."""
+    """List the controls with their values, and whether you can write them or what would allow it."""
     identity = _identity(device)
     steering = find_steering(identity, root)
     controls = steering.controls()
@@ -82,7 +82,7 @@ def show(root: Path, device: str | None, as_json: bool) -> None:
 @command.command("presets")
 @json_option
 def presets(as_json: bool) -> None:
-    """List the preset perf profiles: what they ask for during work and after it."""
+    """List the preset perf profiles: what they request during work and after it."""
     if as_json:
         print_json({name: PerfProfile.from_preset(name).to_dict() for name in PRESETS})
         return
@@ -106,14 +106,18 @@ def presets(as_json: bool) -> None:
     "--perf_profile",
     metavar="NAME",
     shell_complete=perf_profiles,
-    help="A preset of `gputune power presets`.  [default: balanced]",
+    help="Preset from `gputune power presets`.  [default: balanced]",
 )
-@click.option("--perf_config_yaml", type=InputFile(exists=True, dir_okay=False), help="A perf profile's file.")
+@click.option(
+    "--perf_config_yaml",
+    type=InputFile(exists=True, dir_okay=False),
+    help="Perf profile from a YAML file in the original tools' format.",
+)
 @json_option
 def check(
     root: Path, device: str | None, perf_profile: str | None, perf_config_yaml: Path | None, as_json: bool
 ) -> None:
-    """Say what a perf profile would write where, in order, from now on. Nothing is written."""
+    """Show what a perf profile would write now, where, and in which order. Nothing is written."""
     profile = _profile(perf_profile, perf_config_yaml)
     steering = find_steering(_identity(device), root)
     moments = [(phase, moment) for phase in PHASES for moment in MOMENTS]
@@ -147,7 +151,7 @@ def _without_controls(profile: PerfProfile) -> dict[str, int]:
 @command.command("restore")
 @_root_option
 def restore(root: Path) -> None:
-    """Bring back what processes that were killed have left. Votes of live processes stay in force."""
+    """Restore the settings that killed processes left changed. Votes of running processes stay in force."""
     for steering in all_steerings(root):
         before = steering.originals()
         arbiter = Arbiter(steering.key, steering)
@@ -165,7 +169,7 @@ def restore(root: Path) -> None:
 @click.argument("folder", type=OutputFolder(file_okay=False))
 @click.argument("families", nargs=-1, type=click.Choice(sorted(TREES)), metavar="[FAMILY]...")
 def fake_tree(folder: Path, families: tuple[str, ...]) -> None:
-    """Write plain files like those by which a kernel steers devices below a new FOLDER, to try perf profiles with.
+    """Write plain files like the kernel's control files below a new FOLDER, to try perf profiles on.
 
     \b
     gputune power fake-tree phone kgsl memory cpufreq

@@ -46,11 +46,14 @@ def _percentage(context: click.Context, parameter: click.Parameter, value: str |
     type=INPUTS,
     metavar="FILE[,...]",
     required=True,
-    help="The profile log, gputune-profiling-data.log, or several with commas between them. In a list, a path with a "
-    "comma stands in double quotes of its own.",
+    help="Profile log, gputune-profiling-data.log, or several separated by commas. In a list, put a path with a comma "
+    "in double quotes.",
 )
 @click.option(
-    "--schematic", type=INPUT, metavar="F", help="MODEL_schematic.bin, which the generator writes beside the context."
+    "--schematic",
+    type=INPUT,
+    metavar="F",
+    help="MODEL_schematic.bin, which context-binary-generator writes next to the context.",
 )
 @click.option(
     "--config_file",
@@ -58,26 +61,33 @@ def _percentage(context: click.Context, parameter: click.Parameter, value: str |
     "config",
     type=INPUT,
     metavar="F",
-    help='JSON that switches features, {"features": {"runtrace": false}}.',
+    help='JSON file that turns features on or off, such as {"features": {"runtrace": false}}.',
 )
 @click.option(
-    "--output", type=OUTPUT, metavar="F", help=f"What to write, by its name: {FORMS}.  [default: the terminal]"
+    "--output",
+    type=OUTPUT,
+    metavar="F",
+    help=f"File to write; its name decides the format: {FORMS}.  [default: the terminal]",
 )
-@click.option("--zoom_start", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that end before.")
-@click.option("--zoom_end", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that begin behind.")
+@click.option(
+    "--zoom_start", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that end before this time."
+)
+@click.option(
+    "--zoom_end", type=click.FloatRange(min=0), metavar="MS", help="Leave out inferences that begin after this time."
+)
 @click.option(
     "--reader",
     default=BUILT_IN,
     metavar="NAME",
     show_default=True,
-    help="What makes the file; others can be installed.",
+    help="Reader that writes the file; others can be installed.",
 )
-@click.option("--compare", type=INPUT, metavar="F", help="An earlier log: say what is slower or faster than there.")
+@click.option("--compare", type=INPUT, metavar="F", help="An earlier log: show what is slower or faster than there.")
 @click.option(
     "--fail_over",
     callback=_percentage,
     metavar="N%",
-    help=f"With --compare: exit code {SLOWER} where something is for certain slower by more than this.",
+    help=f"With --compare: end with exit code {SLOWER} if anything is slower by more than this, with certainty.",
 )
 @log_level
 def command(
@@ -92,9 +102,9 @@ def command(
     fail_over: float | None,
     log_level: str,
 ) -> None:
-    """Show where the time of profiled inferences went: as a trace, a page, a table, or in short on the terminal.
+    """Show where the time of profiled inferences went: as a trace, a page, a table, or a summary on the terminal.
 
-    Moments of --zoom_start and --zoom_end are in milliseconds behind the beginning of the first log.
+    --zoom_start and --zoom_end are in milliseconds after the beginning of the first log.
 
     \b
     gputune profile-viewer --input_log profilelogs/gputune-profiling-data.log \\

@@ -23,15 +23,15 @@ from gputune.client.tuning.search.options import TuningOptions, parse_configurat
 
 @click.command("show-kernel")
 @click.argument("task", metavar="TASK")
-@click.option("--model", type=INPUT, metavar="FILE", required=True, help="The ONNX model.")
+@click.option("--model", type=INPUT, metavar="FILE", required=True, help="ONNX model.")
 @input_dimensions
 @click.option(
     "--configuration",
     default="tuned",
     show_default=True,
     metavar="tuned|default|NAME=VALUE,...",
-    help="tuned: the winner that the performance cache has for the device, alone; where it has none, the default. "
-    "NAME=VALUE,... as in --pin, with a value for every parameter.",
+    help="tuned: the winner in the performance cache, measured alone; without a winner, the default. NAME=VALUE,...: "
+    "your own, as in --pin, with a value for every parameter.",
 )
 @json_option
 @op_packages
@@ -53,9 +53,9 @@ def command(
 ) -> None:
     """Print the OpenCL source of a task's kernels, and how they are launched.
 
-    TASK is a pattern as in the generator's --tasks: an op (Conv), a title ('Conv 1a2b3c4d5e'), the beginning of a key's
-    digest, or the name of a node of the model. The kernels of all tasks that it is for are printed, with their options,
-    sizes and arguments as comments, so that the output is OpenCL C. Nothing is measured and nothing is written.
+    TASK is a pattern as in --tasks of context-binary-generator: an op (Conv), a title ('Conv 1a2b3c4d5e'), the
+    beginning of a digest, or the name of a node. The kernels of all matching tasks are printed. Their options, sizes
+    and arguments are comments, so the output is valid OpenCL C. Nothing is measured, and nothing is written.
 
     \b
     gputune show-kernel /head/conv --model model.onnx

@@ -17,14 +17,15 @@ log = logging.getLogger(__name__)
 
 
 @click.command("target-status")
-@connection_options(otherwise="else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598")
+@connection_options(otherwise="TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598")
 @json_option
 def command(connection: ConnectionOptions, as_json: bool) -> None:
-    """Say how a target server is: version, device and tier, clients and queue, restarts of its worker and why, memory,
-    and what can be read of clocks, temperatures and load.
+    """Show the state of a target server.
 
-    Without --target or --adb: the server that TARGET_SERVER_SOCKET names, else the one on 127.0.0.1:22598; none is
-    started. Exits with 4 when it cannot be reached.
+    The output has its version, device and tier, its clients and queue, restarts of its worker with their reasons,
+    memory, and the clocks, temperatures and load that can be read.
+
+    No server is started. The exit code is 4 if the server cannot be reached.
     """
     address = connection.target
     if address is None and connection.adb is None:

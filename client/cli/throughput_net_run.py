@@ -39,29 +39,32 @@ log = logging.getLogger(__name__)
     type=INPUT,
     metavar="F",
     required=True,
-    help='JSON: "contexts", a list of {"path", "name", "graph", "input_list", "instances", "group", "priority"}, of '
-    'which only the path must be there; "groups" ({NAME: {"streams": N}}), "device", "duration" and "warmup".',
+    help='JSON file. "contexts" is a list of {"path", "name", "graph", "input_list", "instances", "group", '
+    '"priority"}; only "path" is required. Optional: "groups" ({NAME: {"streams": N}}), "device", "duration" and '
+    '"warmup".',
 )
 @click.option(
     "--duration",
     metavar="SECONDS",
-    help='How long, such as 30, 90s, 10m or 1h30m; else "duration" of the config file, else 10 seconds.',
+    help='How long to run, such as 30 (seconds), 90s, 10m or 1h30m.  [default: "duration" in the config file, else 10 '
+    "seconds]",
 )
 @device_option(
-    "A name part or number of `gputune devices`; else that of the config file.",
+    "Number, or part of the name, of a device in `gputune devices`.  [default: as in the config file]",
 )
 @click.option(
     "--cache_compatibility_mode",
     type=click.Choice(["permissive", "strict"]),
     default="permissive",
     show_default=True,
-    help="On another device or driver: build from source with a warning, or refuse.",
+    help="On another device or driver: permissive builds the kernels from source with a warning, strict refuses the "
+    "context.",
 )
 @click.option(
     "--export_times",
     type=OUTPUT,
     metavar="F",
-    help="Write when every inference of each instance began, and its ns, to this file: as CSV or JSON, by its ending.",
+    help="Write the beginning and the duration of every inference of each instance, in ns, to this .csv or .json file.",
 )
 @log_level
 @summary_json
@@ -74,9 +77,11 @@ def command(
     log_level: str,
     summary_json: Path | None,
 ) -> None:
-    """Run several contexts beside each other for a time: instances of each in threads of their own, contexts of a group
-    in turns. Says how many inferences a second, percentiles by instance and by minute, and joules where there is a
-    meter. Every result must be bit for bit the first on its inputs.
+    """Run several contexts at the same time, and measure their throughput.
+
+    Instances of a context run in threads of their own; contexts of a group take turns. The output has inferences per
+    second, latency percentiles for each instance and each minute, and joules if the machine has a meter. Every result
+    must be equal, bit for bit, to the first result on the same inputs; otherwise the exit code is 10.
 
     \b
     gputune throughput-net-run --config_file contexts.json --duration 10m \\

@@ -33,24 +33,33 @@ def _peak(context: click.Context, parameter: click.Parameter, value: float | Non
     type=SearchedFolder(),
     metavar="D",
     callback=inner_folder,
-    help=f"The folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}",
+    help=f"Folder of the performance caches, or one file of it.  {FOLDER_DEFAULT}",
 )
 @click.option(
     *CONTEXT_BINARY,
     type=CONTEXT,
     metavar="F",
-    help="A context binary: its launches weigh the tasks, and its device says which file of a folder is meant.",
+    help="Context binary: its launches weight the tasks, and its device selects the file in the folder.",
 )
 @click.option(
     "--device_tier",
     metavar="NAME",
     shell_complete=tiers,
-    help="Which file of a folder: a tier of `gputune performance-cache list`.",
+    help="File in the folder: a tier of `gputune performance-cache list`.",
 )
-@click.option("--output", type=OUTPUT, metavar="F", help="Where to write the page, such as report.html.")
-@click.option("--peak_gflops", type=float, callback=_peak, help="What the device can do at most, for the rooflines.")
-@click.option("--peak_gbps", type=float, callback=_peak, help="What its memory moves at most.")
-@click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON for tools, on standard output.")
+@click.option("--output", type=OUTPUT, metavar="F", help="Page to write, such as report.html.")
+@click.option(
+    "--peak_gflops",
+    type=float,
+    callback=_peak,
+    help="Peak of the device, in 10^9 operations per second, for the rooflines.",
+)
+@click.option(
+    "--peak_gbps", type=float, callback=_peak, help="Peak memory bandwidth of the device, in 10^9 bytes per second."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the content of the page as JSON for tools, on standard output."
+)
 def command(
     cache: Path | None,
     context_binary: Path | None,
@@ -60,10 +69,11 @@ def command(
     peak_gbps: float | None,
     as_json: bool,
 ) -> None:
-    """Show what tuning has measured as one page that needs no network and no server.
+    """Write a page about what tuning has measured. It needs no network and no server.
 
-    Per task: the configurations tried and how each ended, the best so far, tuned against default with intervals, how
-    far it is from the roofline, failures by name, where the time went, and how it was measured.
+    For each task it shows the configurations tried and how each ended, the best so far, tuned against default with
+    confidence intervals, the distance to the roofline, failures by name, where the time went, and how the task was
+    measured.
 
     \b
     gputune tuning-report --context_binary out/m.bin --output report.html

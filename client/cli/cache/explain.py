@@ -18,20 +18,20 @@ from gputune.client.tuning.search.task_search import task_key
 
 @click.command("explain")
 @generation_options(deciding=True)
-@click.option("--task", "prefix", default="", metavar="DIGEST", help="Say it only of tasks whose digest starts so.")
+@click.option("--task", "prefix", default="", metavar="DIGEST", help="Show only tasks whose digest begins with this.")
 @json_option
 def explain(asked: GenerationOptions, prefix: str, as_json: bool) -> None:
-    """Say of every task of a model what a generation with the same options would do with it, and why.
+    """Show what a generation with the same options would do for each task of a model, and why.
 
     \b
-    hit      what is known is used, and nothing is measured
-    default  the default is used, unmeasured: it is not to be tuned
-    stale    it was tuned on this device, but something has changed: what
-    seeded   it or a similar task was tuned elsewhere: measured first
-    new      nothing is known of it
+    hit      the known result is used; nothing is measured
+    default  the default is used, unmeasured: the task is not to be tuned
+    stale    the task was tuned here, but something has changed: what
+    seeded   the task, or a similar task, was tuned elsewhere: measured first
+    new      nothing is known about the task
 
-    All but the first two are measured. Then comes the last choice between whole
-    contexts. Here nothing is measured and nothing is written.
+    Tasks are measured unless they are hit or default. The last choice between whole contexts follows. This command
+    measures nothing and writes nothing.
     """
     level = "warn" if as_json else "info"
     with reporting(sys.stderr, level):

@@ -22,7 +22,7 @@ from gputune.core.statuses import OK
 @folder_option
 @json_option
 def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
-    """List the cache files of a folder: one per device tier."""
+    """List the cache files of a folder, one file for each device tier."""
     folder = performance_cache_dir or default_performance_cache_dir()
     files = [_file_entry(path) for path in cache_files(folder)]
     if as_json:
@@ -35,13 +35,15 @@ def list_files(performance_cache_dir: Path | None, as_json: bool) -> None:
 
 @click.command("show")
 @only_file_argument
-@click.option("--task", "prefix", metavar="DIGEST", help="All trials of one task, by the start of its digest.")
+@click.option(
+    "--task", "prefix", metavar="DIGEST", help="Show all trials of this task, by the beginning of its digest."
+)
 @folder_option
 @json_option
 def show(file_or_tier: str | None, prefix: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
     """Show the tasks of a cache file, or all trials of one task.
 
-    Without a name it is the only file of the folder. A task is called as `gputune model-check` calls it.
+    Without a name, the only file of the folder is shown. Tasks have the names that `gputune model-check` shows.
     """
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, warn=warned) as cache:

@@ -8,7 +8,7 @@ from gputune.client.cli.groups import Group
 
 @click.group("performance-cache", cls=Group)
 def command() -> None:
-    """Look into performance caches, move what they hold, and tidy up."""
+    """Show, move and clean up performance caches."""
 
 
 for each in (

@@ -33,7 +33,7 @@ SHOWN_CONFLICTS = 10
     type=FileText(),
     required=True,
     metavar="FILE|DIR",
-    help="The JSON to write; a folder for t4.",
+    help="JSON file to write; a folder for t4.",
 )
 @click.option(
     "--format",
@@ -41,12 +41,12 @@ SHOWN_CONFLICTS = 10
     type=click.Choice(["json", "t4"]),
     default="json",
     show_default=True,
-    help="json holds all records and can be imported; t4 is a file for each task, for other tuners' tools.",
+    help="json: all records, which can be imported. t4: a file for each task, for other tuners' tools.",
 )
-@click.option("--task", "prefix", metavar="DIGEST", default="", help="Only tasks whose digest starts so.")
+@click.option("--task", "prefix", metavar="DIGEST", default="", help="Write only tasks whose digest begins with this.")
 @folder_option
 def export(file_or_tier: str, output: str, form: str, prefix: str, performance_cache_dir: Path | None) -> None:
-    """Write what a cache file holds, but for program binaries, as JSON of a versioned form, or its trials as T4."""
+    """Write a cache file, without compiled programs, as JSON with a format version, or its trials as T4."""
     place = Path(output)
     if form == "json":
         files_of_command().write(place, "--output")
@@ -94,7 +94,7 @@ def _t4_name(entry: Entry) -> str:
 @folder_option
 @json_option
 def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Take an export in: each task into the file of the device that it was measured on. Program binaries are not."""
+    """Import an export: each task into the file of the device that measured it. Compiled programs are not included."""
     try:
         text = read_file(file).decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -115,14 +115,14 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
 @click.argument(
     "files", nargs=-1, type=FileText(), required=True, metavar="FILE_OR_TIER...", shell_complete=files_or_tiers
 )
-@click.option("--into", required=True, type=OUTPUT, metavar="FILE", help="The cache file to add them to.")
+@click.option("--into", required=True, type=OUTPUT, metavar="FILE", help="Cache file to add them to.")
 @folder_option
 @json_option
 def merge(files: tuple[str, ...], into: Path, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Add cache files to another, record by record, but for program binaries.
+    """Add cache files to another cache file, record by record, without compiled programs.
 
-    Trials are kept once each. Of two winners of a task that were found in the same place the one that rests on more
-    (effort, then trials, then the later one) stays, and the conflict is listed.
+    Each trial is kept once. If two winners of a task were found in the same place, the better supported winner
+    stays (more effort, then more trials, then the later winner), and the conflict is listed.
     """
     folder = performance_cache_dir or default_performance_cache_dir()
     results = {}

@@ -33,7 +33,7 @@ NOT_WHOLE = 1
 @folder_option
 @json_option
 def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Count what is in a file: tasks, trials by status, winners, drivers, bytes per trial, where it came from."""
+    """Count the content of a file: tasks, trials by status, winners, drivers, bytes per trial, and sources."""
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, warn=warned) as cache:
         summaries, origins, chains = cache.tasks(), cache.origins(), len(cache.contents_of_chains())
@@ -74,9 +74,9 @@ def stats(file_or_tier: str | None, performance_cache_dir: Path | None, as_json:
 @json_option
 @click.pass_context
 def verify(context: click.Context, file_or_tier: str | None, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Read a file in full: pages, rows, digests, compiled programs. Exit code 1 where something is wrong.
+    """Check a whole file: pages, rows, digests, compiled programs. The exit code is 1 if anything is wrong.
 
-    Compiled programs of other installations are no problem: they are not used, and compiled again when they are needed.
+    Compiled programs of other installations are not a problem: they are not used, and are compiled again when needed.
     """
     path = find_file(file_or_tier, performance_cache_dir or default_performance_cache_dir())
     with PerformanceCache.open_readonly(path, secret=known_secret()) as cache:
@@ -100,7 +100,7 @@ def verify(context: click.Context, file_or_tier: str | None, performance_cache_d
 @folder_option
 @json_option
 def diff(left: str, right: str, performance_cache_dir: Path | None, as_json: bool) -> None:
-    """Compare the choices of two files and their times, not their bytes."""
+    """Compare the winners of two files and their times, not their bytes."""
     folder = performance_cache_dir or default_performance_cache_dir()
     sides = []
     for name in (left, right):
@@ -134,11 +134,19 @@ def _show_difference(one: Difference) -> None:
     "--older_than",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="What was not added to for so long.",
+    help="Remove tasks with no addition for this many days.",
 )
-@click.option("--driver", "drivers", multiple=True, metavar="VERSION", help="What was measured with this driver.")
-@click.option("--most_size", metavar="SIZE", help="The oldest, until the file is about this large, e.g. 200M.")
-@click.option("--dry_run", is_flag=True, help="Only say what would go.")
+@click.option(
+    "--driver",
+    "drivers",
+    multiple=True,
+    metavar="VERSION",
+    help="Remove what was measured with this driver version. Repeat it for each version.",
+)
+@click.option(
+    "--most_size", metavar="SIZE", help="Remove the oldest tasks until the file has about this size, such as 200M."
+)
+@click.option("--dry_run", is_flag=True, help="Show what would be removed, and remove nothing.")
 @folder_option
 def prune(
     file_or_tier: str,
@@ -148,9 +156,9 @@ def prune(
     dry_run: bool,
     performance_cache_dir: Path | None,
 ) -> None:
-    """Remove measurements that are not needed any more, whole tasks at a time.
+    """Remove measurements that are no longer needed, whole tasks at a time.
 
-    For --most_size compiled programs go before any measurement, since they can be compiled again.
+    With --most_size, compiled programs go before any measurement, since they can be compiled again.
     """
     if older_than is None and not drivers and most_size is None:
         raise ConfigError("nothing to prune: give --older_than, --driver or --most_size")

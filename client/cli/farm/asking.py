@@ -73,28 +73,29 @@ _OPTIONS = (
         type=FileText(),
         metavar="DIR|FILE",
         multiple=True,
-        help="ONNX models, or folders of them; several times, or with commas between; a path with a comma "
-        "stands in double quotes.",
+        help="ONNX models, or folders of models. Repeat it, or separate them with commas; put a path with a comma in "
+        "double quotes.",
     ),
     click.option(
         "--tiers",
         default="*",
         show_default=True,
         metavar="GLOB[,...]",
-        help="Which tiers of devices, by the name that `gputune farm status` shows.",
+        help="Device tiers to tune for, by the names in `gputune farm status`.",
     ),
-    click.option("--count", type=click.IntRange(min=1), help="How many devices of each tier at most; all by default."),
+    click.option("--count", type=click.IntRange(min=1), help="Most devices of each tier to use.  [default: all]"),
     click.option(
         "--tuning_effort",
         type=click.Choice(tuple(EFFORTS)),
-        help="How much is measured; normal unless the config file turns tuning off.",
+        help="How much to measure: none (nothing), quick (about 8 variants of a kernel), normal (about 100) or full "
+        "(all variants).  [default: normal, or none if the config file turns tuning off]",
     ),
     click.option(
         "--output_dir",
         type=OUTPUT_FOLDER,
         default=Path("output"),
         show_default=True,
-        help="Folder for packages, MODEL.gtpkg, and the context binaries in them, MODEL.TIER.bin.",
+        help="Folder for the packages, MODEL.gtpkg, and their context binaries, MODEL.TIER.bin.",
     ),
     input_dimensions,
     enable_intermediate_outputs,
@@ -102,7 +103,7 @@ _OPTIONS = (
         f"--{OUTPUTS}",
         OUTPUTS,
         metavar="T0,T1|MODEL:T0;MODEL:T1",
-        help="Also return these tensors of all models, or of one; as for context-binary-generator otherwise.",
+        help="Also return these tensors, of all models or of a model by its name; as in context-binary-generator.",
     ),
     click.option(
         f"--{MEMORY_TYPES}",
@@ -110,7 +111,7 @@ _OPTIONS = (
         default="raw",
         show_default=True,
         metavar="TYPE",
-        help="raw or memhandle, NAME=memhandle,..., or MODEL:NAME=memhandle, as for context-binary-generator.",
+        help="raw or memhandle, NAME=memhandle,..., or MODEL:NAME=memhandle; as in context-binary-generator.",
     ),
     op_packages,
     click.option(
@@ -119,6 +120,7 @@ _OPTIONS = (
         type=FileText(),
         multiple=True,
         metavar="FILE|MODEL:FILE",
-        help="As for context-binary-generator, for all models; once for each model otherwise.",
+        help="Config file as in context-binary-generator: FILE for all models, or MODEL:FILE for one model. Repeat it "
+        "for each model.",
     ),
 )

@@ -36,16 +36,17 @@ _COLUMNS = (
 @click.command("status")
 @scheduler_option()
 @json_option
-@click.option("--html", type=OUTPUT, metavar="FILE", help="Write a page about the farm and the jobs.")
+@click.option("--html", type=OUTPUT, metavar="FILE", help="Write a page about the farm and its jobs.")
 @click.option(
     "--every",
     type=click.FloatRange(min=0.5),
     metavar="SECONDS",
-    help="Write the page so often, until interrupted; browsers that show it follow.",
+    help="Write the page again after each interval, in seconds, until interrupted. A browser that shows the page "
+    "reloads it.",
 )
 @farm_dir_option
 def status(scheduler: str, as_json: bool, html: Path | None, every: float | None, farm: FarmFolder) -> None:
-    """Say which devices a farm has, and what each does."""
+    """Show the devices of a farm, and what each device does."""
     if every is not None and html is None:
         raise ConfigError("--every says how often a page is written; give --html, too")
     with closing(DaskEngine(farm.place(scheduler))) as engine:
@@ -80,7 +81,7 @@ def _words(one: Announced) -> tuple[str, ...]:
 @json_option
 @farm_dir_option
 def jobs(as_json: bool, farm: FarmFolder) -> None:
-    """List this user's jobs: what was asked, and what became of it."""
+    """List your jobs: their models, tiers and states."""
     found = farm.journal.jobs()
     if as_json:
         print_json({"jobs": [{**vars(job), "parts": [vars(part) for part in job.parts]} for job in found]})
@@ -102,7 +103,7 @@ def jobs(as_json: bool, farm: FarmFolder) -> None:
 @scheduler_option()
 @farm_dir_option
 def drain(name: str, scheduler: str, farm: FarmFolder) -> None:
-    """Have a device leave the farm once its batch is done."""
+    """Remove a device from the farm when its current batch is done."""
     with closing(DaskEngine(farm.place(scheduler))) as engine:
         if name not in engine.devices():
             raise FarmError(f"there is no device {name}; there are {', '.join(sorted(engine.devices())) or 'none'}")
@@ -114,7 +115,7 @@ def drain(name: str, scheduler: str, farm: FarmFolder) -> None:
 @scheduler_option()
 @farm_dir_option
 def stop(scheduler: str, farm: FarmFolder) -> None:
-    """Have all devices leave, and end the scheduler."""
+    """Stop the scheduler, and remove all devices when their current batches are done."""
     with closing(DaskEngine(farm.place(scheduler))) as engine:
         names = sorted(engine.devices())
         for name in names:

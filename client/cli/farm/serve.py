@@ -18,14 +18,14 @@ from gputune.client.progress import reporting
 
 
 @click.command("init")
-@click.option("--member", "members", metavar="NAME", multiple=True, help="Make a certificate for another machine, "
-    "signed by the authority that is there; several times for several.")  # fmt: skip
+@click.option("--member", "members", metavar="NAME", multiple=True, help="Create a certificate for another machine, "
+    "signed by the existing authority. Repeat it for several machines.")  # fmt: skip
 @farm_dir_option
 def init(members: tuple[str, ...], farm: FarmFolder) -> None:
-    """Make a certificate authority and this machine's certificate, with which it proves itself in a farm.
+    """Create a certificate authority, and a certificate by which this machine identifies itself in a farm.
 
-    With --member NAME, a folder members/NAME with what another machine needs: copy it there, readable for its user
-    only, as that machine's --farm_dir.
+    With --member NAME, also write a folder members/NAME for another machine. Copy it there as that machine's
+    --farm_dir, readable only for its user.
     """
     if not members:
         made = create(farm.path)
@@ -37,16 +37,16 @@ def init(members: tuple[str, ...], farm: FarmFolder) -> None:
 
 
 @click.command("scheduler")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at; any but this machine's own "
-    "needs certificates.")  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. An address that "
+    "other machines can reach needs certificates.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True,
     help="TCP port; 0 picks a free one.")  # fmt: skip
-@click.option("--tls", is_flag=True, help="Use certificates on this machine's own addresses, too.")
+@click.option("--tls", is_flag=True, help="Use certificates on this machine's own addresses as well.")
 @click.option("--dashboard_port", type=click.IntRange(0, 65535), default=DASHBOARD_PORT, show_default=True,
-    help="Of Dask's own dashboard, where bokeh is installed; on 127.0.0.1 alone. 0 for none.")  # fmt: skip
+    help="Port of Dask's own dashboard, on 127.0.0.1 only, if bokeh is installed; 0 for no dashboard.")  # fmt: skip
 @farm_dir_option
 def scheduler(host: str, port: int, tls: bool, dashboard_port: int, farm: FarmFolder) -> None:
-    """Run the scheduler of a farm, which workers join."""
+    """Run the scheduler of a farm; workers connect to it."""
 
     def ready(address: str, dashboard: str) -> None:
         say(f"gputune farm scheduler listening on {address}")
@@ -59,11 +59,11 @@ def scheduler(host: str, port: int, tls: bool, dashboard_port: int, farm: FarmFo
 
 @click.command("worker")
 @scheduler_option()
-@click.option("--name", help="What the device is called in the farm; by default this machine's name and the device.")
+@click.option("--name", help="Name of the device in the farm.  [default: this machine's name and the device]")
 @device_option(
-    "A device of this machine, as `gputune target-server` takes it.",
+    "Device of this machine, as in `gputune target-server`.",
 )
-@connection_options(otherwise="else a device of this machine")
+@connection_options(otherwise="a device of this machine")
 @farm_dir_option
 @log_level
 def worker(
@@ -74,7 +74,7 @@ def worker(
     farm: FarmFolder,
     log_level: str,
 ) -> None:
-    """Have one device in a farm: of this machine, of a target server, or of a phone over adb.
+    """Add a device to a farm: of this machine, of a target server, or of a phone over adb.
 
     The device is locked, so that no other farm can take it, and checked by building and running a kernel.
     """

@@ -53,18 +53,18 @@ def farm_dir_option(command: Callable[..., Any]) -> Callable[..., Any]:
         "--farm_dir",
         type=SearchedFolder(),
         metavar="DIR",
-        help="Folder of the certificates and of the journal of jobs, instead of the user's own.",
+        help="Folder with the certificates and the job journal, instead of your own folder.",
     )
     return option(with_farm)
 
 
-def scheduler_option(text: str = "The farm's scheduler") -> Callable[..., Any]:
+def scheduler_option(text: str = "Address of the farm's scheduler") -> Callable[..., Any]:
     """--scheduler HOST:PORT, on this machine by default."""
     return click.option(
         "--scheduler",
         metavar="HOST:PORT",
         default=f"127.0.0.1:{DEFAULT_PORT}",
         show_default=True,
-        help=f"{text}. Beyond this machine certificates are needed (`gputune farm init`); tls://HOST:PORT uses them "
-        "here, too.",
+        help=f"{text}. A scheduler on another machine needs certificates (`gputune farm init`); tls://HOST:PORT uses "
+        "them on this machine as well.",
     )

@@ -47,9 +47,9 @@ _WITH_RESUME = {"resume", "scheduler", "devices", "farm_dir", "log_level"}
 @job_options
 @click.option("--scheduler", metavar="HOST:PORT", help="Use the devices of this farm.")
 @device_option(
-    "Without a scheduler: use this device of this machine; several times for several.", "devices", multiple=True
+    "Without --scheduler: use this device of this machine. Repeat it for several devices.", "devices", multiple=True
 )
-@click.option("--resume", metavar="JOB", help="Go on with a job that has ended or was lost.")
+@click.option("--resume", metavar="JOB", help="Continue a job that has ended or was lost.")
 @farm_dir_option
 @log_level
 @click.pass_context
@@ -62,10 +62,10 @@ def tune(
     farm: FarmFolder,
     log_level: str,
 ) -> None:
-    """Tune models on all devices of a farm: those of a tier share the work, tiers work side by side.
+    """Tune models on all devices of a farm. Devices of a tier share the work, and tiers work in parallel.
 
-    At the end there is one package for each model, from which each device takes the context that fits it best. Every
-    measurement is in the performance cache before the next one; --resume goes on from there.
+    The result is a package for each model, from which each device takes the context that fits it best. Every
+    measurement is in the performance cache before the next begins; --resume continues from there.
     """
     _check(context, asked, scheduler, devices, resume)
     if asked is not None:

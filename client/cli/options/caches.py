@@ -26,7 +26,7 @@ folder_option = click.option(
     type=SearchedFolder(),
     metavar="D",
     callback=inner_folder,
-    help=f"The folder of the performance caches.  {FOLDER_DEFAULT}",
+    help=f"Folder of the performance caches.  {FOLDER_DEFAULT}",
 )
 only_file_argument = click.argument("file_or_tier", type=FileText(), required=False, shell_complete=files_or_tiers)
 """The file that a command reads; it may be left out where a folder has only one."""
@@ -34,7 +34,7 @@ device_tier_option = click.option(
     "--device_tier",
     metavar="NAME",
     shell_complete=tiers,
-    help="Use the performance cache file of this tier instead of that of the device's own.",
+    help="Use the performance cache of this tier instead of the device's own tier.",
 )
 
 

@@ -17,14 +17,18 @@ from gputune.client.tuning.measuring.quiet import MOST_MINUTES, OPTION
 from gputune.core.logs import LEVELS
 
 log_level = click.option(
-    "--log_level", type=click.Choice(LEVELS), default="info", show_default=True, help="How much is said."
+    "--log_level",
+    type=click.Choice(LEVELS),
+    default="info",
+    show_default=True,
+    help="Print messages of this level and above.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="JSON for tools.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for tools.")
 summary_json = click.option(
     "--summary_json",
     type=OUTPUT,
     metavar="F",
-    help="Write a summary for scripts to this file.",
+    help="Write a summary for scripts to this file, as JSON.",
 )
 
 
@@ -40,8 +44,8 @@ class ConnectionOptions:
 
 def connection_options(
     command: Callable[..., Any] | None = None,
-    otherwise: str = "else TARGET_SERVER_SOCKET, else one on 127.0.0.1:22598, else an embedded one",
-    over_adb: str = "Start a target server on a phone over adb, and use that",
+    otherwise: str = "TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598, else an embedded server",
+    over_adb: str = "Start a target server on a phone over adb, and use it",
     several: str = "",
 ) -> Callable[..., Any]:
     """Adds the options that say which target a command talks to and how; it gets them as `connection`, a
@@ -72,8 +76,9 @@ def connection_options(
         click.option(
             "--target",
             metavar="HOST:PORT[,...]" if several else "HOST:PORT",
-            help=f"The target server, or unix:PATH for a local socket; {otherwise}."
-            + (f" {several}" if several else ""),
+            help="Address of the target server, or unix:PATH for a local socket."
+            + (f" {several}" if several else "")
+            + f"  [default: {otherwise}]",
         ),
         *_HOW_TO_CONNECT,
         click.option(
@@ -81,12 +86,13 @@ def connection_options(
             is_flag=False,
             flag_value="",
             metavar="[SERIAL]",
-            help=f"{over_adb}; SERIAL says which of several.",
+            help=f"{over_adb}. SERIAL selects one of several phones.",
         ),
         click.option(
             "--adb_python",
             metavar="PATH",
-            help="Python on the phone, or termux: a server is started by hand; looked for where it is not given.",
+            help="Path of Python on the phone, or termux if you start the server by hand in Termux.  [default: "
+            "searched for on the phone]",
         ),
     )
     for option in reversed(options):
@@ -99,12 +105,17 @@ _HOW_TO_CONNECT = (
         "--token_file",
         type=INPUT,
         metavar="F",
-        help="File with the target server's token, which only you can read; else GPUTUNE_TOKEN.",
+        help="File with the target server's token, which only you can read.  [default: GPUTUNE_TOKEN]",
     ),
     click.option(
-        "--tls_ca", type=INPUT, metavar="F", help="Connect with TLS; the server's certificate is signed by this one."
+        "--tls_ca",
+        type=INPUT,
+        metavar="F",
+        help="Connect over TLS, and check the server's certificate against this authority's certificate.",
     ),
-    click.option("--tls_cert", type=INPUT, metavar="F", help="Own certificate, for a server that asks for one."),
+    click.option(
+        "--tls_cert", type=INPUT, metavar="F", help="Client certificate, for a server that asks for a certificate."
+    ),
     click.option("--tls_key", type=INPUT, metavar="F", help="Key of --tls_cert."),
 )
 
@@ -130,7 +141,7 @@ wait_for_quiet = click.option(
     OPTION,
     type=click.IntRange(1, MOST_MINUTES),
     metavar="MINUTES",
-    help="If other programs keep the machine busy, wait until it is quiet, at most so long, before measuring.",
+    help="If other programs keep the machine busy, wait up to this many minutes for quiet before measuring.",
 )
 
 op_packages = click.option(
@@ -139,8 +150,8 @@ op_packages = click.option(
     type=_OpPackages(),
     multiple=True,
     callback=_joined,
-    help="Use kernels and operators of these op packages: folders, or entry points of the group gputune.op_packages. "
-    "They are code, and run with your rights.",
+    help="Use kernels and operators from these op packages: folders, or entry points of the group gputune.op_packages. "
+    "Their code runs with your rights.",
 )
 
 

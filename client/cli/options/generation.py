@@ -91,20 +91,19 @@ input_dimensions = click.option(
     metavar="NAME=D0,D1,...",
     multiple=True,
     callback=parse_input_dimensions,
-    help="Shape of an input with dynamic dimensions, such as x=1,3,224,224, or of a dimension by its name, such as "
-    "batch=1; once per name. Several, as in 'x=1,3,48,320;x=1,3,48,640', make a graph for each. Of several models "
-    "MODEL:NAME belongs to one of them, NAME alone to each which has it.",
+    help="Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. Repeat it "
+    "for each name. Several shapes, as in 'x=1,3,48,320;x=1,3,48,640', make a graph each. With several models, "
+    "MODEL:NAME sets the input of one model, and NAME sets it in every model that has it.",
 )
 enable_intermediate_outputs = click.option(
     "--enable_intermediate_outputs",
     is_flag=True,
-    help="Also return every tensor of the model that a kernel writes, as further outputs. What was fused away "
-    "stays so; --set_output_tensors names it.",
+    help="Also return every tensor that a kernel writes. For a tensor that is fused away, use --set_output_tensors.",
 )
 
 embedded_device = device_option(
-    "Device of the embedded server: a name part or number of `gputune devices`, null, waiting, or replay:FILE for a "
-    "recording."
+    "Device of the embedded server: the number, or part of the name, of a device in `gputune devices`; null, waiting, "
+    "or replay:FILE for a recording."
 )
 
 _GIVEN = (
@@ -123,31 +122,32 @@ _OPTIONS = (
         type=INPUTS,
         metavar="FILE[,...]",
         required=True,
-        help="The ONNX model, or several with commas between them: a graph for each in one context, called after its "
-        "file. They share tasks, programs and equal weights.",
+        help="ONNX model. Several models, separated by commas, become graphs of one context that are named after their "
+        "files; they share tasks, programs and equal weights.",
     ),
     input_dimensions,
     enable_intermediate_outputs,
     click.option(
         f"--{OUTPUTS}",
         metavar="T0,T1|G0:T0,T1;G1:T0",
-        help="Also return these tensors of the model, of all graphs or by the graph's name. A name with a comma or a "
-        "semicolon stands in double quotes, as in '\"a,b\",c'. A tensor that would be fused away is kept.",
+        help="Also return these tensors, of all graphs or of a graph by its name. A tensor that would be fused away is "
+        "kept. Put a name with a comma or a semicolon in double quotes, as in '\"a,b\",c'.",
     ),
     op_packages,
     click.option(
         "--config_file",
         type=INPUT,
-        help=f"JSON with any of {', '.join(SUPPORTED)}. An option comes before the key that says the same.",
+        help=f"JSON file; options override its keys. Keys: {', '.join(SUPPORTED)}.",
     ),
-    connection_options(several="Several with the same device, with a comma between them, share the tuning."),
+    connection_options(several="Servers of equal devices, separated by commas, share the tuning."),
     embedded_device,
     folder_option,
     device_tier_option,
     click.option(
         "--tuning_effort",
         type=click.Choice(tuple(EFFORTS)),
-        help="How much is measured; normal unless the config file turns tuning off.",
+        help="How much to measure: none (nothing), quick (about 8 variants of a kernel), normal (about 100) or full "
+        "(all variants).  [default: normal, or none if the config file turns tuning off]",
     ),
 )
 

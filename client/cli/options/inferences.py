@@ -59,13 +59,13 @@ _OPTIONS = (
     click.option(
         "--num_inferences",
         type=click.IntRange(min=1),
-        help="How many inferences of each context; starts over in the list when it is used up, writing nothing new. "
-        "[default: one per line]",
+        help="Number of inferences of each context. After the last line of the input list, it starts over and writes "
+        "no more outputs.  [default: one per line]",
     ),
     click.option(
         "--duration",
         metavar="SECONDS",
-        help="Instead of a number: as many inferences of each context as begin within that time, such as 30, 90s, 10m "
+        help="Instead of a number, the time in which inferences of each context begin, such as 30 (seconds), 90s, 10m "
         "or 1h30m.",
     ),
     click.option(
@@ -74,19 +74,19 @@ _OPTIONS = (
         default=0,
         show_default=True,
         metavar="N",
-        help="Run so many inferences before; they are neither counted nor written.",
+        help="Number of inferences to run first; they are neither counted nor written.",
     ),
     wait_for_quiet_option,
     click.option(
         "--keep_num_outputs",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Write the results of the first N inferences only; 0 for none. [default: one per line]",
+        help="Write the outputs of the first N inferences only; 0 writes none.  [default: one per line]",
     ),
     click.option(
         "--export_times",
         type=OUTPUT,
         metavar="F",
-        help="Write when every inference began, and its ns, to this file: as CSV or JSON, by its ending.",
+        help="Write the beginning and the duration of every inference, in ns, to this .csv or .json file.",
     ),
 )

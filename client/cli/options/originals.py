@@ -85,6 +85,7 @@ backend_option = click.option(
     callback=_checked_backend,
     expose_value=False,
     metavar="FILE",
-    help=f"Taken for those who come from other tools: {', '.join(_BACKENDS)} all mean OpenCL, and nothing is loaded.",
+    help=f"Accepted for users of other tools: {', '.join(_BACKENDS[:-1])} and {_BACKENDS[-1]} all mean OpenCL. No "
+    "library is loaded.",
 )
 """--backend, which can only say what is the case."""

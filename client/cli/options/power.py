@@ -37,14 +37,13 @@ _OPTIONS = (
         "--perf_profile",
         metavar="NAME",
         shell_complete=perf_profiles,
-        help="For which clocks and power to ask while the device works, and to take back then: "
-        f"{', '.join(PRESETS)}. `gputune power check --perf_profile NAME` says what that writes. [default: the device "
-        "is left as it is]",
+        help=f"Clocks and power to request while the device works, and to release afterwards: {', '.join(PRESETS)}. "
+        "`gputune power check --perf_profile NAME` shows what that writes.  [default: leave the device as it is]",
     ),
     click.option(
         "--perf_config_yaml",
         type=INPUT,
         metavar="F",
-        help="The same from a YAML file in the form of the original tools.",
+        help="Perf profile from a YAML file in the original tools' format.",
     ),
 )

@@ -92,30 +92,31 @@ _OPTIONS = (
         "--config_file",
         type=INPUT,
         metavar="F",
-        help="JSON of the original's form: context_configs with enable_graphs and cache_compatibility_mode, "
-        "profile_configs with num_max_events.",
+        help="JSON file in the original tools' format: context_configs with enable_graphs and "
+        "cache_compatibility_mode, profile_configs with num_max_events.",
     ),
     click.option(
         "--validate_binary",
         is_flag=True,
-        help="Run nothing: check the header, every checksum, and how the context fits the device.",
+        help="Check the header, every checksum, and how the context fits the device. Run nothing.",
     ),
     click.option(
         "--timeout",
         type=click.IntRange(min=1),
         metavar="US",
-        help="End with an error when an inference has taken more microseconds than this. OpenCL cannot stop it before.",
+        help="End with an error after an inference that took more microseconds than this. OpenCL cannot stop an "
+        "inference earlier.",
     ),
     click.option(
         "--use_native_input_files",
         is_flag=True,
         expose_value=False,
-        help="Raw files of inputs hold the tensor's own type, which they always do here.",
+        help="Read raw input files in the tensor's own type. Accepted for users of other tools: this is always so.",
     ),
     click.option(
         "--use_native_output_files",
         is_flag=True,
         expose_value=False,
-        help="Raw files of outputs hold the tensor's own type, which they always do here.",
+        help="Write raw output files in the tensor's own type. Accepted for users of other tools: this is always so.",
     ),
 )

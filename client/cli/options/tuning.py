@@ -113,55 +113,58 @@ _OPTIONS = {
     "tuning_budget": click.option(
         "--tuning_budget",
         metavar="TIME",
-        help="What tuning may take at most, such as 90s, 10m or 1h30m. The time goes where the model gains most; the "
-        "same command goes on where it ended.",
+        help="Longest time for tuning, such as 90s, 10m or 1h30m. It is spent where the model gains most. The same "
+        "command continues where tuning ended.",
     ),
     "compare_seconds": click.option(
         "--compare_seconds",
         metavar="SECONDS",
-        help="How long whole contexts of a graph may take turns in the end, unless they differ for certain before: "
+        help="Longest time, in seconds, to compare whole contexts of a graph after tuning; it ends earlier when the "
+        "difference is certain. Default: "
         f"{', '.join(f'{one.compare_seconds:g} at effort {one.name}' for one in EFFORTS.values() if one.trials != 0)}. "
         f"{RULE}",
     ),
     "compare_again": click.option(
         "--compare_again",
         is_flag=True,
-        help="Compare whole contexts anew, as if there were no last choice. No task is measured that the performance "
-        "cache knows.",
+        help="Compare whole contexts again, and ignore the last choice. Tasks that the performance cache knows are not "
+        "measured again.",
     ),
     "wait_for_quiet": wait_for_quiet_option,
     "fail_under": click.option(
         FAIL_UNDER,
         type=float,
         metavar="GAIN",
-        help=f"End with exit code {GainTooSmall.exit_code} if the recorded gain is smaller than this, such as 1.05. If "
-        "the untuned context ships, its gain is 1; of several graphs the smallest counts. All files are written first.",
+        help=f"End with exit code {GainTooSmall.exit_code} if the recorded gain is smaller than this, such as 1.05. "
+        "If the untuned context ships, the gain is 1; of several graphs, the smallest gain counts. All files are "
+        "written first.",
     ),
     "tuning_strategy": click.option(
         "--tuning_strategy",
         type=click.Choice(tuple(STRATEGIES)),
-        help="What decides which variants are measured; auto, the default, begins with what won for near problems. The "
-        "others are for comparison.",
+        help="How to choose the variants to measure. auto, the default, starts with the winners of similar problems; "
+        "the others are for comparison.",
     ),
     "tasks": click.option(
         "--tasks",
         metavar="PATTERN[,...]",
         multiple=True,
-        help="Tune these tasks only. A task answers to its op (Conv), its title ('Conv 1a2b3c4d5e'), its key's digest, "
-        "and the names of the model's nodes that run it; *, ? and [...] stand for any characters, as in '/head/*'; a "
-        "name with a comma stands in double quotes. All others get what the cache knows, else their default.",
+        help="Tune only these tasks. A pattern matches an op (Conv), a title ('Conv 1a2b3c4d5e'), a digest, or the "
+        "name of a node that the task runs; *, ? and [...] are wildcards, as in '/head/*'. Put a name with a comma in "
+        "double quotes. Other tasks use what the cache knows, else their default.",
     ),
     "pin": click.option(
         "--pin",
         metavar="TASK=NAME=VALUE,...",
         multiple=True,
-        help="Give tasks this configuration, whatever else is faster; TASK is a pattern as in --tasks, and every "
-        "parameter needs its value. It is verified, and measured beside the default. Once per pattern.",
+        help="Use this configuration for the matching tasks, even if another configuration is faster. TASK is a "
+        "pattern as in --tasks; give every parameter a value. The configuration is verified, and measured next to the "
+        "default. Repeat it for each pattern.",
     ),
     "cold": click.option(
         "--cold",
         is_flag=True,
-        help="Measure every launch with empty caches, for kernels that run seldom. Such times are kept apart.",
+        help="Measure every launch with empty caches, for kernels that rarely run. These times are kept apart.",
     ),
     "retry_failures": click.option(
         "--retry_failures",
@@ -169,8 +172,8 @@ _OPTIONS = {
         flag_value="all",
         metavar="[STATUS,...]",
         callback=_statuses,
-        help="Measure again what failed before, also where tuning had come to an end: all of it, or what has one of "
-        f"these statuses: {', '.join(FAILURES)}.",
+        help="Measure failed variants again, even if tuning was complete: all of them, or those with one of these "
+        f"statuses: {', '.join(FAILURES)}.",
     ),
     "report": click.option(
         "--report",
@@ -181,8 +184,8 @@ _OPTIONS = {
     "cache_mode": click.option(
         "--cache_mode",
         type=click.Choice(CACHE_MODES),
-        help="use, the default: what is known is not measured again; off: nothing is read and nothing kept; refresh: "
-        "everything is measured again, and kept; frozen: fail, with exit code 11, where anything had to be measured.",
+        help="use, the default: measure only what is not known. off: read nothing and keep nothing. refresh: measure "
+        "everything again, and keep it. frozen: end with exit code 11 if anything has to be measured.",
     ),
 }
 _DECIDING = ("tasks", "pin", "cold", "retry_failures", "cache_mode")
