@@ -34,7 +34,7 @@ def chart(comparison: Comparison) -> str:
         words(
             12,
             42,
-            f"time of an inference by the tuned context's, less is better; {SURE:.1%} intervals",
+            f"time of an inference relative to the tuned context; less is better; {SURE:.1%} intervals",
             "start",
             "soft",
         ),
@@ -42,7 +42,7 @@ def chart(comparison: Comparison) -> str:
         words(12, height - 10, f"other engines run on the CPU with {threads}", "start", "soft"),
     ]
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    label = text(f"Time of an inference by the tuned context's: {title}")
+    label = text(f"Time of an inference relative to the tuned context: {title}")
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
     return f"{opening}{''.join(parts)}</svg>\n"
 

@@ -22,14 +22,14 @@ _DEVICES = (
     Column("current task"),
     Column("trials/min", "number", hint="variants measured in the last minute"),
     Column("trials", "number"),
-    Column("failures", "number", hint="variants that did not work; most configurations of a space need not"),
-    Column("health check", "number", hint="what the kernel takes that each device builds, verifies and times"),
+    Column("failures", "number", hint="variants that did not work, which is normal for many configurations"),
+    Column("health check", "number", hint="time of the kernel that each device builds and verifies"),
     Column("clocks, temperature, votes", wide=True),
 )
 _JOBS = (
     Column("job"),
-    Column("of"),
-    Column("began (UTC)"),
+    Column("owner"),
+    Column("started (UTC)"),
     Column("model"),
     Column("tier"),
     Column("state"),
@@ -51,7 +51,7 @@ def farm_page(devices: Mapping[str, Announced], jobs: Sequence[Job], scheduler: 
         tile("devices", str(len(devices)), f"{working} at work"),
         tile("tiers", str(len({one.tier for one in devices.values()}))),
         tile("trials per minute", f"{sum(numbers):.0f}", "of all devices"),
-        tile("queue", str(queued), "models of jobs that run, on their tiers"),
+        tile("queue", str(queued), "models of running jobs, for each tier"),
     )
     rows = [_device(name, one) for name, one in sorted(devices.items())]
     done = [row for job in jobs[:_MOST_JOBS] for row in _job(job)]

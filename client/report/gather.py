@@ -42,11 +42,9 @@ def gather(cache: PerformanceCache, uses: Uses | None, peak: Peak, now: datetime
         places.setdefault(place, []).append((_bounded(summary), good))
     notes = []
     if unread := skipped + cache.malformed_rows:
-        notes.append(f"{unread} rows of the cache cannot be true and are left out")
+        notes.append(f"{unread} rows of the cache have impossible values and are not shown")
     if uses is not None and not any(_launched(place, uses) for place in places.values()):
-        notes.append(
-            f"nothing that {uses.name} runs was measured here: it belongs to another device or an older gputune"
-        )
+        notes.append(f"this cache has no measurement of {uses.name}: it belongs to another device or an older gputune")
     order = sorted(places, key=lambda place: uses is not None and not _launched(places[place], uses))
     return Report(
         cache=cache.path.name,

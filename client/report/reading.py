@@ -15,7 +15,7 @@ SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
 
 STOPPED = {
     "settled": "settled the order",
-    "all": "took all the samples they were allowed",
+    "all": "took all samples allowed",
     "slower": "eliminated as too slow",
 }
 """Why the samples of a trial ended, in words."""
@@ -57,11 +57,11 @@ def how_measured(trials: Sequence[TrialRecord], settings: Mapping[str, str]) -> 
     stopped = Counter(str(trial.measured["stopped"]) for trial in timed if "stopped" in trial.measured)
     lines += [f"{count} {STOPPED.get(why, f'ended their samples as {why!r}')}" for why, count in stopped.most_common()]
     if same := sum("same_as" in trial.measured for trial in timed):
-        lines.append(f"{same} had the very code of another in their batch and share its samples")
+        lines.append(f"{same} have the same code as another variant in their batch, and share its samples")
     drifts = sorted({drift_of(trial) for trial in timed})
     if drifts != [1.0]:
         changes = " to ".join(dict.fromkeys(f"{100 * (drift - 1):+.1f} %" for drift in (drifts[0], drifts[-1])))
-        lines.append(f"by the baseline in each batch the device was slower than at first by {changes}; ranked without")
+        lines.append(f"by the baseline in each batch, the device became slower by {changes}; the ranking corrects that")
     if settings:
         lines.append("settings: " + ", ".join(f"{name}={value}" for name, value in sorted(settings.items())))
     return tuple(lines)

@@ -94,7 +94,7 @@ def nearly_there(task: TaskView) -> str:
     near = next(n for n, best in steps if steps[-1][1] / best >= SETTLED)
     last, best_ns = steps[-1]
     return (
-        f"The fastest takes {time_text(best_ns)}. {percent(SETTLED)} of its speed after {near} of "
+        f"The fastest trial takes {time_text(best_ns)}. {percent(SETTLED)} of its speed was reached after {near} of "
         f"{len(task.attempts)} trials, all of it after {last}."
     )
 

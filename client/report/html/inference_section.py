@@ -26,8 +26,8 @@ def inferences(report: Report) -> str:
         return ""
     if not report.end_to_end:
         return (
-            '<p class="note">Whole inferences of this context were not measured: the sum of its kernels\' times '
-            "below is an estimate of what tuning gains.</p>"
+            '<p class="note">Whole inferences of this context were not measured. The sum of its kernel times below '
+            "is an estimate of the gain.</p>"
         )
     return f'<div class="card">{"".join(_measured(one, len(report.graphs) > 1) for one in report.end_to_end)}</div>'
 
@@ -55,8 +55,8 @@ def _measured(one: Inferences, several: bool) -> str:
 
 
 _BARS = (
-    "Bars: how many times as fast as the untuned context, longer is faster; the thin line is the interval. Whole "
-    "contexts took turns; those that were slower for certain left early."
+    "Bars: speedup over the untuned context; longer is faster, and the thin line is the confidence interval. Whole "
+    "contexts took turns; a context that was certainly slower left early."
 )
 
 
@@ -154,7 +154,7 @@ def _rows(graph: str, parts: Sequence[_Part]) -> str:
     longest = max(max(part.time_ns, part.default_ns or 0.0) for part in parts)
     rows = "".join(_layer_row(part, longest) for part in parts)
     of_graph = f" of {text(graph)}" if graph else ""
-    title = f"{counted(len(parts), 'operation')}{of_graph}: default above, tuned below, each kernel measured by itself"
+    title = f"{counted(len(parts), 'operation')}{of_graph}: default above, tuned below; each kernel was measured alone"
     return (
         f'<details class="rows"{" open" if len(parts) <= UNFOLDED_AT_MOST else ""}><summary>'
         f"{title}</summary>"

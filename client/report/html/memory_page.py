@@ -15,16 +15,17 @@ COLOURS = 8
 def memory_page(report: MemoryReport) -> str:
     """The whole document."""
     names = ", ".join(graph.name for graph in report.graphs)
-    weights = f"weights of {bytes_text(report.weights_bytes)} beside the arenas"
+    weights = f"{bytes_text(report.weights_bytes)} of weights outside the arenas"
     facts = f"context {report.context}, made for {report.device}, {weights}"
     sections = "".join(_section(number, graph) for number, graph in enumerate(report.graphs))
     return document(f"Memory report: {names}", f"Memory of {names}", facts, sections, _EXPLAINED, style=REPORT_STYLE)
 
 
 _EXPLAINED = (
-    "A tensor between operations lies in an arena from the operation that writes it to the last one that reads it; one "
-    "that others need to be whole for takes its bytes then. The bound is the most that is held at once, each tensor "
-    "aligned: no plan in as many arenas is smaller. Inputs, outputs and weights have memory of their own."
+    "A tensor between operations lies in an arena from the operation that writes it to the last operation that reads "
+    "it. A tensor whose parts are tensors of their own takes its bytes while it is needed as a whole. The bound is the "
+    "most that is held at once, with each tensor aligned: no plan with as many arenas is smaller. Inputs, outputs and "
+    "weights have memory of their own."
 )
 
 
@@ -32,7 +33,7 @@ def _section(number: int, graph: GraphMemory) -> str:
     """A graph."""
     head = f'<section class="memory"><h2>{text(graph.name)}</h2>'
     if not graph.tensors:
-        return f"{head}<p>No tensor lies between operations.</p></section>"
+        return f"{head}<p>This graph has no tensors between operations.</p></section>"
     several = len(graph.arena_bytes) > 1
     maps = "".join(
         f'<div class="card">{figure(f"Arena {arena}" if several else "Arena", _map(number, graph, arena), _HOW)}</div>'
@@ -45,7 +46,7 @@ def _section(number: int, graph: GraphMemory) -> str:
 
 
 _HELD = "Bytes held while an operation runs"
-_HOW = "Operations from left to right, bytes upwards; a tensor leads to its row in the table."
+_HOW = "Operations run from left to right, bytes go upwards. Select a tensor to see its row in the table."
 
 
 def _tiles(graph: GraphMemory) -> str:
@@ -55,7 +56,7 @@ def _tiles(graph: GraphMemory) -> str:
     return (
         tile(arenas.capitalize(), bytes_text(graph.total_bytes), sizes or f"{graph.total_bytes:,} bytes")
         + tile("Bound", bytes_text(graph.bound_bytes), f"{graph.bound_bytes:,} bytes")
-        + tile("Arenas by bound", f"{graph.ratio:.3f}×", "1 is as small as can be")
+        + tile("Arenas by bound", f"{graph.ratio:.3f}×", "1 is the smallest possible")
         + tile("Tensors", f"{len(graph.tensors):,}", f"{bytes_text(alone)} if none shared memory")
     )
 

@@ -23,17 +23,16 @@ def page(report: Report) -> str:
     facts = [f"context {report.context}" if report.context else "", f"performance cache {report.cache}", report.made_at]
     notes = "".join(f'<p class="note">{text(note)}</p>' for note in report.notes)
     places = "".join(_place(place, report) for place in report.places)
-    empty = "" if report.places else "<p>The cache holds no measurements: tuning a model makes some.</p>"
+    empty = "" if report.places else "<p>This cache has no measurements yet; tune a model to add some.</p>"
     content = f"{notes}{inferences(report)}{empty}{places}"
     return document(title, heading, ", ".join(filter(None, facts)), content, _EXPLAINED, style=REPORT_STYLE)
 
 
 _EXPLAINED = (
-    "Times are medians of verified launches. Ranges hold the median with 95 %, or with the share that is given where "
-    "there were too few samples. A gain is the default's time by the tuned one's; "
-    "its range comes from the ratios of all pairs of their samples. The roofline is the best that any task "
-    "of this device reaches in operations and in bytes per second, or the peak that was given; caches may lift small "
-    "tasks above what memory alone allows."
+    "Times are medians of verified launches. Ranges are confidence intervals of the median, at 95 % or, with too few "
+    "samples, at the confidence that is shown. A gain is the default's time divided by the tuned time; its range comes "
+    "from the ratios of all pairs of samples. The roofline is the best rate of any task on this device, in operations "
+    "and in bytes per second, or the peak that you gave. Caches can lift small tasks above the rate of memory."
 )
 
 
@@ -43,7 +42,7 @@ def _place(place: Place, report: Report) -> str:
     if place.missing:
         lines.append(f"Not measured here: {counted(place.missing, 'task')} of the context.")
     if place.set_aside:
-        lines.append(f"Left out: older measurements of {counted(place.set_aside, 'task')}, made with other kernels.")
+        lines.append(f"Not shown: older measurements of {counted(place.set_aside, 'task')}, made with other kernels.")
     said = "".join(f'<p class="sub">{text(line)}</p>' for line in lines)
     return (
         f'<section class="place" data-filter="Filter tasks, such as conv 3×3"><h2>{text(place.device)}</h2>'
@@ -106,10 +105,10 @@ def _tiles(place: Place, measured: bool) -> str:
     effort = Counter(task.effort for task in place.tasks if task.effort)
     how = ", ".join(f"{count} at effort {name}" for name, count in effort.most_common())
     compared = sum(task.weight == 0 for task in place.tasks)
-    parts = (f"{compared} only compared" if compared else "", how, f"{open_tasks} not concluded" if open_tasks else "")
+    parts = (f"{compared} only compared" if compared else "", how, f"{open_tasks} unfinished" if open_tasks else "")
     tiles.append(tile("Tasks", str(len(place.tasks)), text("; ".join(filter(None, parts)))))
     tiles.append(tile("Trials", f"{trials:,}", f"{failed:,} failed" if failed else "none failed"))
-    missing = "" if not untold else f"not said of {counted(untold, 'trial')}"
+    missing = "" if not untold else f"not recorded for {counted(untold, 'trial')}"
     tiles.append(tile("Time spent on trials", time_text(spent) if spent else "not recorded", missing))
     return "".join(tiles)
 
@@ -119,16 +118,16 @@ def _tasks(tasks: Sequence[TaskView], place: Place) -> str:
     total = sum(_model_ns(task) for task in tasks) or 1.0
     columns = [Column("Task")]
     if weighed:
-        columns += [Column("Runs", "number", True, "operations of the context that it computes")]
-        columns += [Column("Share", "number", True, "of the tuned time of all operations")]
+        columns += [Column("Runs", "number", True, "operations of the context that the task computes")]
+        columns += [Column("Share", "number", True, "share of the tuned time of all operations")]
     columns += [
         Column("Default", "number", True),
         Column("Tuned", "number"),
-        Column("Gain", "number", hint="default by tuned, with its range"),
-        Column("Of roofline", "number", True, "how near the roofline the tuned kernel is"),
+        Column("Gain", "number", hint="default time divided by tuned time, with its range"),
+        Column("Of roofline", "number", True, "share of the roofline that the tuned kernel reaches"),
         Column("Trials", "number", True),
         Column("Failed", "number", True),
-        Column("Spent", "number", True, "host time for its trials, as far as it is known"),
+        Column("Spent", "number", True, "host time for its trials, if recorded"),
     ]
     rows = []
     for task in tasks:
@@ -164,7 +163,7 @@ def _roof_note(place: Place) -> str:
     bare = sum(task.roofline is not None and not task.roofline.flops for task in place.tasks)
     faint = " Faint: tasks of other models." if place.others else ""
     text_of = f"{digits(roof.gflops)} GFLOP/s ({sources[0]}), {digits(roof.gb_per_s)} GB/s ({sources[1]})."
-    return text(text_of + (f" Not in the picture: {counted(bare, 'task')} without arithmetic." if bare else "") + faint)
+    return text(text_of + (f" Not shown: {counted(bare, 'task')} without arithmetic." if bare else "") + faint)
 
 
 def _overall(place: Place) -> str:

@@ -36,7 +36,7 @@ def section(task: TaskView, place: Place) -> str:
         f'<div>{_runs(task)}{_changes(task)}<div class="charts">{figures}</div>'
         f"{_parameters(task)}{_best(task)}{_failures(task)}"
         f'<div class="pair"><div><h3>Time spent by phase</h3>{phases(task.spent_ns, task.untold)}</div>'
-        f"<div><h3>How it was measured</h3>{listing(task.how) if task.how else '<p>Nothing was.</p>'}</div></div>"
+        f"<div><h3>How it was measured</h3>{listing(task.how) if task.how else '<p>Not measured.</p>'}</div></div>"
         f"</div></details>"
     )
 
@@ -63,7 +63,7 @@ def phases(spent_ns: Mapping[str, float], untold: int = 0) -> str:
         f'<span class="key {phase}"></span>{phase} {time_text(time_ns)} ({percent(time_ns / total)})'
         for phase, time_ns in shares
     )
-    missing = f'<p class="soft">Not said of {counted(untold, "trial")}.</p>' if untold else ""
+    missing = f'<p class="soft">Not recorded for {counted(untold, "trial")}.</p>' if untold else ""
     return f'<div class="bar">{bar}</div><p>{legend}</p>{missing}'
 
 
@@ -76,7 +76,7 @@ def _runs(task: TaskView) -> str:
     else:
         more = ", …" if task.weight > len(task.operations) else ""
         runs = f"runs {'once' if task.weight == 1 else f'{task.weight} times'}, as {', '.join(task.operations)}{more}; "
-    effort = f"tuned at effort {task.effort}" if task.effort else "not concluded, the fastest so far is shown"
+    effort = f"tuned at effort {task.effort}" if task.effort else "not finished; the fastest so far is shown"
     return f'<p class="sub">{text(f"{runs}{effort}; last change {task.last_change}")}</p>'
 
 
@@ -99,7 +99,7 @@ def _explored_note(task: TaskView) -> str:
     different = sum(value.tried for value in some_parameter) or 1  # nothing varies: it was always the same one
     shown = f"{counted(different, 'configuration')} in {counted(len(task.attempts), 'trial')}"
     batches = {attempt.batch for attempt in task.attempts if attempt.batch is not None}
-    return text(shown + (f", {counted(len(batches), 'batch')}" if batches else "") + "; the line is the best so far.")
+    return text(shown + (f", {counted(len(batches), 'batch')}" if batches else "") + ". The line is the best so far.")
 
 
 def _verdict(task: TaskView) -> str:
@@ -108,14 +108,14 @@ def _verdict(task: TaskView) -> str:
     if _kept_default(task) and ranges:
         return f"{ranges}."
     if task.gain_interval is None:
-        return ranges or "The samples are not in the cache."
+        return ranges or "The cache has no samples."
     return f"{ranges}. Gain {_range(task.gain_interval, _gains)}: {_word(task.gain_interval)}."
 
 
 def _changes(task: TaskView) -> str:
     """What the tuned configuration has otherwise than the default, and what that means."""
     if _kept_default(task):
-        return _FROM_DEFAULT + "<p>The default is kept: nothing was clearly faster.</p>"
+        return _FROM_DEFAULT + "<p>The default is kept: no other configuration was clearly faster.</p>"
     before, after = (timed.configuration if timed else {} for timed in (task.default, task.tuned))
     changes = [(name, before[name], value) for name, value in sorted(after.items()) if before.get(name, value) != value]
     if not changes:
@@ -164,7 +164,8 @@ def _parameters(task: TaskView) -> str:
         f"{''.join(_value(value, best, chosen.get(name) == value.value) for value in values)}</dd></div>"
         for name, values in task.parameters.items()
     )
-    note = "By how much the best with each value was slower; the winner's are framed, what always failed is struck out."
+    note = "Each value with the slowdown of its best configuration. The winner's values are framed, and values that "
+    note += "always failed are struck out."
     return f'<h3>Parameters</h3><p class="sub">{note}</p><dl class="parameters">{entries}</dl>'
 
 
@@ -179,10 +180,10 @@ def _best(task: TaskView) -> str:
     if not task.best:
         return ""
     columns = (
-        Column("Time", "number", hint="as on the device when the tuned one was measured"),
-        Column("Range", "number", True, "where the median lies"),
+        Column("Time", "number", hint="scaled to the state of the device when the tuned configuration was measured"),
+        Column("Range", "number", True, "confidence interval of the median"),
         Column("Samples", "number", True),
-        Column("Build", "number", True, "building and first launch"),
+        Column("Build", "number", True, "build and first launch"),
         Column("Configuration"),
     )
     names = [(name, one.configuration) for name, one in (("default", task.default), ("tuned", task.tuned)) if one]
@@ -197,8 +198,8 @@ def _above(task: TaskView) -> str:
     if task.tuned.median_ns < task.best[0].median_ns:
         return '<p class="sub">The trials of the tuned configuration are not in this cache.</p>'
     return (
-        '<p class="sub">What stands above the tuned configuration has a lower median, but was not found to be faster '
-        "when the finalists were measured side by side.</p>"
+        '<p class="sub">Configurations above the tuned configuration have a lower median, but were not faster when the '
+        "finalists were measured side by side.</p>"
     )
 
 

@@ -33,14 +33,12 @@ class CriticalPath:
     @property
     def note(self) -> str:
         """What the path means, in a sentence."""
-        serial = (
-            f"All launches run one behind the other, {self.serial_ns / 1e6:.3f} ms of kernels; by their data alone "
-        )
+        serial = f"All launches run one after the other: {self.serial_ns / 1e6:.3f} ms of kernels."
         if len(self.places) == len(self.slack_ns):
-            return f"{serial}all operations must: each reads the one before it."
+            return f"{serial} Their data requires it: each operation reads the output of the operation before it."
         return (
-            f"{serial}{len(self.places)} of {len(self.slack_ns)} operations must, {self.length_ns / 1e6:.3f} ms or "
-            f"{self.share:.0%}; the others could run beside these."
+            f"{serial} Their data requires it only for {len(self.places)} of {len(self.slack_ns)} operations, "
+            f"{self.length_ns / 1e6:.3f} ms or {self.share:.0%}; the others could run at the same time."
         )
 
 

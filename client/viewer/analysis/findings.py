@@ -89,18 +89,18 @@ def _gaps(of: _Subject) -> Iterator[Finding]:
 def _without_gaps(of: _Subject) -> str:
     """What saves gaps, by what was measured: persistent kernels that do not pay here are no advice."""
     if not of.graph.graph.persistent:
-        return "persistent kernels or larger fusion groups would save them"
+        return "persistent kernels or larger fusion groups would avoid them"
     usual = of.forms.usual if of.forms else None
     if usual is not None and usual.certain and usual.median < 1:
-        return "persistent kernels, by which the context usually runs, save them"
-    return "larger fusion groups would save them"
+        return "the context usually runs by persistent kernels, which avoid them"
+    return "larger fusion groups would avoid them"
 
 
 def _copies(of: _Subject) -> Iterator[Finding]:
     account = of.graph.account
     if of.share(copies_ns := account.write_ns + account.read_ns) >= LEAST_SHARE:
         moved = sum(of.graph.graph.inputs.values()), sum(of.graph.graph.outputs.values())
-        more = f": {moved[0]} bytes of inputs, {moved[1]} bytes of outputs; memory handles would save it"
+        more = f": {moved[0]} bytes of inputs, {moved[1]} bytes of outputs; memory handles would avoid the copies"
         yield of.finding("copies", copies_ns, "copies", more)
 
 
@@ -109,7 +109,7 @@ def _queue(of: _Subject) -> Iterator[Finding]:
     if of.share(waiting_ns := account.queue_ns + account.wake_up_ns) >= LEAST_SHARE:
         count = len(of.graph.inferences)
         more = f": {time_text(account.queue_ns / count)} until the first launch starts, "
-        more += f"{time_text(account.wake_up_ns / count)} from the end of the last one until the host has noticed it"
+        more += f"{time_text(account.wake_up_ns / count)} from the end of the last launch until the host notices it"
         yield of.finding("queue", waiting_ns, "queue and wake-up", more)
 
 
@@ -117,10 +117,10 @@ def _others(of: _Subject) -> Iterator[Finding]:
     """The other rows of the account but for kernels."""
     account = of.graph.account
     for kind, total_ns, what, more in (
-        ("host", account.host_ns, "checks and bookkeeping of the host", ""),
-        ("device", account.device_ns, "undivided time of the device", ": without timestamps of launches"),
-        ("profiler", account.profiler_ns, "the profiler reading timestamps", ""),
-        ("rest", account.rest_ns, "not explained", ": no measurement has it"),
+        ("host", account.host_ns, "host checks and bookkeeping", ""),
+        ("device", account.device_ns, "time on the device", ": not divided, because launches have no timestamps"),
+        ("profiler", account.profiler_ns, "reading timestamps for the profiler", ""),
+        ("rest", account.rest_ns, "not explained", ": no timestamp covers it"),
     ):
         if of.share(total_ns) >= LEAST_SHARE:
             yield of.finding(kind, total_ns, what, more)
@@ -153,7 +153,7 @@ def _kernels(of: _Subject) -> Iterator[Finding]:
     if of.share(away_ns) >= LEAST_SHARE:
         most_ns, most = max(away)
         more = f": tuning cannot save more; {percent_text(most_ns / away_ns)} of it is {most}"
-        yield of.finding("kernels", away_ns, "what kernels take beyond their rooflines", more)
+        yield of.finding("kernels", away_ns, "kernel time above the rooflines", more)
 
 
 def _memory_bound(of: _Subject) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def _memory_bound(of: _Subject) -> Iterator[Finding]:
     if of.roofline is not None and of.share(total_ns) >= LEAST_SHARE:
         rate = sum(row.nbytes for _, row in bound) / sum(row.median_ns for _, row in bound)
         more = f": {len(bound)} operations, {rate:.3g} GB/s of {of.roofline.peaks.bytes_per_ns:.3g}; "
-        more += "moving less would save time, by fusing them or by smaller types, faster kernels little"
+        more += "less data, by fusion or smaller types, would save time; faster kernels would save little"
         yield of.finding("memory-bound", total_ns, "memory-bound", more)
 
 
@@ -174,10 +174,10 @@ def _longer_than_alone(of: _Subject) -> Iterator[Finding]:
     if not both or inside_ns < (1 + LONGER_THAN_ALONE) * alone_ns:
         return
     most, most_alone_ns = max(both, key=lambda each: each[0].median_ns - each[1])
-    more = f": {time_text(inside_ns)} against {time_text(alone_ns)}; most {most.name}, "
+    more = f": {time_text(inside_ns)} against {time_text(alone_ns)}; the largest difference is {most.name}, "
     more += f"{time_text(most.median_ns)} against {time_text(most_alone_ns)}"
     longer_ns = sum(one.total_ns for one, _ in both) * (1 - alone_ns / inside_ns)
-    what = "what kernels take longer inside the model than tuned alone"
+    what = "extra time that kernels take inside the model, compared with tuning alone"
     yield of.finding("alone", longer_ns, what, more)
 
 
@@ -203,17 +203,15 @@ def _inside(graph: GraphProfile) -> str:
         return f"; {graph.unmarked}" if graph.unmarked else ""
     inside_ns = sum(one.median_ns for one in graph.inside.values())
     alone_ns = sum(one.median_ns for one in graph.operations)
-    return (
-        f"; launches take {time_text(inside_ns)} together inside persistent kernels, {time_text(alone_ns)} one by one"
-    )
+    return f"; all launches take {time_text(inside_ns)} inside persistent kernels, {time_text(alone_ns)} one by one"
 
 
 def _aborted(of: _Subject) -> Iterator[Finding]:
     aborted = [one.elapsed_ns for one in of.graph.inferences if one.form == "aborted"]
     if aborted:
-        text = f"In {len(aborted)} of {len(of.graph.inferences)} inferences persistent kernels have given up, and "
-        text += "launches one by one ended them"
-        yield Finding("aborted", of.share(sum(aborted)), f"{text}; other load on the device does that.")
+        text = f"In {len(aborted)} of {len(of.graph.inferences)} inferences, persistent kernels gave up, and launches "
+        text += "one by one finished the inference"
+        yield Finding("aborted", of.share(sum(aborted)), f"{text}; the cause is other load on the device.")
 
 
 def _overhead(of: _Subject) -> Iterator[Finding]:
@@ -227,8 +225,8 @@ def _clock(of: _Subject) -> Iterator[Finding]:
     if bounds:
         bound_ns, method = max(bounds)
         share = min(1.0, bound_ns * len(of.graph.inferences) / of.elapsed_ns)
-        text = f"Moments of launches are off by at most {time_text(bound_ns)} on the host's clock (method: {method})"
-        yield Finding("clock", share, f"{text}; how long each took is not affected.")
+        text = f"Launch times are off by at most {time_text(bound_ns)} on the host's clock (method: {method})"
+        yield Finding("clock", share, f"{text}; durations are not affected.")
 
 
 def _preemptions(of: _Subject) -> Iterator[Finding]:
@@ -238,8 +236,8 @@ def _preemptions(of: _Subject) -> Iterator[Finding]:
     if hit.any():
         usual_ns = float(np.median(times[~hit])) if not hit.all() else float(times.min())
         longer_ns = max(0.0, float(times[hit].sum()) - usual_ns * int(hit.sum()))
-        text = f"The system took a processor away {counts.sum()} times, in {hit.sum()} of {len(times)} inferences; "
-        text += f"by what these took longer than the others they have {percent_text(of.share(longer_ns))} of all time"
+        text = f"The system preempted threads {counts.sum()} times, in {hit.sum()} of {len(times)} inferences; the "
+        text += f"extra time of these inferences is {percent_text(of.share(longer_ns))} of all time"
         yield Finding("preemptions", of.share(longer_ns), f"{text}.")
 
 

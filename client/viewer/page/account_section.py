@@ -10,15 +10,15 @@ from gputune.client.viewer.profile import GraphProfile
 
 EXPLAINED = {
     "host": "checks and bookkeeping",
-    "write": "inputs are copied to where launches read them",
-    "queue": "from the first enqueueing to the start of the first launch",
+    "write": "copies of inputs to the memory that launches read",
+    "queue": "from the first enqueue to the start of the first launch",
     "kernels": "launches on the device",
-    "gaps": "between launches, while the device has none",
-    "device": "from enqueueing to the end, not told apart without timestamps of launches",
-    "wake-up": "from the end of the last launch until the host has noticed",
-    "read": "outputs are copied to the application",
-    "profiler": "timestamps are read in the middle of an inference",
-    "rest": "what has no stamps of its own",
+    "gaps": "between launches, while the device has nothing to do",
+    "device": "from enqueue to end; not divided, because launches have no timestamps",
+    "wake-up": "from the end of the last launch until the host notices it",
+    "read": "copies of outputs to the application",
+    "profiler": "timestamps read in the middle of an inference",
+    "rest": "time without timestamps of its own",
 }
 
 
@@ -40,8 +40,8 @@ def account(graph: GraphProfile) -> str:
         '<th scope="col">Part</th><th class="wide" scope="col"></th><th class="number" scope="col">Mean µs</th>'
         '<th class="number" scope="col">Share</th><th class="number" scope="col">Median µs</th></tr></thead>'
         f'<tbody>{rows}</tbody><tfoot><tr><td>whole</td><td class="wide"></td>{foot}{last}</tr></tfoot></table></div>'
-        f'<p class="sub">Means of {counted(count, "inference")}, which add up to the whole; the last column is the '
-        "median inference alone, which the timeline shows first.</p>"
+        f'<p class="sub">Means of {counted(count, "inference")} add up to the whole. The last column is the median '
+        "inference, which the timeline shows first.</p>"
     )
 
 

@@ -33,7 +33,7 @@ def roofline_note(shown: Shown, insights: Insights) -> str:
     peaks = insights.roofline.peaks
     said = f"{digits(peaks.flops_per_ns)} GFLOP/s and {digits(peaks.bytes_per_ns)} GB/s: {peaks.origin}."
     bare = len(shown.place_of) - len(_points(shown, insights))
-    said += f" Not in the picture: {counted(bare, 'operation')} without arithmetic or time." if bare else ""
+    said += f" Not shown: {counted(bare, 'operation')} without arithmetic or time." if bare else ""
     return f'{text(said)}<br><span class="legend">{_legend(shown)}</span>'
 
 
@@ -56,7 +56,7 @@ def critical_path(shown: Shown, insights: Insights) -> str:
         f'<td class="number">{tenths(times[name] / path.length_ns)}</td></tr>'
         for name in longest
     )
-    heads = '<th scope="col">Longest on it</th><th class="number" scope="col">µs</th>'
+    heads = '<th scope="col">Longest on the path</th><th class="number" scope="col">µs</th>'
     heads += '<th class="number" scope="col">Share</th>'
     table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
     return f'<div class="layers">{pieces}</div><p>{text(path.note)}</p>{table}'
@@ -74,8 +74,8 @@ def memory(plan: GraphPlan) -> str:
     alive = plan.held_bytes()
     arenas = counted(len(plan.arena_bytes), "arena")
     note = (
-        f"At most {bytes_text(max(alive))} of {bytes_text(total)} in {arenas}. Dashed: the "
-        f"bound, {bytes_text(plan.arena_bound_bytes)}; no plan is smaller. Operations from left to right."
+        f"At most {bytes_text(max(alive))} of {bytes_text(total)} in {arenas} are held. Dashed: the bound, "
+        f"{bytes_text(plan.arena_bound_bytes)}; no plan is smaller. Operations run from left to right."
     )
     title = "Bytes of arenas held while each operation runs"
     chart = held_chart(title, alive, max([total, *alive, plan.arena_bound_bytes]), plan.arena_bound_bytes)

@@ -19,7 +19,7 @@ def conditions(graph: GraphProfile) -> str:
     log = graph.log
     lines = {
         "Log": f"{log.path}, level {log.header.level}, by {log.header.software}",
-        "Begun": begun(log),
+        "Started": begun(log),
         "Device": _device(log),
         "Loading": f"{time_text(graph.graph.load_ns)} for {graph.graph.context}",
         "Clock": _clock(graph.inferences),
@@ -54,15 +54,15 @@ def _device(log: Log) -> str:
 def _clock(inferences: Sequence[LoggedInference]) -> str:
     fits = [one.clock for one in inferences if one.clock is not None]
     if not fits:
-        return "the host's alone"
+        return "the host's clock only"
     methods = ", ".join(dict.fromkeys(fit.method for fit in fits))
     bound_ns = max(fit.bound_ns for fit in fits)
-    return f"the device's was led to the host's ({methods}); no moment is farther off than {time_text(bound_ns)}"
+    return f"device times are on the host's clock ({methods}), off by at most {time_text(bound_ns)}"
 
 
 def _profiler(inferences: Sequence[LoggedInference]) -> str:
-    behind_ns = [one.profiler_ns for one in inferences]
-    return f"writes for {time_text(statistics.median(behind_ns))} behind the end of an inference" if behind_ns else ""
+    after_ns = [one.profiler_ns for one in inferences]
+    return f"writes for {time_text(statistics.median(after_ns))} after the end of an inference" if after_ns else ""
 
 
 def _threads(inferences: Sequence[LoggedInference]) -> str:
@@ -71,11 +71,11 @@ def _threads(inferences: Sequence[LoggedInference]) -> str:
     for one in inferences:
         for thread, count in one.preemptions.items():
             taken[thread] = taken.get(thread, 0) + count
-    said = f"inferences were on {counted(len({one.thread for one in inferences}), 'thread')}"
+    said = f"inferences ran on {counted(len({one.thread for one in inferences}), 'thread')}"
     if not taken:
         return said
-    rows = ", ".join(f"{counted(count, 'time')} from thread {thread}" for thread, count in sorted(taken.items())[:40])
-    return f"{said}; the system took the processor {rows}"
+    rows = ", ".join(f"thread {thread} {counted(count, 'time')}" for thread, count in sorted(taken.items())[:40])
+    return f"{said}; the system preempted {rows}"
 
 
 def _states(log: Log) -> str:
@@ -101,7 +101,7 @@ def _counters(graph: GraphProfile) -> str:
             counted_here.setdefault(name, []).append(value)
     rows = [_counter(name, statistics.median(values)) for name, values in sorted(counted_here.items())]
     rows += [_unavailable(name, reason) for name, reason in sorted(graph.log.header.unavailable.items())]
-    columns = (Column("Counter", "message"), Column("Median of an inference", "number"))
+    columns = (Column("Counter", "message"), Column("Median per inference", "number"))
     return table(columns, rows) if rows else ""
 
 

@@ -28,17 +28,18 @@ def page_of(profile: Profile) -> str:
     sections = "".join(
         _graph(shown(graph, f"g{place}"), profile, len(graphs) > 1) for place, graph in enumerate(graphs)
     )
-    empty = "" if graphs else _note("No inference is in this profile.")
+    empty = "" if graphs else _note("This profile has no inferences.")
     content = f"{_notes(profile)}{empty}{sections}{_spans(profile)}"
     heading, facts = f"Profile of {named}", ", ".join(_facts(profile))
     return document(heading, heading, facts, content, _EXPLAINED, style=PROFILE_STYLE, script=PROFILE_SCRIPT)
 
 
 _EXPLAINED = (
-    "Times are by the host's clock; moments of launches were led to it from the device's. Medians and their ranges, by "
-    "order statistics, are of all inferences of the profile. Means add up to the whole, medians do not. A share is of "
-    "the whole inference. The roofline is what measured peaks allow an operation that moves each of its tensors once; "
-    "time to gain is down to it: a bound, not a promise."
+    "All times are on the host's clock; launch times were converted from the device's clock. Medians and their "
+    "confidence intervals, from order statistics, are of all inferences of the profile. Means add up to the whole, "
+    "medians do not. A share is a share of the whole inference. The roofline is the speed that the measured peaks "
+    "allow an operation that moves each of its tensors once. The time to gain is the time above the roofline: a bound, "
+    "not a promise."
 )
 
 
@@ -51,22 +52,22 @@ def _facts(profile: Profile) -> list[str]:
 
 def _notes(profile: Profile) -> str:
     """What is missing, and how to get it."""
-    notes = [f"{log.path} was cut off: what was recorded before is shown." for log in profile.logs if not log.complete]
+    notes = [f"{log.path} was cut off; the part before that is shown." for log in profile.logs if not log.complete]
     if profile.schematic is None and any(graph.timed for graph in profile.graphs):
         notes.append(
-            "Without a schematic, operations have no ops, ONNX nodes, configurations or places under a roofline, and "
-            "there is no critical path and no memory. context-binary-generator --profiling_level qhas writes "
-            "MODEL_schematic.bin beside the context; give it with --schematic."
+            "Without a schematic, this page has no ops, ONNX nodes, configurations, roofline, critical path or memory. "
+            "context-binary-generator --profiling_level qhas writes MODEL_schematic.bin next to the context; give it "
+            "with --schematic."
         )
     if any(graph.inferences and not graph.timed for graph in profile.graphs):
         notes.append(
-            "Graphs whose launches have no timestamps are shown as a whole: level basic leaves inferences as they "
-            "usually run. Profile with --profiling_level detailed or qhas to see their operations."
+            "A graph is shown as a whole if its launches have no timestamps: level basic runs inferences as usual. "
+            "Profile with --profiling_level detailed or qhas to see the operations."
         )
     if profile.zoom is not None:
         notes.append("Only a part of the log is shown: --zoom_start and --zoom_end left out other inferences.")
     if any(graph.inferences and not graph.graph.computes for graph in profile.graphs):
-        notes.append("The device computes nothing: its times follow a model.")
+        notes.append("This device computes nothing; its times come from a model.")
     return "".join(map(_note, notes))
 
 
@@ -104,7 +105,7 @@ def _operations(own: Shown, insights: Insights) -> str:
 
 def _pictures(own: Shown) -> str:
     """Charts side by side where there is room."""
-    ran = figure("Every inference", every_inference(own.graph), "In the order in which they ran; dashed: the median.")
+    ran = figure("Every inference", every_inference(own.graph), "In the order in which they ran. Dashed: the median.")
     charts: Sequence[str] = [ran, memory(own.graph.plan) if own.graph.plan else ""]
     cards = "".join(f'<div class="card">{chart}</div>' for chart in charts if chart)
     return f'<div class="pair">{cards}</div>' if cards else ""
@@ -117,7 +118,7 @@ def _card(title: str, content: str) -> str:
 def _spans(profile: Profile) -> str:
     """The phases that logs have, such as those of a generation."""
     spans = [span for log in profile.logs for span in log.spans]
-    columns = (Column("Phase"), Column("Begun", "number", hint="behind the first moment"), Column("Took", "number"))
+    columns = (Column("Phase"), Column("Start", "number", hint="after the first event"), Column("Duration", "number"))
     rows = [
         (
             Cell(text(span.name), span.name),

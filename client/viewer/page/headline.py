@@ -19,7 +19,7 @@ from gputune.runtime.profiling.records import Form
 FORM_NAMES: dict[Form, str] = {
     "launches": "launch by launch",
     "persistent": "by persistent kernels",
-    "aborted": "begun by persistent kernels, ended by launches",
+    "aborted": "started by persistent kernels, finished by launches",
 }
 MOST_DOTS = 1500
 
@@ -28,7 +28,7 @@ def tiles(graph: GraphProfile) -> str:
     """The numbers on top of a graph."""
     elapsed_ns = [one.elapsed_ns for one in graph.inferences]
     interval = median_interval(elapsed_ns)
-    held = f"{time_range(interval.low, interval.high)} holds it with {percent(interval.confidence)}; "
+    held = f"{time_range(interval.low, interval.high)} with {percent(interval.confidence)} confidence; "
     count = counted(len(elapsed_ns), "inference")
     first = tile("Median inference", time_text(statistics.median(elapsed_ns)), text(f"{held}{count}"))
     return f'<dl class="tiles">{first}{_kernels(graph)}{_compared(graph)}</dl>'
@@ -39,7 +39,7 @@ def _kernels(graph: GraphProfile) -> str:
     if not graph.timed:
         return tile("On the device", percent(account.device_ns / whole_ns), "kernels, and the time around them")
     other_ns = (account.elapsed_ns - account.kernels_ns) / len(graph.inferences)
-    more = f"{time_text(other_ns)} of an inference is copies, queue, gaps and host"
+    more = f"{time_text(other_ns)} of an inference are copies, queue, gaps and host"
     return tile("In kernels", percent(account.kernels_ns / whole_ns), text(more))
 
 
@@ -51,7 +51,7 @@ def _compared(graph: GraphProfile) -> str:
     usual, cost = forms.usual, forms.profiled
     more = f"{FORM_NAMES[forms.usual_form]}, unprofiled"
     if usual is not None:
-        more += f"; {_signed(usual.median)} against launches one by one, {_held(usual)}"
+        more += f"; {_signed(usual.median)} compared with launches one by one, {_held(usual)}"
     first = tile("As it usually runs", time_text(forms.usual_ns), text(more))
     more = f"to {time_text(forms.unprofiled_ns)} without a profiler; {_held(cost)}"
     return first + tile("Recording adds", _signed(cost.median), text(more))
@@ -71,8 +71,8 @@ def paths(graph: GraphProfile) -> str:
     if usual == "persistent" and forms["launches"]:
         launches = counted(len(graph.graph.launches), "launch")
         said += (
-            f" Usually these {launches} are {counted(graph.graph.persistent, 'persistent kernel')}: what lies "
-            "between launches here is spent inside of them there."
+            f" Usually, {counted(graph.graph.persistent, 'persistent kernel')} run these {launches}: the time that "
+            "is between launches here is then inside the kernels."
         )
     return f"{said} {_inside(graph)}" if graph.marked or graph.unmarked else said
 
@@ -83,8 +83,8 @@ def _inside(graph: GraphProfile) -> str:
     inside_ns = sum(one.median_ns for one in graph.inside.values())
     tried = max(len(graph.marked), sum(len(one.profiled_ns) for one in graph.comparisons))
     return (
-        f"Inside persistent kernels launches take {time_text(inside_ns)} together, medians of the operations in "
-        f"{len(graph.marked):,} inferences; {tried - len(graph.marked):,} others with marks were given up."
+        f"Inside persistent kernels, all launches take {time_text(inside_ns)}: the sum of the operations' medians in "
+        f"{len(graph.marked):,} inferences. {tried - len(graph.marked):,} other inferences with marks were given up."
     )
 
 

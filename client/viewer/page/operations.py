@@ -25,10 +25,10 @@ def by_op(shown: Shown, insights: Insights) -> str:
         Column(head),
         Column("Operations", "number", wide=True),
         Column("Launches", "number", wide=True),
-        Column("Median µs", "number", hint="of the sum over its operations"),
-        Column("Share", "number", hint="of all inferences' time"),
+        Column("Median µs", "number", hint="median of the sum of its operations"),
+        Column("Share", "number", hint="share of the time of all inferences"),
     ]
-    columns += [Column("To gain µs", "number", hint="down to the roofline")] if insights.placed else []
+    columns += [Column("To gain µs", "number", hint="time above the roofline")] if insights.placed else []
     return table(columns, [_op(group, shown, insights) for group in shown.groups])
 
 
@@ -37,24 +37,26 @@ def one_by_one(shown: Shown, insights: Insights) -> str:
     columns = [
         Column("Operation"),
         Column("Median µs", "number"),
-        Column("Share", "number", hint="of all inferences' time"),
+        Column("Share", "number", hint="share of the time of all inferences"),
         Column("Launches", "number", wide=True),
     ]
     if shown.graph.inside:
         columns.append(Column("Inside µs", "number", wide=True, hint="median inside the persistent kernels"))
     if shown.plans:
-        columns.append(Column("Alone µs", "number", wide=True, hint="median when it was tuned, by itself"))
+        columns.append(Column("Alone µs", "number", wide=True, hint="median when it was tuned alone"))
     if insights.placed:
         columns += [
             Column("GFLOP/s", "number", wide=True),
             Column("GB/s", "number", wide=True),
-            Column("Of roof", "number", wide=True, hint="of what the roofline allows"),
+            Column("Of roof", "number", wide=True, hint="share of what the roofline allows"),
             Column("Bound by", wide=True),
-            Column("To gain µs", "number", wide=True, hint="down to the roofline"),
+            Column("To gain µs", "number", wide=True, hint="time above the roofline"),
         ]
     every = sorted(shown.graph.operations, key=lambda one: -one.total_ns)
     rows = [_operation(one, shown, insights, every[0].total_ns) for one in every[:MOST_OPERATIONS]]
-    left = f'<p class="sub">The {MOST_OPERATIONS:,} with the most time of {len(every):,}; a CSV file has all.</p>'
+    left = (
+        f'<p class="sub">The {MOST_OPERATIONS:,} slowest of {len(every):,} operations. A CSV file has all of them.</p>'
+    )
     return folding_table(columns, rows, "filtered") + (left if len(every) > MOST_OPERATIONS else "")
 
 
@@ -64,8 +66,8 @@ def configuration_words(plan: OperationPlan) -> str:
     changed = [f"{name} {_value(default.get(name))} → {_value(ran.get(name))}" for name in _names(ran, default, True)]
     kept = [f"{name} {_value(ran[name])}" for name in _names(ran, default, False)]
     if not changed:
-        return f"the default: {', '.join(kept)}" if kept else "nothing to choose"
-    return f"{', '.join(changed)}{'; as by default ' if kept else ''}{', '.join(kept)}"
+        return f"the default: {', '.join(kept)}" if kept else "no parameters"
+    return f"{', '.join(changed)}{'; unchanged: ' if kept else ''}{', '.join(kept)}"
 
 
 def _op(group: Group, shown: Shown, insights: Insights) -> list[Cell]:
@@ -139,7 +141,7 @@ def _planned(plan: OperationPlan) -> dict[str, str]:
         "Alone": _alone(plan),
         "Configuration": configuration_words(plan),
         "ONNX nodes": _joined(plan.nodes),
-        "Work": f"{plan.flops:,} operations, {bytes_text(plan.nbytes)} at least",
+        "Work": f"{plan.flops:,} operations, at least {bytes_text(plan.nbytes)}",
         "Reads": _joined([f"{tensor} as {name}" for name, tensor in plan.inputs.items()]),
         "Writes": plan.output,
         "Problem": _joined([f"{name} {_value(value)}" for name, value in plan.problem.items()]),
@@ -150,23 +152,25 @@ def _time_here(one: OperationTimes, plan: OperationPlan | None) -> str:
     if not len(one.times_ns):
         return ""
     interval = median_interval(one.times_ns.tolist())
-    said = f"{time_text(one.median_ns)}, {time_range(interval.low, interval.high)} with {percent(interval.confidence)}"
+    said = f"{time_text(one.median_ns)}, {time_range(interval.low, interval.high)} "
+    said += f"with {percent(interval.confidence)} confidence"
     spread = f"; from {time_text(int(one.times_ns.min()))} to {time_text(int(one.times_ns.max()))}"
-    beside = f"; {one.median_ns / plan.alone_ns:.2f} times what it takes alone" if plan and plan.alone_ns else ""
+    beside = f"; {one.median_ns / plan.alone_ns:.2f} times the time alone" if plan and plan.alone_ns else ""
     return f"{said}{spread}{beside}"
 
 
 def _alone(plan: OperationPlan) -> str:
     if plan.alone_ns is None:
-        return "was not measured"
-    default = f", by default {time_text(plan.default_ns)}" if plan.default_ns is not None else ""
+        return "not measured"
+    default = f"; the default took {time_text(plan.default_ns)}" if plan.default_ns is not None else ""
     return f"{time_text(plan.alone_ns)} when it was tuned{default}"
 
 
 def _launches(one: OperationTimes, shown: Shown) -> str:
     own = [shown.graph.graph.launches[place] for place in one.launches]
     said = [
-        f"{each.entry}, {_sizes(each.global_size)} work-items in groups of {_sizes(each.local_size)}" for each in own
+        f"{each.entry}, {_sizes(each.global_size)} work-items in work-groups of {_sizes(each.local_size)}"
+        for each in own
     ]
     places = f"{one.launches[0] + 1}" + (f" to {one.launches[-1] + 1}" if len(own) > 1 else "")
     return f"{counted(len(own), 'launch')}, {places}: {_joined(list(dict.fromkeys(said)))}"

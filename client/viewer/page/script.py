@@ -209,14 +209,14 @@ class Timeline {
     const slice = this.hovered || this.chosen, one = this.one;
     this.facts.replaceChildren();
     if (!slice) {
-      const began = `It began ${timeText(one.begun)} behind the first one and took ${timeText(one.elapsed)}.`;
-      const how = " Tap a slice for its facts; drag to move, pinch or Ctrl and wheel to zoom.";
+      const began = `Starts ${timeText(one.begun)} after the first event, takes ${timeText(one.elapsed)}.`;
+      const how = " Tap a slice for details. Drag to move; pinch, or Ctrl and wheel, to zoom.";
       make("span", began + how, this.facts, "soft");
       return;
     }
     make("b", slice.name, this.facts);
     if (slice.track === "device") {
-      const link = make("a", "its row", this.facts);
+      const link = make("a", "show its row", this.facts);
       link.href = "#" + this.data.operations[this.data.launches[slice.place]][2];
       link.addEventListener("click", () => openRow(link.hash.slice(1)));
     }
@@ -234,7 +234,7 @@ class Timeline {
     said[0] = `${this.data.groups[group][0]}: ${said[0]}`;
     said.push(`launch ${slice.place + 1} of ${this.data.launches.length}`);
     const before = this.one.launches[slice.place - 1];
-    if (before) said.push(`${timeText(slice.begun - before.at(-2) - before.at(-1))} after the one before`);
+    if (before) said.push(`${timeText(slice.begun - before.at(-2) - before.at(-1))} after the previous launch`);
     if (slice.times.length === 4) said.push(`${timeText(slice.begun - slice.times[0])} after it was queued`);
     said.push(`median of the operation ${timeText(median)}`);
   }

@@ -72,7 +72,7 @@ def timeline(shown: Shown, begun_ns: int) -> str:
     )
     return (
         f'<div class="timeline" data-of="{shown.anchor}-data"><div class="controls"><select '
-        f'aria-label="Inference that is shown">{options}</select><span class="buttons">{buttons}</span></div>'
+        f'aria-label="Inference to show">{options}</select><span class="buttons">{buttons}</span></div>'
         f'<canvas tabindex="0" role="img" aria-label="Timeline of an inference; arrow keys go from slice to slice, '
         f'plus and minus zoom"></canvas><div class="facts" aria-live="polite"></div>'
         f'{device}<p class="sub legend"><b>Host</b> {hosts}</p></div>'

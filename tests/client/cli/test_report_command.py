@@ -104,4 +104,4 @@ def test_a_context_of_another_device_is_noted(gputune: Gputune, made: tuple[Path
         "tuning-report", "--performance_cache_dir", path, "--context_binary", made[1], "--output", tmp_path / "r.html"
     )
     assert ran.code == 0
-    assert "nothing that made_up.bin runs was measured here" in ran.err
+    assert "this cache has no measurement of made_up.bin" in ran.err

@@ -65,7 +65,7 @@ def test_the_page_gives_one_number_for_the_fastest_and_one_for_the_tuned(report:
         if not task.best or task.tuned is None:
             continue
         shown = html.split(f'id="t0-{task.digest[:16]}" data-words')[1].split('<details class="task"')[0]
-        (fastest,) = re.findall(r"The fastest takes (.*?)\. 95", shown)
+        (fastest,) = re.findall(r"The fastest trial takes (.*?)\. 95", shown)
         rows = shown.split("Fastest configurations")[1].split("<tbody>")[1].split("</tbody>")[0].split("</tr>")[:-1]
         times = [re.findall(r'<td class="number" data-key="[^"]*">([^<]*)<', row)[0] for row in rows]
         assert times[0] == fastest == words_of(min(one.cost_ns for one in task.attempts if one.cost_ns))
@@ -84,7 +84,7 @@ def test_rows_above_the_tuned_one_are_accounted_for(tmp_path: Path) -> None:
     ]
     path = tmp_path / "c.sqlite"
     by_hand(path, trials, WinnerRecord({"A": 2}, 400.0, 1000.0, "quick"))
-    said = "has a lower median, but was not found to be faster"
+    said = "have a lower median, but were not faster"
     assert said in page(read_report(path))
     with PerformanceCache.open(path) as cache:
         again = [TrialRecord({"A": 3}, "ok", [405.0] * 7, measured={"batch": 1})]

@@ -162,7 +162,7 @@ def test_the_page_says_all_and_nothing_of_a_file_becomes_markup(arenas: tuple[in
     assert f"{sum(arenas) / 2000:.3f}×" in html
     assert html.count("<rect") == 2
     assert html.count('class="chart map"') == len(arenas)
-    assert "No tensor lies between operations" in html
+    assert "This graph has no tensors between operations" in html
 
 
 def test_bytes_are_told_in_their_best_unit() -> None:

@@ -53,7 +53,7 @@ def share(took_ns: int, records: Sequence[LoggedInference]) -> float:
     ("unmarked", "rest"),
     [
         ("this driver has no cl_khr_kernel_clock", "; this driver has no cl_khr_kernel_clock, so launches inside "),
-        ("", "; launches take 800 µs together inside persistent kernels, 1 ms one by one."),
+        ("", "; all launches take 800 µs inside persistent kernels, 1 ms one by one."),
     ],
 )
 def test_the_usual_path_is_told_with_its_launches_or_why_they_have_no_times(unmarked: str, rest: str) -> None:
@@ -156,10 +156,10 @@ def test_another_usual_form_is_named_with_both_times() -> None:
 @pytest.mark.parametrize(
     ("usual_ns", "advice", "said"),
     [
-        ([1_000_000], "persistent kernels, by which the context usually runs, save them", "The recorded form is not"),
-        ([5_000_000], "larger fusion groups would save them", "Launches one by one are faster here: "),
-        ([1_000_000, 5_000_000], "larger fusion groups would save them", "(0.50 to 2.50); no certain difference"),
-        ([], "larger fusion groups would save them", ""),
+        ([1_000_000], "the context usually runs by persistent kernels, which avoid them", "The recorded form is not"),
+        ([5_000_000], "larger fusion groups would avoid them", "Launches one by one are faster here: "),
+        ([1_000_000, 5_000_000], "larger fusion groups would avoid them", "(0.50 to 2.50); no certain difference"),
+        ([], "larger fusion groups would avoid them", ""),
     ],
 )
 def test_advice_follows_what_was_measured(usual_ns: list[int], advice: str, said: str) -> None:

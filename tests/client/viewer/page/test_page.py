@@ -160,7 +160,7 @@ def test_every_operation_has_a_row_with_what_is_known_of_it(profile: Profile, ht
 def test_a_configuration_says_what_tuning_changed(profile: Profile) -> None:
     assert profile.schematic is not None
     plan = replace(profile.schematic.graphs[0].operations[0], configuration={"A": 4, "B": 1}, default={"A": 2, "B": 1})
-    assert configuration_words(plan) == "A 2 → 4; as by default B 1"
+    assert configuration_words(plan) == "A 2 → 4; unchanged: B 1"
     assert configuration_words(replace(plan, configuration=plan.default)) == "the default: A 2, B 1"
 
 
@@ -183,7 +183,7 @@ def test_what_is_missing_is_said() -> None:
     cut.logs[0].complete = False
     assert "was cut off" in page_of(cut)
     empty = replace(made_up_profile(8, 3).logs[0], inferences=[])
-    assert "No inference" in page_of(profile_of([empty], None))
+    assert "no inferences" in page_of(profile_of([empty], None))
 
 
 def test_numbers_that_cannot_be_break_nothing() -> None:
