@@ -64,7 +64,7 @@ class GraphProfile:
         have, or there are no such kernels."""
         if self.marked or not self.graph.persistent:
             return ""
-        return no_times_inside(self.graph.unmarked or "this log has no marks of them")
+        return no_times_inside(self.graph.unmarked or "this log has no marks of launches")
 
     @cached_property
     def launches_ns(self) -> Times:

@@ -23,9 +23,9 @@ def memory_page(report: MemoryReport) -> str:
 
 _EXPLAINED = (
     "A tensor between operations lies in an arena from the operation that writes it to the last operation that reads "
-    "it. A tensor whose parts are tensors of their own takes its bytes while it is needed as a whole. The bound is the "
-    "most that is held at once, with each tensor aligned: no plan with as many arenas is smaller. Inputs, outputs and "
-    "weights have memory of their own."
+    "it. Scratch memory of an operation is held while that operation runs. The bound is the most that is held at once, "
+    "with each tensor aligned: no plan with as many arenas is smaller. Inputs, outputs and weights have memory of "
+    "their own."
 )
 
 
@@ -56,7 +56,7 @@ def _tiles(graph: GraphMemory) -> str:
     return (
         tile(arenas.capitalize(), bytes_text(graph.total_bytes), sizes or f"{graph.total_bytes:,} bytes")
         + tile("Bound", bytes_text(graph.bound_bytes), f"{graph.bound_bytes:,} bytes")
-        + tile("Arenas by bound", f"{graph.ratio:.3f}×", "1 is the smallest possible")
+        + tile("Arenas / bound", f"{graph.ratio:.3f}×", "1 is the smallest possible")
         + tile("Tensors", f"{len(graph.tensors):,}", f"{bytes_text(alone)} if none shared memory")
     )
 

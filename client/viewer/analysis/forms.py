@@ -58,7 +58,7 @@ class Forms:
         if ratio.certain and ratio.median > 1:
             return (
                 f"launches one by one are faster here: the context usually runs by {form}, {times}; other programs may "
-                f"keep the processors busy that these need: if they always do, {SWITCH} leaves them out"
+                f"use the processors that these need: if they always do, {SWITCH} turns these off"
             )
         text = f"the recorded form is not the usual one: the context usually runs by {form}, {times}"
         return text if ratio.certain else f"{text}; no certain difference"

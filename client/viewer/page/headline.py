@@ -49,7 +49,7 @@ def _compared(graph: GraphProfile) -> str:
     if forms is None:
         return ""
     usual, cost = forms.usual, forms.profiled
-    more = f"{FORM_NAMES[forms.usual_form]}, unprofiled"
+    more = f"{FORM_NAMES[forms.usual_form]}, without profiling"
     if usual is not None:
         more += f"; {_signed(usual.median)} compared with launches one by one, {_held(usual)}"
     first = tile("As it usually runs", time_text(forms.usual_ns), text(more))
