@@ -161,9 +161,8 @@ def command(
 ) -> None:
     """Run context binaries and write their outputs.
 
-    With --target or --adb, the context runs on that target. Otherwise it runs on this machine's own device, even if
-    TARGET_SERVER_SOCKET is set. Times are measured on the machine with the device; what a target adds is reported
-    separately.
+    They run on the target of --target or --adb, else on this machine's own device, even if TARGET_SERVER_SOCKET is set.
+    Times are measured on the machine with the device; what a target adds is reported separately.
 
     \b
     echo "x:=page.raw" > inputs.txt
