@@ -100,7 +100,8 @@ def cli() -> None:
        9  nodes that cannot run (model-check)
       10  results differ from onnxruntime's (--verify), or from
           earlier results (throughput-net-run)
-      11  not in a frozen performance cache
+      11  not in a frozen performance cache, or no gain is
+          recorded (--fail_under)
       12  slower than allowed (profile-viewer --fail_over)
       13  smaller gain than asked for (--fail_under)
      130  interrupted
