@@ -2,10 +2,17 @@
 a process, a client or a variant is meant."""
 
 import re
+import shutil
+import statistics
+import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from gputune.client.cli.main import cli
+from tests.client.cli.command_tree import commands
 
 ROOT = Path(__file__).parents[2]
 PLACES = ("cache", "client", "core", "docs", "examples", "kernels", "runtime", "scripts", "server")
@@ -75,3 +82,70 @@ def test_a_word_is_not_used(pattern: str) -> None:
 def test_what_is_allowed_is_needed() -> None:
     files = [(pattern, place) for pattern, places in ALLOWED.items() for place in places if not place.endswith("/")]
     assert [(pattern, file) for pattern, file in files if (ROOT / file).exists() and not uses(pattern, file)] == []
+
+
+OFTEN = {
+    r"\bones?\b": 35,
+    r"\bwhere\b": 20,
+    r"\bbeside\b": 3,
+    r"\bbehind\b": 3,
+    r"\b(?:tells?|told|telling)\b": 4,
+    r"\b(?:what|that of|those of)\b": 40,
+}
+"""How often, in 10 000 words of pages and help, patterns of a foreign voice may stand."""
+
+PAGES = ("README.md", "GLOSSARY.md", "ARCHITECTURE.md", "CHANGELOG.md")
+SUBJECTS_SINCE = "2026-11-28"
+SENTENCE, PARAGRAPH = 25, 60
+"""The most words of the mean sentence and paragraph of a page."""
+
+
+def prose(text: str) -> str:
+    """Return a page without code, tags and addresses of links."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", "X", re.sub(r"\]\([^)]*\)|<[^>]+>", " ", text))
+
+
+@cache
+def pages() -> dict[str, str]:
+    """Return the prose of README, of all other pages, and of the help of all commands, by name."""
+    files = [*(ROOT / name for name in PAGES), *sorted((ROOT / "docs").rglob("*.md"))]
+    files += [ROOT / room / "README.md" for room in ("kernels", "scripts")]
+    texts = {path.relative_to(ROOT).as_posix(): prose(path.read_text(encoding="utf-8")) for path in files}
+    helps = [CliRunner().invoke(cli, [*words, "--help"]).output for words, _ in commands()]
+    return texts | {"help of all commands": "\n".join(helps)}
+
+
+@cache
+def subjects() -> str:
+    """Return the subjects of all commits since they are counted; none where there is no history, as in an archive."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return ""
+    log = ["git", "-C", str(ROOT), "log", "--format=%s", f"--since={SUBJECTS_SINCE}"]
+    return subprocess.run(log, capture_output=True, text=True, check=False).stdout
+
+
+def count(pattern: str, text: str) -> int:
+    return len(re.findall(pattern, text, re.IGNORECASE))
+
+
+@pytest.mark.parametrize("pattern", OFTEN)
+def test_a_pattern_is_rare(pattern: str) -> None:
+    words = sum(count(r"[a-z']+", text) for text in pages().values())
+    found = {page: count(pattern, text) for page, text in pages().items()}
+    assert sum(found.values()) * 10_000 / words <= OFTEN[pattern], {page: n for page, n in found.items() if n}
+
+
+@pytest.mark.parametrize("pattern", OFTEN)
+def test_a_pattern_is_rare_in_subjects_of_commits(pattern: str) -> None:
+    found = [subject for subject in subjects().splitlines() if count(pattern, subject)]
+    assert len(found) <= max(2, len(subjects().splitlines()) // 20), found
+
+
+@pytest.mark.parametrize("page", sorted({*pages()} - {"help of all commands"}))
+def test_sentences_and_paragraphs_are_short(page: str) -> None:
+    parts = [part for part in re.split(r"\n\s*\n", pages()[page]) if not re.match(r"\s*(?:[#|*]|- |\d+\.)", part)]
+    paragraphs = [len(part.split()) for part in parts if len(part.split()) > 5]
+    sentences = [len(sentence.split()) for part in parts for sentence in re.split(r"(?<=[.!?:])\s", part)]
+    assert statistics.mean([n for n in sentences if n > 2] or [0]) <= SENTENCE
+    assert statistics.mean(paragraphs or [0]) <= PARAGRAPH
