@@ -1,4 +1,5 @@
-"""The program on the host: from an ONNX model to a tuned context binary."""
+"""Turn an ONNX model into a tuned context binary, and run, compare and report on the result: the program on the host.
+"""
 
 import logging
 

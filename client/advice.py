@@ -1,5 +1,8 @@
-"""What to do about errors: about each with which a target may end a command (docs/operating.md says more), and about
-nodes of a model that cannot run."""
+"""Say what a user can do about an error.
+
+The advice covers each error with which a target may end a command (docs/operating.md says more), and model nodes that
+cannot run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong with contexts and devices, as errors that a command ends with."""
+"""Turn errors of contexts and devices into errors that end a command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

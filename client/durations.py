@@ -1,4 +1,4 @@
-"""Durations as people write them: 90s, 10m, 1h30m, or a number of seconds."""
+"""Read and write durations in the form that people use: 90s, 10m, 1h30m, or a number of seconds."""
 
 import math
 import re

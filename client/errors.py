@@ -1,4 +1,4 @@
-"""Errors that a user can act on: one line, and the exit code of the command that meets it."""
+"""Define the errors that a user can act on: each has one line of text and the exit code of the command."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Where files of a user belong. The door to platformdirs."""
+"""Locate the folders for a user's files. Only this module uses platformdirs."""
 
 from pathlib import Path
 

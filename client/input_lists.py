@@ -1,4 +1,4 @@
-"""Input lists: one inference per line, the files of its inputs by name."""
+"""Read input lists: each line is one inference and names the files of its inputs."""
 
 import contextlib
 import shlex

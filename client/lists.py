@@ -1,4 +1,4 @@
-"""Lists in one text of a command line."""
+"""Split lists that are given as one text on a command line."""
 
 import csv
 

@@ -1,5 +1,8 @@
-"""What an application is going to give for a model's inputs and outputs: arrays ("raw"), or memory handles
-("memhandle"), for which a context allocates nothing when it is loaded. In the end either may be given."""
+"""Define which memory an application gives for a model's inputs and outputs.
+
+It gives arrays ("raw") or memory handles ("memhandle"). For memory handles, a context allocates nothing when it is
+loaded. An inference accepts either kind.
+"""
 
 from __future__ import annotations
 

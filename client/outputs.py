@@ -1,4 +1,4 @@
-"""Where results go: never over what is read, shown to be writable before the work, complete or not at all."""
+"""Write results safely: never over an input, checked for writability before the work, and complete or not at all."""
 
 from __future__ import annotations
 

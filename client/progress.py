@@ -1,8 +1,8 @@
-"""What a user sees while a long command works: a bar with ETA on a terminal, plain lines otherwise.
+"""Show the progress of a long command: a bar with ETA on a terminal, plain lines otherwise.
 
-Messages are records of the standard logging module, by loggers below "gputune": critical for what a person must do or
-nothing goes on, warning, info, and debug for --log_level verbose. A command shows them by `reporting`; without it they
-are the application's, if it handles them. Steps are told to a Progress.
+Messages are records of the standard logging module, from loggers below "gputune". Critical is for what a person must do
+before work can continue, then warning and info, and debug for --log_level verbose. A command shows them through
+`reporting`; otherwise they are left to the application's own handlers. Steps are reported to a Progress.
 """
 
 from __future__ import annotations

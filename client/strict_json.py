@@ -1,4 +1,4 @@
-"""Config files, which people write as JSON: every key is known, none occurs twice, and each value is of its kind."""
+"""Read config files, which people write as JSON: every key is known, none occurs twice, and each value has its type."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What to say of a name that is not known: the one that is like it, else those that there are."""
+"""Suggest names in place of an unknown name: the name that is most like it, or else the names that exist."""
 
 import difflib
 from collections.abc import Iterable

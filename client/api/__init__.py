@@ -1,1 +1,1 @@
-"""What `gputune` itself offers a program on the host: tuning a model, and checking whether one runs."""
+"""Provide the functions that `gputune` itself exports: tune a model, and check whether it runs."""

@@ -1,8 +1,8 @@
-"""Errors in the words of Python: what the command line calls an option is an argument here.
+"""Reword errors for Python callers: a command-line option is an argument here.
 
-Errors are written once, in the words of the command line, and translated where they leave `gputune.tune` and
-`gputune.check`. Options that these functions do not have keep their names; they are keys of the config file, or belong
-to other commands.
+Errors are written in the words of the command line, and translated when they leave `gputune.tune` and `gputune.check`.
+An option that these functions do not have keeps its name: it is a key of the config file, or belongs to another
+command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`gputune.check`: what `gputune model-check` says of a model, as records."""
+"""Implement `gputune.check`: return as records what `gputune model-check` prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes of a model's inputs as a program gives them."""
+"""Read the input shapes that a program passes for a model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

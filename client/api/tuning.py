@@ -1,4 +1,4 @@
-"""`gputune.tune`: the context binary generator for programs."""
+"""Implement `gputune.tune`: run the context binary generator from a program."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line, one file per command."""
+"""Define the command line, with one file for each command."""

@@ -1,4 +1,4 @@
-"""gputune compare"""
+"""Define the command `gputune compare`."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""gputune completion"""
+"""Define the command `gputune completion`."""
 
 import click
 from click.shell_completion import get_completion_class

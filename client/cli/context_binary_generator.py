@@ -1,4 +1,4 @@
-"""gputune context-binary-generator"""
+"""Define the command `gputune context-binary-generator`."""
 
 import logging
 import os

@@ -1,4 +1,6 @@
-"""gputune context-binary-utility: what context binaries hold, as a summary for people or as JSON for tools."""
+"""Define `gputune context-binary-utility`, which shows what context binaries hold: a summary for people or JSON for
+tools.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""gputune devices"""
+"""Define the command `gputune devices`."""
 
 from collections.abc import Sequence
 from typing import Any

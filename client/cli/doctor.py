@@ -1,4 +1,4 @@
-"""gputune doctor"""
+"""Define the command `gputune doctor`."""
 
 import dataclasses
 import os

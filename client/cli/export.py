@@ -1,4 +1,4 @@
-"""gputune export"""
+"""Define the command `gputune export`."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Groups of commands whose help has a whole sentence for each of them: click's own ends it at the terminal's edge."""
+"""Define command groups whose help prints a whole sentence for each command; click cuts it off at the terminal's edge.
+"""
 
 import click
 

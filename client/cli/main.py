@@ -1,4 +1,4 @@
-"""The `gputune` command. Sub-commands are imported when they are called, so that each starts quickly."""
+"""Define the `gputune` command. Each sub-command is imported only when it is called, so that all start quickly."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""gputune memory-report"""
+"""Define the command `gputune memory-report`."""
 
 from pathlib import Path
 

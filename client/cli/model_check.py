@@ -1,4 +1,4 @@
-"""gputune model-check"""
+"""Define the command `gputune model-check`."""
 
 import sys
 from collections.abc import Iterator, Mapping

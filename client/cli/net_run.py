@@ -1,4 +1,4 @@
-"""gputune net-run"""
+"""Define the command `gputune net-run`."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""gputune package"""
+"""Define the command `gputune package`."""
 
 from pathlib import Path
 

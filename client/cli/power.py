@@ -1,4 +1,5 @@
-"""gputune power: what steers the clocks of this machine's devices, and what perf profiles would make of it."""
+"""Define `gputune power`: show what controls the clocks of this machine's devices, and what perf profiles would change.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

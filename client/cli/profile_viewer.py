@@ -1,4 +1,4 @@
-"""gputune profile-viewer"""
+"""Define the command `gputune profile-viewer`."""
 
 import re
 import sys

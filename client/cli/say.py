@@ -1,4 +1,4 @@
-"""What commands print for people: all of it goes through here, because most of it quotes something from elsewhere."""
+"""Print text for people. All output of commands passes through here, because most of it quotes foreign text."""
 
 import textwrap
 from typing import Any

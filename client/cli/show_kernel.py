@@ -1,4 +1,4 @@
-"""gputune show-kernel"""
+"""Define the command `gputune show-kernel`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Tables on standard output."""
+"""Print tables on standard output."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""gputune target-server: the options of the server, which runs in the place of this process."""
+"""Define `gputune target-server`: read the server's options, then replace this process with the server."""
 
 import argparse
 import os

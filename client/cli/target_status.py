@@ -1,4 +1,4 @@
-"""gputune target-status"""
+"""Define the command `gputune target-status`."""
 
 import logging
 import os

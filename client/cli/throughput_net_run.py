@@ -1,4 +1,4 @@
-"""gputune throughput-net-run"""
+"""Define the command `gputune throughput-net-run`."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""gputune tuning-report"""
+"""Define the command `gputune tuning-report`."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Errors about how a command was called, in the words and the form of all others: click words them in several lines."""
+"""Print errors in a command's arguments in one line, like all other errors; click prints several lines."""
 
 import re
 

@@ -1,1 +1,1 @@
-"""`gputune compare`: a tuned context, an untuned one and other engines, which take turns."""
+"""Implement `gputune compare`: time a tuned context, an untuned context and other engines in turns."""

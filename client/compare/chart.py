@@ -1,5 +1,7 @@
-"""Draw a comparison: a bar for each contender's time by the tuned context's, with its interval, as SVG that stands
-alone."""
+"""Draw a comparison as stand-alone SVG.
+
+Each contender has a bar and a confidence interval for its time relative to the tuned context.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Compare contexts and engines in rounds, until it is certain which one is faster.
+"""Compare contexts and engines in rounds, until it is certain which is faster.
 
-In a round every contender opens its model anew, and they take short turns, there and back, so that a machine that
-becomes slower meanwhile does so for all alike. Two openings of equal contexts differ by several per cent for as long as
-they last: by where their memory lies, and by what they have concluded from their first inferences. Two processes do so,
-too. So contexts share a process, a round has an opening of its own, and its ratios are independent samples. `gain_of`
-may be asked after every round whether they tell a difference.
+In each round, every contender opens its model anew, and all run in short turns, forward and then back. A machine that
+slows down meanwhile therefore slows all of them alike.
+
+Two openings of equal contexts differ by several per cent for as long as they last. The causes are where their memory
+lies and what they learned from their first inferences. Two processes differ in the same way. Contexts therefore share a
+process, each round opens them anew, and the ratios of rounds are independent samples. You can call `gain_of` after
+every round to see whether the ratios show a difference.
 """
 
 from __future__ import annotations

@@ -1,12 +1,17 @@
-"""A process of contenders, which `turns` starts:
+"""Run contenders in a process that `turns` starts:
 
     python -m gputune.client.compare.contender
 
-It answers questions from its standard input, line by line, in JSON. {"do": "open", "name", "engine", "arguments"} opens
-a contender under a name, and closes first what had that name: "engine" is one of engines.ENGINES, "arguments" are what
-that takes; the answer holds the engine's facts, or {"error"} if it cannot be opened. {"do": "block", "name", "seconds"}
-is answered with {"samples_ns", "state"}, where state is the load of this process "before" and "after", and
-{"do": "outputs", "name", "file"} with {"names"} of the arrays that it has written there.
+The process answers questions from its standard input, in JSON, line by line:
+
+| question | answer |
+|---|---|
+| {"do": "open", "name", "engine", "arguments"} | the engine's facts, or {"error"} if it cannot be opened |
+| {"do": "block", "name", "seconds"} | {"samples_ns", "state"} |
+| {"do": "outputs", "name", "file"} | {"names"} of the arrays that it has written to the file |
+
+"open" first closes the contender that had this name. "engine" is a key of engines.ENGINES, and "arguments" are what
+that engine takes. "state" is the load of this process "before" and "after" the block.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""What takes part in a comparison; the door to OpenVINO and, for speed, to onnxruntime. Each is opened once and then
-runs the same inputs over and over."""
+"""Open the engines that take part in a comparison, once each, and run the same inputs repeatedly.
+
+Only this module uses OpenVINO, and it uses onnxruntime to measure its speed.
+"""
 
 from __future__ import annotations
 

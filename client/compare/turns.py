@@ -1,8 +1,9 @@
-"""Contenders that take turns in processes of their own: a process is stopped while another one runs, so that threads
-which spin for more work, as onnxruntime's do, take no core from the one that is measured.
+"""Run contenders in turns, each in its own process, and stop a process while another runs.
 
-Two equal contexts in two processes differ by some per cent for as long as these live, so contexts that are compared
-share a process."""
+Threads that spin for more work, as onnxruntime's do, therefore take no core from the contender that is measured. Two
+equal contexts in two processes differ by some per cent for as long as the processes live, so contexts that are compared
+share a process.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""From plans and winners to a context binary: programs, memory, persistent kernels, and the choice between contexts."""
+"""Make a context binary from plans and winners: programs, memory, persistent kernels, and the choice between contexts.
+"""

@@ -1,13 +1,16 @@
-"""A longer search for where intermediate tensors lie: several greedy orders, then a beam search.
+"""Search longer for a memory plan of intermediate tensors: try several greedy orders, then a beam search.
 
-The time is cut into sections in which the tensors that are alive do not change, and those whose tensors are all alive
-in a neighbour are left out. A plan is built upwards: each step puts one more tensor into each plan of the beam, upon
-what is already there in its sections. That every plan can be built so, from the lowest tensor to the highest, that a
-tensor which fits below another one goes first, and that what a section lacks cannot lie below the lowest place that any
-of it has left, is from Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning"
-(ASPLOS 2023), whose search is exact and in depth. Here a fixed number of steps has to do. So breadth is limited: of all
-plans that are a tensor longer, those stay whose sections promise to end lowest. A section reaches at least its height
-and all that it lacks on top of that.
+Time is cut into sections in which the set of live tensors does not change. A section is omitted if all its tensors are
+also alive in a neighbour. A plan is built upwards: each step adds one tensor to each plan of the beam, on top of what
+its sections already hold.
+
+Three facts are from Moffitt, "MiniMalloc: A Lightweight Memory Allocator for Hardware-Accelerated Machine Learning"
+(ASPLOS 2023). Every plan can be built from the lowest tensor to the highest. A tensor that fits below another goes
+first. The tensors that a section still lacks cannot lie below the lowest free place of any of them.
+
+MiniMalloc's search is exact and depth-first. This search has a fixed number of steps, so it limits the breadth: of all
+plans that are one tensor longer, it keeps the plans whose sections promise to end lowest. A section reaches at least
+its height plus the size of all tensors that it lacks.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Contexts of one model side by side on a target: built, loaded, and run in turns, so that drift meets all alike.
+"""Build and load several contexts of a model on a target, and run them in turns, so that drift affects all alike.
 
-The time of a turn is the lower quartile of its inferences. Beside other programs an inference takes what it takes, or
-whole time slices of the scheduler more; the median of a turn is then one or the other by chance, a low quantile is not.
+The time of a turn is the lower quartile of its inferences. If other programs run, an inference takes its own time, or
+longer by whole time slices of the scheduler. The median of a turn would show either by chance; a low quantile does not.
 
-A round is one turn of each context, in an order that is drawn anew. If two contexts are equal, either comes first with
-the same chance, so which of them looks faster is a fair coin, whatever the machine does from turn to turn. There and
-back would cancel a steady drift, but the same contexts would meet at its ends, and one disturbance would count twice.
-Each turn opens its context anew: two openings of equal contexts may differ by several per cent for as long as they
-last, by where their memory lies and by what their first inferences have led to.
+A round is one turn of each context, in an order that is drawn anew. If two contexts are equal, each comes first with
+the same chance, so which looks faster is a fair coin, whatever the machine does from turn to turn. Turns there and back
+would cancel a steady drift. But the same contexts would meet at the ends, and one disturbance would count twice.
+
+Each turn opens its context anew. Two openings of equal contexts may differ by several per cent for as long as they
+last, because of where their memory lies and what they learned from their first inferences.
 """
 
 from __future__ import annotations

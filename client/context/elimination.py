@@ -1,10 +1,10 @@
-"""Which of several whole contexts of a model ships: they run in turns, and what is slower for certain is eliminated.
+"""Decide which of several contexts of a model ships: run them in turns, and eliminate each that is certainly slower.
 
-Action elimination after Even-Dar, Mannor, Mansour: Action Elimination and Stopping Conditions for the Multi-Armed
-Bandit (2006), with intervals that may be looked at after every round (sequential.py). All pairs of contexts share the
-chance of an error, so that in SURE of all comparisons no interval of any pair ever leaves out the true ratio.
+The method is action elimination, from Even-Dar, Mannor, Mansour: Action Elimination and Stopping Conditions for the
+Multi-Armed Bandit (2006). Its intervals may be read after every round (sequential.py). All pairs of contexts share the
+chance of an error: with probability SURE, no interval of any pair ever excludes the true ratio.
 
-Pure: times come from a function, so that tests need no device.
+The module is pure: times come from a function, so that tests need no device.
 """
 
 from __future__ import annotations

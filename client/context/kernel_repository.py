@@ -1,4 +1,4 @@
-"""Compiled programs are kept, whatever they were compiled for: so contexts are made again without compiling."""
+"""Keep compiled programs for reuse by any context, so that contexts can be made again without compiling."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Conditional compilation: what is left of a kernel's source where conditions on its build options leave lines out.
+"""Apply conditional compilation: return the lines of a kernel's source that its build options leave.
 
-A template has text for several ways to run a kernel between conditions on macros, and a launch is built with one of
-them. Whether its work-items wait for each other is asked of what is left then.
+A template holds text for several ways to run a kernel, between conditions on macros. Each launch is built with one set
+of macros. The lines that are left show whether its work-items wait for each other.
 
-No C preprocessor: macros are not put in, and a condition that is not certain leaves both its sides. So what is left is
+This is no C preprocessor: macros are not expanded, and an uncertain condition keeps both its branches. The result holds
 all that a compiler sees, and perhaps more.
 """
 

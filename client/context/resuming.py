@@ -1,8 +1,8 @@
-"""Where launches go on after a persistent kernel that was given up on the way.
+"""Find the launch from which an inference resumes after a persistent kernel gave up.
 
-All launches before that place have run to their end, and some behind it, in part perhaps. To run these once more gives
-the same results as long as none of them has written what one of them reads from before that place: tensors that are
-never alive together share memory, and plain launches behind a given up kernel run on whatever its tensors hold.
+All launches before that launch have run to their end, and some after it, perhaps in part. To run these again gives the
+same results if none has overwritten what any of them reads from before. Tensors that are never alive together share
+memory, and plain launches after an abandoned kernel run on whatever their tensors hold.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The constants of a context, each kept once: as kernels read them, or as the model has them, with what packs them.
+"""Collect the constants of a context, each once: as kernels read them, or as in the model with the graphs that pack
+them.
 
-A compact context has the sources of what is packed, and packings: graphs that a device runs once when it loads the
-context. A packing makes a part of what is packed, so that the device needs few sources at a time.
+A compact context holds the sources of packed constants, and packings: graphs that a device runs once when it loads the
+context. Each packing makes a part of the packed constants, so that the device needs few sources at a time.
 """
 
 from __future__ import annotations

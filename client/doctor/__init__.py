@@ -1,1 +1,1 @@
-"""Why is my device or target not found? Checks that look and change nothing, one file per kind."""
+"""Find out why a device or target is not found: checks that read and change nothing, one file for each kind."""

@@ -1,4 +1,4 @@
-"""The adb program, the devices that it sees, and the Python of the one that a command would use."""
+"""Check the adb program, the devices that it sees, and the Python on the device that a command would use."""
 
 from __future__ import annotations
 

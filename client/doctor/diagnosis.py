@@ -1,4 +1,4 @@
-"""Which checks matter for a question, and how much each finding weighs."""
+"""Decide which checks matter for a question, and how much each finding weighs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenCL drivers: the files that name them, their libraries, and whether their devices work."""
+"""Check OpenCL drivers: the files that name them, their libraries, and whether their devices work."""
 
 from __future__ import annotations
 

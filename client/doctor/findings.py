@@ -1,4 +1,4 @@
-"""What a check found out."""
+"""Represent what a check found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controls of clocks and power that perf profiles could write here."""
+"""Check the controls of clocks and power that perf profiles could write on this machine."""
 
 from __future__ import annotations
 

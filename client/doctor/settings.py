@@ -1,4 +1,4 @@
-"""Variables of the environment that change what gputune does."""
+"""Check environment variables that change what gputune does."""
 
 from __future__ import annotations
 

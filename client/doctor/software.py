@@ -1,4 +1,4 @@
-"""Python and the packages that gputune needs."""
+"""Check Python and the packages that gputune needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target server, step by step: address, name, port, handshake, device."""
+"""Check a target server, step by step: address, name, port, handshake, device."""
 
 from __future__ import annotations
 

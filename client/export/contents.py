@@ -1,4 +1,4 @@
-"""What a file holds that is to be exported, and whether the C runtime can run it."""
+"""Read what a file to be exported holds, and check that the C runtime can run it."""
 
 from __future__ import annotations
 

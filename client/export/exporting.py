@@ -1,4 +1,6 @@
-"""Writes the folder: sources, context, an example of its inputs, and a page that says how to build and use it."""
+"""Write the exported folder: sources, context, an example of its inputs, and a page that explains how to build and use
+it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README of an exported folder: what it runs, how it is built, and how an application takes the context up."""
+"""Write the README of an exported folder: what it runs, how to build it, and how an application adopts the context."""
 
 from __future__ import annotations
 

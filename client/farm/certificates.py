@@ -1,4 +1,5 @@
-"""A certificate authority of one's own, and the certificates with which the members of a farm prove themselves."""
+"""Create a private certificate authority, and the certificates with which the members of a farm prove their identity.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection to a device of a farm: requests go to its host as frames, through an engine."""
+"""Connect to a device of a farm: requests go to its host as frames, through an engine."""
 
 from __future__ import annotations
 

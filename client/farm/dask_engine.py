@@ -1,10 +1,12 @@
-"""A farm between processes and machines, on Dask's distributed: the only file that knows of it.
+"""Connect the processes and machines of a farm through Dask's distributed; no other file uses Dask.
 
-Each worker has the host of one device. Workers, client and scheduler find each other by Dask, and hear from it which of
-them are lost. A call is an operation of that worker's own, and goes straight there: a task would take a detour by the
-scheduler, there and back, in which a device idles. What is asked and answered are byte strings; nothing is repeated by
-Dask, or elsewhere. Dask puts them into envelopes of its own, and unpickles what others may put into theirs: so members
-prove themselves by a certificate of the farm's own authority, or are on one machine.
+Each worker hosts one device. Workers, client and scheduler find each other through Dask, and learn from it which
+members are lost. A call is an operation of the worker itself and goes straight there. A Dask task would go through the
+scheduler in both directions, and the device would idle meanwhile. Requests and replies are byte strings. Neither Dask
+nor anything else repeats them.
+
+Dask puts them into its own envelopes, and unpickles the envelopes of other members. Members therefore prove their
+identity by a certificate of the farm's own authority, or are on one machine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What carries frames to the devices of a farm and says which devices there are: one interface, a file per engine.
+"""Define the interface of farm engines, which carry frames to devices and say which devices exist; each has one file.
 
-An engine knows nothing of tasks or models. Queueing, blame and repetition are not its own: at most one batch is on its
-way to a device at a time, and a call that is lost with its device ends with DeviceGone.
+An engine knows nothing about tasks or models, and does no queueing, blaming or repeating. At most one batch is on its
+way to a device at a time. A call that is lost with its device ends with DeviceGone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages of the protocol as single byte strings: what a farm carries between a client and the host of a device."""
+"""Encode protocol messages as single byte strings, which a farm carries between a client and the host of a device."""
 
 from __future__ import annotations
 

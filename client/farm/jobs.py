@@ -1,4 +1,4 @@
-"""The journal of a farm's jobs: what was asked, by whom, and what became of it. One SQLite file for each user."""
+"""Keep the journal of a farm's jobs: what was requested, by whom, and the result. Each user has one SQLite file."""
 
 from __future__ import annotations
 

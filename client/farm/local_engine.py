@@ -1,4 +1,4 @@
-"""A farm inside this process: the hosts of its devices are threads, nothing else is needed."""
+"""Run a farm inside this process: the hosts of its devices are threads, and nothing else is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status page of a farm: its devices, what each does, and the jobs."""
+"""Write the status page of a farm: its devices, what each is doing, and the jobs."""
 
 from __future__ import annotations
 

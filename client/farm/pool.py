@@ -1,7 +1,7 @@
-"""The devices of a farm as one job sees them: which are its own, and which session runs on which.
+"""Manage the devices of a farm for one job: which devices it has, and which session runs on which device.
 
-A session outlives its device: it goes on with another one of the same tier, and sends again what that needs. Where more
-devices come, sessions that share one part, and else new ones are opened.
+A session outlives its device. It continues on another device of the same tier, and sends again what that device needs.
+When more devices come, sessions that share a device part, and further devices get new sessions.
 """
 
 from __future__ import annotations

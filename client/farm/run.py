@@ -1,5 +1,8 @@
-"""One job: models on tiers. The tiers work side by side, each with its own devices and its own performance cache; on a
-tier one model is tuned after the other, by all of its devices. At the end a model's contexts become one package."""
+"""Run one job: models on tiers.
+
+Tiers work in parallel, each with its own devices and its own performance cache. On a tier, all devices tune one model
+after the other. At the end, each model's contexts become one package.
+"""
 
 from __future__ import annotations
 

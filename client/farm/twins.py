@@ -1,5 +1,4 @@
-"""Which devices of a tier are as fast as the others: by their health checks, and by the default that each batch
-measures."""
+"""Find which devices of a tier are equally fast, from health checks and from the default that each batch measures."""
 
 from __future__ import annotations
 

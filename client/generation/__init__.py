@@ -1,1 +1,1 @@
-"""One run of the context binary generator, from its request to its summary."""
+"""Carry out one run of the context binary generator, from its request to its summary."""

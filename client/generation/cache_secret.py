@@ -1,8 +1,9 @@
-"""The secret of this installation, under which performance caches keep compiled programs (cache/programs.py).
+"""Read or create this installation's secret, with which performance caches protect compiled programs
+(cache/programs.py).
 
-It lies in the user's data folder and is made when it is needed first, or in the file that SECRET_FILE names, which is
-never made: so machines of a farm or a CI can share one. With the secret, another user could make programs that run as
-this one. So a file that other users own, can read or can write is refused.
+The secret is in the user's data folder and is created when it is first needed. SECRET_FILE can name another file, which
+is never created, so that machines of a farm or a CI can share a secret. Another user who knows the secret could make
+programs that run as this user. A file that another user owns, can read or can write is therefore refused.
 """
 
 import errno

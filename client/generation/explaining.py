@@ -1,4 +1,4 @@
-"""What a generation says of tasks, for people and as JSON: why they will be measured, or not, and what came of it."""
+"""Explain, for people and as JSON, why a generation will measure each task or not, and what came of it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The context binary generator: checks first, then import, lowering, tuning, finalizing and writing."""
+"""Run the context binary generator: check first, then import, lower, tune, finalize and write."""
 
 from __future__ import annotations
 

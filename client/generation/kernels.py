@@ -1,4 +1,4 @@
-"""What `gputune show-kernel` shows: the sources and launches of a task's kernels in one configuration."""
+"""Collect what `gputune show-kernel` shows: the sources and launches of a task's kernels in one configuration."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""Under a limit of memory: which tasks run another configuration than they would, and what that costs in time.
+"""Choose other configurations for some tasks to keep a memory limit, and say what that costs in time.
 
-What hangs on configurations are packed weights, of which an algorithm may need several times as many as another one,
-and scratch in the arenas. Configurations are exchanged one after the other, each time the one that loses least time for
-a byte; what turns out not to be needed is given back at last.
+A configuration decides the size of packed weights, which may be several times as large for one algorithm as for
+another, and of scratch memory in the arenas. Configurations are exchanged one after the other, always the exchange that
+loses least time for each byte saved. Exchanges that prove unnecessary are undone at the end.
 """
 
 from __future__ import annotations

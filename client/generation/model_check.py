@@ -1,4 +1,4 @@
-"""What `gputune model-check` says of a model before any tuning: what runs, what it costs, how long tuning may take."""
+"""Describe a model before any tuning: what runs, what it costs, and how long tuning may take."""
 
 import os
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
-"""The phases of a generation: how long each took, and the profile log that says so.
+"""Time the phases of a generation and write them to a profile log.
 
-Phases have names such as "finalize", and those within a phase names such as "finalize/compiling". The log is that of
-inferences, without any: it is written phase by phase, so that one that ends early says how far it came.
+Phases have names such as "finalize", and phases within them names such as "finalize/compiling". The log has the format
+of an inference log but holds no inferences. It is written phase by phase, so that an aborted generation shows how far
+it came.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is asked of a generation, and what its context keeps of that."""
+"""Represent the request for a generation, and the part of it that the context keeps."""
 
 from __future__ import annotations
 

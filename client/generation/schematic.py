@@ -1,4 +1,4 @@
-"""The schematic of a context, from what a generation has at its end."""
+"""Build the schematic of a context at the end of a generation."""
 
 from __future__ import annotations
 

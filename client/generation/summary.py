@@ -1,4 +1,4 @@
-"""The generator's --summary_json: names in here are a contract with scripts."""
+"""Build the generator's --summary_json, whose names are a contract with scripts."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pages of HTML that need nothing else: pieces, scales, axes, and the frame with its style and script."""
+"""Write self-contained HTML pages: elements, scales, axes, and the frame with its style and script."""

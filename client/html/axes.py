@@ -1,6 +1,6 @@
-"""Pictures with axes, as SVG that needs no script. Colours are classes of the page's style.
+"""Draw charts with axes, as SVG that needs no script. Colours are classes of the page's style.
 
-Each is drawn for a narrow phone and scales with its column, so that its text stays legible on a phone.
+Each chart is drawn for a narrow phone and scales with its column, so that its text stays legible on a phone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The frame of a page: style and script are inside, and its policy forbids it any request."""
+"""Write the frame of a page: it contains style and script, and its policy forbids any request."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Foreign text in other syntaxes: one function for each, so that a name from a file stays a name.
+"""Escape foreign text for other syntaxes, with one function for each, so that a name from a file stays a name.
 
 | syntax | function |
 |---|---|

@@ -1,4 +1,4 @@
-"""Small pieces of HTML. Whatever comes from a file goes through text()."""
+"""Write small HTML elements. All text from a file goes through text()."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers on an axis and in a text: scales with round ticks, and units that people read."""
+"""Format numbers for an axis and for text: scales with round ticks, and units for people."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The script of all pages: it sorts and filters tables and opens what a link leads to. Without it everything can be
-read."""
+"""Hold the script of all pages: it sorts and filters tables, and opens the target of a link. Pages are readable without
+it.
+"""
 
 SCRIPT = """
 "use strict";

@@ -1,5 +1,7 @@
-"""Pictures over the operations of a graph that are stretched to their column: the text around them is HTML that keeps
-its size on a phone."""
+"""Draw charts over the operations of a graph.
+
+The charts stretch to their column. The text around them is HTML and keeps its size on a phone.
+"""
 
 from __future__ import annotations
 

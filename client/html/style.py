@@ -1,4 +1,4 @@
-"""What a page looks like, in light and in dark. Colours are variables, so that every part follows."""
+"""Define the style of pages, light and dark. Colours are variables, so that every part follows."""
 
 STYLE = """
 :root { color-scheme: light dark;

@@ -1,1 +1,1 @@
-"""From an ONNX file to a plan: import, passes, lowering, and which operations could be one kernel."""
+"""Turn an ONNX file into a plan: import, passes, lowering, and the operations that could become one kernel."""

@@ -1,7 +1,7 @@
-"""Tensors inside of a model that are outputs of its graphs, too: those that are named, or all that kernels write.
+"""Make inner tensors of a model into outputs of its graph: the tensors that are named, or all that kernels write.
 
-They become outputs of the graph before any pass, so that fusion, layouts and lowering treat them as they do the model's
-own: a tensor that would have been fused away is computed, in the model's order of its elements.
+They become outputs before any pass, so that fusion, layouts and lowering treat them like the model's own outputs. A
+tensor that would have been fused away is therefore computed, in the model's element order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model between import and lowering: nodes and static tensors, free of onnx types."""
+"""Represent the model between import and lowering: nodes and static tensors, without onnx types."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The graphs of one context: models with different shapes of their inputs, tuned together."""
+"""Represent the graphs of one context: models with different input shapes, tuned together."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

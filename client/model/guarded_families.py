@@ -1,6 +1,6 @@
-"""Families and functions of op packages, whose failures are named: the package, what was asked, and what came of it.
+"""Wrap families and functions of op packages, so that each failure names the package, the request and the result.
 
-What a package's code raises or returns would otherwise be met far from it, as an error that looks like one of gputune.
+Otherwise what a package's code raises or returns would surface far away, as an error that looks like gputune's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The models of one context, and the shapes that their inputs are given: a graph for each choice."""
+"""Represent the models of one context and the input shapes that they are given: a graph for each choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For an operator that cannot run: the nearest form that can, as advice for people."""
+"""Find the nearest form that can run of an operator that cannot, as advice for people."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,15 +1,15 @@
-"""Op packages: kernel families and operators from outside of gputune, in the form of kernels/ops.
+"""Load op packages: kernel families and operators from outside gputune, in the form of kernels/ops.
 
 An op package is a Python package with `__version__`, whose modules may define
 
-* FAMILY, a KernelFamily with its template beside the module: for an op of its own, or a better one for a stock op,
-  which it replaces; it takes the stock op's problems then;
-* LOWERINGS, functions of a Lowering and a Node by the operator's name, "com.example.Wave" for one of another domain;
-* SHAPES, for each operator of another domain the function that knows its outputs' shapes; see
+* FAMILY: a KernelFamily with its template next to the module. It is for an op of its own, or replaces a stock op with
+  a better implementation; then it takes the stock op's problems.
+* LOWERINGS: functions of a Lowering and a Node by the operator's name, "com.example.Wave" for another domain.
+* SHAPES: for each operator of another domain, the function that computes its outputs' shapes; see
   client/model/lowering/added.py.
 
-It is named by its folder, or by the entry point of the group `gputune.op_packages` that a distribution gives it.
-Nothing is imported that is not named: a package is code, and runs with the rights of the user that names it.
+You name a package by its folder, or by the entry point of the group `gputune.op_packages` that a distribution gives it.
+Only named packages are imported: a package is code, and runs with the rights of the user who names it.
 """
 
 from __future__ import annotations

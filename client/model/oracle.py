@@ -1,4 +1,5 @@
-"""onnxruntime, as the oracle of what a model computes. The door to that library, which is optional."""
+"""Run a model in onnxruntime as the oracle of what it computes. Only this module needs that library, which is optional.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph becomes: operations on named device tensors, and the distinct tasks that they are made of."""
+"""Represent a plan, the result of lowering a graph: operations on named device tensors, and their distinct tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

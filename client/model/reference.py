@@ -1,4 +1,4 @@
-"""Runs a plan in numpy, with the families' own references: what a context must compute, without any device."""
+"""Run a plan in numpy with the families' own references: what a context must compute, without any device."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""The report of a tuning: gathered from a performance cache, written as one page that needs nothing but itself."""
+"""Report on a tuning: gather data from a performance cache, and write a self-contained page."""
 
 from gputune.client.report.writer import write_report
 

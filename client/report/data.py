@@ -1,4 +1,4 @@
-"""What a report shows, as plain values: gathered by gather.py, written by page.py. Times are nanoseconds."""
+"""Define what a report shows, as plain values: gather.py gathers them, page.py writes them. Times are nanoseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a performance cache and a context to what a report shows. Reads, writes nothing, draws nothing."""
+"""Gather what a report shows from a performance cache and a context. This module reads; it writes and draws nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which tensor lies where and when in the arenas of a context, as far as its file says it.
+"""Reconstruct which tensor lies where and when in a context's arenas, as far as its file allows.
 
-A file names no tensors. It says which bytes each launch is given, and holds the kernels' text: a kernel writes what its
-parameters do not declare const, and what an operation writes is a new tensor. Where a text cannot be read so, bytes are
-a new tensor when they are given for the first time, or after others that overlap them.
+A file names no tensors. It says which bytes each launch is given, and holds the kernels' text. A kernel writes every
+parameter that it does not declare const, and what an operation writes is a new tensor. If the text cannot be read this
+way, bytes are a new tensor when they are given for the first time, or after others that overlap them.
 """
 
 from __future__ import annotations

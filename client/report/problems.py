@@ -1,4 +1,4 @@
-"""Problems as the performance cache holds them: made whole again, and put into words."""
+"""Restore problems from the performance cache, and describe them in words."""
 
 import dataclasses
 import re

@@ -1,5 +1,8 @@
-"""What a trial says of itself beyond its time. How it was measured is free JSON from a disk: every field may be missing
-or be anything, and then counts as not said."""
+"""Read what a trial records besides its time.
+
+How it was measured is free-form JSON from a disk. Any field may be missing or malformed, and is then treated as
+missing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the bytes of a context binary are."""
+"""Break down the size of a context binary by content."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""T4, the results format of the FAIR benchmark hub for auto-tuning, which other tuners' tools read.
+"""Write T4, the results format of the FAIR benchmark hub for auto-tuning, which other tuners' tools read.
 
-The schema is version 1.0.0 of results-schema.json in github.com/odgaard/TuningSchema and in Kernel Tuner, which allows
-"correct" as well; times are milliseconds. The schema calls the time to compile `compilation_time`, while Kernel Tuner
-and the files on the hub say `compilation`: both are written.
+The schema is version 1.0.0 of results-schema.json in github.com/odgaard/TuningSchema and in Kernel Tuner, which also
+allows "correct". Times are milliseconds. The schema calls the time to compile `compilation_time`, while Kernel Tuner
+and the files on the hub say `compilation`; this module writes both.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""From the records of one task to what a report shows of it."""
+"""Turn the records of one task into the values that a report shows."""
 
 from __future__ import annotations
 

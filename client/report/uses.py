@@ -1,4 +1,4 @@
-"""What a context binary says of itself that a report needs: what it runs, what was tuned for it, what it gained."""
+"""Read from a context binary what a report needs: what it runs, what was tuned for it, and what it gained."""
 
 from __future__ import annotations
 

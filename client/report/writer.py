@@ -1,4 +1,4 @@
-"""Reads, gathers and writes a report: what commands call."""
+"""Read, gather and write a report: the functions that commands call."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Running what was generated: net-run, and ONNX's backend interface."""
+"""Run generated contexts: net-run, and ONNX's backend interface."""

@@ -1,4 +1,4 @@
-"""Several contexts on one device for net-run: with arenas of their own, or as a group that shares them."""
+"""Load several contexts on one device for net-run: each with its own arenas, or as a group that shares them."""
 
 import logging
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Inferences one after the other: how many, on which inputs, when each began and what it took."""
+"""Run inferences one after the other: how many, on which inputs, when each began and how long it took."""
 
 import itertools
 import time

@@ -1,4 +1,4 @@
-"""A device that is open in this process and runs graphs with default configurations: no server, no tuning, no file."""
+"""Open a device in this process and run graphs with default configurations: no server, no tuning, no file."""
 
 from __future__ import annotations
 

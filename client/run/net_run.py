@@ -1,4 +1,4 @@
-"""Runs a context binary over an input list and writes the results."""
+"""Run a context binary over an input list and write the results."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,12 +1,12 @@
-"""gputune behind ONNX's backend interface, `onnx.backend.base.Backend`, as ONNX's test suite and others' code use it.
+"""Implement ONNX's backend interface, `onnx.backend.base.Backend`, for ONNX's test suite and other callers.
 
     from gputune.client.run.onnx_backend import GputuneBackend
     outputs = GputuneBackend.run_model(onnx.load("model.onnx"), [picture])
 
-Models run with default configurations, in this process; tuning is the context binary generator's business. Inputs that
-say how to compute (shape_inputs.py), and shapes that the model leaves open, are known when a model runs: then its
-context is made, and another one for other values. What is known without computing anything on the device, such
-as a shape, is an output like any other.
+Models run with default configurations in this process; only the context binary generator tunes. Inputs that say how to
+compute (shape_inputs.py), and shapes that the model leaves open, are known only when a model runs. The context is made
+then, and another context for other values. What is known without computing on the device, such as a shape, is an
+ordinary output.
 """
 
 from __future__ import annotations

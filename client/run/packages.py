@@ -1,4 +1,4 @@
-"""Packages of contexts for the command line: what goes into one, and what one holds."""
+"""Make and describe packages of contexts for the command line."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The profile of net-run: a log of inferences on the first line of an input list, here or on a target."""
+"""Write the profile of net-run: a log of inferences on the first line of an input list, here or on a target."""
 
 from __future__ import annotations
 

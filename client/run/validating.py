@@ -1,4 +1,4 @@
-"""Whether a context binary is whole and fits a device, without running it."""
+"""Check that a context binary is complete and fits a device, without running it."""
 
 from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""The way to a target server: finding one, speaking with it, and getting it back when it is lost."""
+"""Reach a target server: find it, speak with it, and connect again when the connection is lost."""

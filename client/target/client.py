@@ -1,10 +1,10 @@
-"""A session with a target server that outlives its connection.
+"""Open a session with a target server that outlives its connection.
 
 with TargetClient.connect("127.0.0.1", 22598) as target:
     handle = target.upload(array)
     profiled = target.measure_kernel(ProfileKernel(...))
 
-When the target is lost, the client connects again, puts what a request needs there again, and sends the request again.
+When the target is lost, the client connects again, restores there what a request needs, and sends the request again.
 """
 
 from __future__ import annotations

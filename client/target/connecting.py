@@ -1,8 +1,8 @@
-"""Which target server to use, and a server of our own when there is none.
+"""Choose the target server to use, and start a server if there is none.
 
-The rule: a device that --adb asks for, else --target HOST:PORT or unix:PATH, else TARGET_SERVER_SOCKET, else a gputune
-server that answers on this machine's default port, else an embedded server: a child process that lives as long as we
-do.
+The first that applies is used: the device of --adb; --target HOST:PORT or unix:PATH; TARGET_SERVER_SOCKET; a gputune
+server that answers on this machine's default port; an embedded server. An embedded server is a child process that ends
+with this process.
 """
 
 from __future__ import annotations

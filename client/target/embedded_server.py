@@ -1,4 +1,4 @@
-"""A target server of our own: a child process that lives as long as we do."""
+"""Start a private target server: a child process that ends with this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A context that runs on a target: the face of runtime.Executor, the work of a target server."""
+"""Run a context on a target server behind the interface of runtime.Executor."""
 
 from __future__ import annotations
 

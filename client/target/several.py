@@ -1,5 +1,7 @@
-"""Several target servers for one generation: `--target A,B`. Their devices must be the same, or what one has measured
-would not hold for another."""
+"""Use several target servers for one generation: `--target A,B`.
+
+Their devices must be the same model, or a measurement on one would not hold for another.
+"""
 
 from __future__ import annotations
 

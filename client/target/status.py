@@ -1,4 +1,4 @@
-"""How a target server is, for programs and for people."""
+"""Report the state of a target server, for programs and for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tuning found for one task."""
+"""Record what tuning found for one task."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

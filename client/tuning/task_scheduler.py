@@ -1,34 +1,34 @@
-r"""What is done next, for every target that asks: begin a task, go on with one, conclude one, or leave it untouched.
+r"""Schedule the tuning of tasks: say, for every target that asks, whether to begin, continue, conclude or skip a task.
 
-The trials of all tasks are one budget, and a budget of time is one deadline. Each target has a thread, which takes an
-entry, measures a batch of it and gives it back; so a choice is made for one batch at a time, by what is known then.
-What a batch may have is taken off the budget when the entry is taken, so that targets cannot spend the same trials.
+The trials of all tasks share one budget, and a time budget is one deadline. Each target has a thread, which takes an
+entry, measures a batch of it and returns it. A choice is made for one batch at a time, by what is known then. What a
+batch may use is taken off the budget when the entry is taken, so that targets cannot spend the same trials.
 
     not begun --STEP--> begun --STEP--> ... --TRANSFER--> ... --CONCLUDE--> finished
         \--SKIP--> finished                                 (the finalists are compared, the winner is stored)
 
-What a target is given, first rule first (TaskScheduler._choose):
+A target is given the first of these that applies (TaskScheduler._choose):
 
-1. A task that is not begun, unless it is late. So every task has a first batch before any has a second: an unmeasured
-   task could be the one that matters most. They are begun in the order of their guessed share of an inference, which
-   decides what is left out when the budget of time runs out.
-2. A begun task whose search is over, or whose strategy has nothing more to ask for, tries what is best for others of
-   its op (TRANSFER), and then it is concluded, so that its winner is stored while others go on.
-3. A begun task whose first batch was cut short is measured, whatever is left.
-4. While there are trials and time, the batch that is expected to save most of an inference (expected_gain.py), if that
-   is worth it at all. Tasks below SMALL_SHARE of an inference are no candidates. Where a batch could decide nothing
-   because of noise (measuring/doubt.py), the task is concluded instead, so that the next generation goes on with it.
-5. Nothing pays any more: begun tasks try what is best by now for others of their op. One that gets better by it may pay
+1. A task that is not begun, unless it is late. Every task has a first batch before any has a second, because an
+   unmeasured task could matter most. They are begun in the order of their guessed share of an inference, which
+   decides what is omitted when the time budget runs out.
+2. A begun task whose search is over, or whose strategy has nothing more to ask for: it tries what is best for others of
+   its op (TRANSFER), and is then concluded, so that its winner is stored while others go on.
+3. A begun task whose first batch was cut short: it is measured, whatever is left.
+4. The batch that is expected to save most of an inference (expected_gain.py), if trials and time are left and it is
+   worth it at all. Tasks below SMALL_SHARE of an inference are no candidates. If noise keeps a batch from deciding
+   anything (measuring/doubt.py), the task is concluded instead, so that the next generation goes on with it.
+5. When nothing pays any more: begun tasks try what is best by now for others of their op. A task that improves may pay
    again.
-6. What was begun is concluded, without all that where it is late.
-7. Only unbegun tasks are left, and no time: they are skipped, and keep their default.
+6. A begun task is concluded; if it is late, without TRANSFER.
+7. When only unbegun tasks are left, and no time: they are skipped, and keep their default.
 
-"Late" is when the time that is left is needed to conclude what was begun: the mean of what conclusions have taken so
-far (before there are any: of what the first batch took), for each begun task and one more.
+"Late" means that the remaining time is needed to conclude the begun tasks. The estimate is the mean time of the
+conclusions so far (before the first: the time of the first batch), for each begun task and one more.
 
-A task stays with the target where it was begun, because its inputs are there, until a target has nothing left to do:
-then it goes on with one that waits for its own. Times of two devices of one model are not compared but by their
-baselines. Expected gains need the times of all tasks, those of other targets included, so one lock guards them all.
+A task stays with the target that began it, because its inputs are there, until a target has nothing left to do. That
+target then continues a task that waits for its own. Times of two devices of one model are compared only through their
+baselines. Expected gains need the times of all tasks, including tasks of other targets, so one lock guards them all.
 """
 
 import threading

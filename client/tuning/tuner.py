@@ -1,11 +1,11 @@
-"""Finds the fastest verified configuration of every task of a model, on one target or on several alike.
+"""Find the fastest verified configuration of every task of a model, on one target or on several equal targets.
 
 A concluded winner in the performance cache is used after it was validated against today's space and code, and a pinned
-configuration when it is known to work. All other tasks are tuned in batches, in the order of task_scheduler.py. What an
-interrupted run left in the cache is told to the strategy and not measured again.
+configuration if it is known to work. All other tasks are tuned in batches, in the order of task_scheduler.py. What an
+interrupted run left in the cache is given to the strategy and not measured again.
 
-Several targets work side by side, each in a thread with a connection to the cache of its own; more may come meanwhile.
-A task stays on the target where it was begun until another one has nothing left to do.
+Several targets work in parallel, each in a thread with its own connection to the cache; more may join meanwhile. A task
+stays on the target that began it until another target has nothing left to do.
 """
 
 import logging

@@ -1,10 +1,9 @@
-"""Where the time of an inference goes, without a remainder: every nanosecond has a name, and what has none is a row.
+"""Account for all the time of an inference: every nanosecond has a name, and unnamed time is a row of its own.
 
-An inference is divided along one line of time, the host's. Where the device works on a launch, that is what the time is
-for, whatever the host does meanwhile; between launches it is a gap; before the first launch, from when the host begins
-to enqueue, it is the queue, and behind the last one, until the host has noticed, the wake-up. All else are parts that
-the host has stamped. Without timestamps of launches the device has all of the time from enqueueing to the end of
-waiting.
+An inference is divided along the host's time line. While the device works on a launch, the time counts for the launch,
+whatever the host does. Time between launches is a gap. Time from the first enqueueing to the first launch is the queue.
+Time from the last launch until the host has noticed is the wake-up. All else are parts that the host has stamped.
+Without timestamps of launches, the device has all time from enqueueing to the end of waiting.
 """
 
 from __future__ import annotations

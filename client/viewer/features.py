@@ -1,4 +1,4 @@
-"""The config file of the viewer: what is written beside the times themselves."""
+"""Read the viewer's config file: what to write in addition to the times."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path

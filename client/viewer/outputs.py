@@ -1,4 +1,5 @@
-"""What a profile is written as: which file by its name, and which files beside it by the features."""
+"""Write a profile as files: the file name decides the format, and the features decide which further files are written.
+"""
 
 from __future__ import annotations
 

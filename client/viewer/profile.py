@@ -1,4 +1,4 @@
-"""What logs and a schematic say together: the graphs, their inferences, and what each launch stands for."""
+"""Combine logs and a schematic: the graphs, their inferences, and what each launch stands for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Readers: what makes files of profiles. One is built in; others come from installed distributions, which name a
-function for each in the entry point group `gputune.profile_readers`."""
+"""Find readers, which load files of profiles.
+
+One is built in. Installed distributions add others: each names a function in the entry point group
+`gputune.profile_readers`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The schematic: what a context's launches stand for. Written by the generator, read beside a profile log, which has
-times but no model. A JSON file, whatever its name ends in."""
+"""Read and write the schematic, which says what a context's launches stand for.
+
+The generator writes it. The viewer reads it together with a profile log, which has times but no model. It is a JSON
+file, whatever its suffix.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""A profile as tables for tools: plain JSON values, each section a list of rows with the same columns.
+"""Write a profile as tables for tools: plain JSON values, each section a list of rows with the same columns.
 
-The sections of a QHAS summary are there (overall, op types, op instances, dominant path) beside those that say where
-the rest of the time goes and how far to trust it. Units are in the names of columns: `_ns` are nanoseconds, whole ones
-for totals, and shares are of 1. Rows name their graph by its place in `overall` and their log by its place in `logs`.
-The totals are those of the log to the nanosecond: the account's rows add up to elapsed_total_ns, the instances and the
-types of operations to the account's kernels.
+The summary has the sections of a QHAS summary (overall, op types, op instances, dominant path), and sections that say
+where the rest of the time goes and how far to trust it. Names of columns hold units: `_ns` are nanoseconds, whole
+numbers for totals, and shares are fractions of 1. Rows name their graph by its place in `overall` and their log by its
+place in `logs`.
+
+The totals equal the log's totals to the nanosecond: the account's rows add up to elapsed_total_ns, and the instances
+and the types of operations add up to the account's kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The form of a profile's summary: its sections, their columns, and the JSON schema that follows from these."""
+"""Define the form of a profile's summary: its sections, their columns, and the JSON schema that follows from these."""
 
 from __future__ import annotations
 

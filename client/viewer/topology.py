@@ -1,8 +1,8 @@
-"""The graphs of a profile, operation by operation: what NAME_htp.json holds.
+"""Write the graphs of a profile, operation by operation, as NAME_htp.json holds them.
 
-Plain JSON values. Operations, tensors and edges name each other; places are those of the order in which operations run,
--1 and their number for what the application has before and keeps behind. Times are ns. Without a schematic a graph has
-its operations and launches only.
+The values are plain JSON. Operations, tensors and edges name each other. Places are in the order in which operations
+run; -1 stands for what the application has before, and the number of operations for what it keeps after. Times are ns.
+Without a schematic, a graph has only its operations and launches.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""gputune performance-cache: one file per group of its commands."""
+"""Define `gputune performance-cache`, with one file for each group of its commands."""

@@ -1,4 +1,4 @@
-"""gputune performance-cache explain: why a generation of a model would measure, before it does."""
+"""Define `gputune performance-cache explain`: say why a generation would measure, before it does."""
 
 import os
 import sys

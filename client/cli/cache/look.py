@@ -1,4 +1,4 @@
-"""gputune performance-cache list and show. Files are opened for reading only."""
+"""Define `gputune performance-cache list` and `show`, which open cache files for reading only."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""gputune performance-cache: the group of commands that look into caches, move measurements and tidy up."""
+"""Define `gputune performance-cache`, the group of commands that inspect caches, move measurements and tidy up."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""What the commands of gputune performance-cache share: how they show things to people and tools."""
+"""Format values for the `gputune performance-cache` commands."""
 
 import json
 from typing import Any

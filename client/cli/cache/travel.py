@@ -1,4 +1,5 @@
-"""gputune performance-cache export, import and merge: measurements that go from one file or machine to another."""
+"""Define `gputune performance-cache export`, `import` and `merge`, which move measurements between files and machines.
+"""
 
 import re
 from collections.abc import Mapping

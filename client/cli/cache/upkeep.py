@@ -1,4 +1,7 @@
-"""gputune performance-cache stats, verify, diff and prune: what is in a file, whether it is whole, what may go."""
+"""Define `gputune performance-cache stats`, `verify`, `diff` and `prune`.
+
+They count what a file holds, check that it is intact, compare files, and remove what is no longer needed.
+"""
 
 import re
 from collections import Counter

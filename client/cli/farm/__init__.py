@@ -1,1 +1,1 @@
-"""gputune farm: one file per group of its commands."""
+"""Define `gputune farm`, with one file for each group of its commands."""

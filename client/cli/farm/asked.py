@@ -1,4 +1,6 @@
-"""What a job of `gputune farm tune` is: read from the command line, kept in the journal, and what it generates."""
+"""Represent a job of `gputune farm tune`: read it from the command line, keep it in the journal, and derive its
+generations.
+"""
 
 from __future__ import annotations
 

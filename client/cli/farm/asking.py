@@ -1,4 +1,4 @@
-"""The options that say what a job of `gputune farm tune` is."""
+"""Define the options that describe a job of `gputune farm tune`."""
 
 import functools
 from collections.abc import Callable

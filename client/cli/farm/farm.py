@@ -1,4 +1,4 @@
-"""gputune farm: the group of commands about many devices."""
+"""Define `gputune farm`, the group of commands for many devices."""
 
 import click
 

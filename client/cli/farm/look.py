@@ -1,4 +1,4 @@
-"""gputune farm status, jobs, drain and stop: what goes on in a farm, and ending it."""
+"""Define `gputune farm status`, `jobs`, `drain` and `stop`, which show what a farm is doing and end it."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The packages of a job: for each model one file with its contexts for all tiers."""
+"""Write the packages of a job: for each model, one file with its contexts for all tiers."""
 
 from collections.abc import Sequence
 from pathlib import Path

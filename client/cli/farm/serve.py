@@ -1,4 +1,4 @@
-"""gputune farm init, scheduler and worker: what a farm consists of."""
+"""Define `gputune farm init`, `scheduler` and `worker`, which start the parts of a farm."""
 
 import os
 import sys

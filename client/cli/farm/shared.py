@@ -1,4 +1,4 @@
-"""Options that the commands of `gputune farm` share."""
+"""Define the options that the `gputune farm` commands share."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""gputune farm tune: models on tiers of devices, in one command."""
+"""Define `gputune farm tune`, which tunes models on tiers of devices with one command."""
 
 import getpass
 import logging

@@ -1,1 +1,1 @@
-"""Options that several commands share."""
+"""Define options that several commands share."""

@@ -1,4 +1,4 @@
-"""Options that name performance caches, and the files that they mean."""
+"""Define the options that name performance caches, and find the files that they name."""
 
 from pathlib import Path
 

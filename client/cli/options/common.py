@@ -1,4 +1,4 @@
-"""Option types and options that several commands share."""
+"""Define option types and options that several commands share."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a shell offers for the value of an option, beside click's own choices and files: see `gputune completion`."""
+"""Complete option values in a shell, in addition to click's own choices and files; see `gputune completion`."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

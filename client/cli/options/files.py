@@ -1,7 +1,8 @@
-"""Types of options that name files. They tell what a command reads and writes before it begins, so that no output
-replaces an input: see gputune.client.outputs.Files.
+"""Define the types of options that name files.
 
-Every option that could name a file has one of these types; tests/client/cli/test_file_options.py notices another one.
+These types report what a command reads and writes before it begins, so that no output replaces an input: see
+gputune.client.outputs.Files. Every option that could name a file must have one of these types;
+tests/client/cli/test_file_options.py checks this.
 """
 
 from __future__ import annotations

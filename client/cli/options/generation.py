@@ -1,5 +1,7 @@
-"""The options that say what is generated, on which target, and how it is tuned: those of the context binary generator,
-which `performance-cache explain` takes as well, so that both mean the same generation."""
+"""Define the options that say what to generate, for which target, and how to tune it.
+
+The context binary generator and `performance-cache explain` share them, so that both mean the same generation.
+"""
 
 import functools
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Options that say how many inferences are run, and what is kept of them."""
+"""Define the options that say how many inferences to run and what to keep of them."""
 
 import functools
 from collections.abc import Callable

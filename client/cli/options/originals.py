@@ -1,5 +1,7 @@
-"""Options that users of the original tools know: those that are taken as they are, and those that are refused by name,
-each with what to use instead."""
+"""Handle options that users of the original tools know.
+
+Some are accepted unchanged. The others are refused by name, each with what to use instead.
+"""
 
 from collections.abc import Mapping
 

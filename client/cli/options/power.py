@@ -1,4 +1,4 @@
-"""Options about clocks and power."""
+"""Define the options for clocks and power."""
 
 import functools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""net-run's options that it has in common with the original tool, and its config file."""
+"""Define net-run's config file and the options that it shares with the original tool."""
 
 import functools
 from collections.abc import Callable, Sequence

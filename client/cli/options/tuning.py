@@ -1,6 +1,6 @@
-"""The options that say how a model is tuned, beside how much of it: see gputune.client.tuning.search.options.
+"""Define the options that say how to tune a model; for how much to tune, see gputune.client.tuning.search.options.
 
-`performance-cache explain` takes those of them that decide what is measured.
+`performance-cache explain` takes the options that decide what is measured.
 """
 
 import functools

@@ -1,1 +1,1 @@
-"""--verify: a finished context against onnxruntime, and where the two part, the operation that is to blame."""
+"""Implement --verify: compare a finished context with onnxruntime, and find the operation that causes a difference."""

@@ -1,8 +1,8 @@
-"""What lies in a context's memory between two of its operations, on whatever target.
+"""Capture what a context's memory holds between two of its operations, on any target.
 
-The launches are those of the file, with its programs, sizes and places in the arenas, up to the last one of interest.
-Only copies come between them, by a kernel that writes a tensor to an output of its own as it is at that moment, before
-other tensors take its place. The graph's own outputs become memory that does not leave the target.
+The launches are the launches of the file, with its programs, sizes and places in the arenas, up to the last launch of
+interest. Only copies run between them: a kernel writes a tensor to its own output before other tensors take its place.
+The graph's own outputs become memory that does not leave the target.
 """
 
 from __future__ import annotations

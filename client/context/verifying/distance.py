@@ -1,4 +1,4 @@
-"""How far apart two tensors are, and where."""
+"""Measure how far apart two tensors are, and where."""
 
 import numpy as np
 

@@ -1,10 +1,11 @@
-"""The first operation of a context that goes wrong, found on the target, on the launches that ship.
+"""Find the first operation of a context that goes wrong, on the target, in the launches that ship.
 
-Tensors are looked at in the order in which operations write them, in windows of so many bytes: what the target has and
-what onnxruntime computes, one inference of each for a window, so that a model whose tensors together fill no memory can
-be looked at. A tensor that the model does not have is compared where one behind it differs, with what numpy computes
-from the inputs that its operation had. So an operation is told from what has spoilt its inputs, and a kernel that
-computes something else from one that was given the wrong problem.
+Tensors are compared in the order in which operations write them, in windows of a limited number of bytes. Each window
+takes one inference on the target and one in onnxruntime, so that models of any size can be checked.
+
+If a tensor is not in the model, it is compared when a later tensor differs. The reference is what numpy computes from
+the inputs that its operation had. This separates an operation that fails from an operation that spoils its inputs, and
+a wrong kernel from a kernel that was given the wrong problem.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""--verify: a finished context against onnxruntime, and where the two part, which operation is to blame."""
+"""Implement --verify: compare a finished context with onnxruntime, and name the operation that causes a difference."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a worker of a farm holds: one device, locked, checked, and lent to one job at a time."""
+"""Host a device in a farm worker: lock it, check it, and lend it to one job at a time."""

@@ -1,4 +1,4 @@
-"""A lock for each device of this machine: of all workers, of whatever farm, one has it."""
+"""Lock a device of this machine, so that of all workers, in all farms, only one has it."""
 
 from __future__ import annotations
 

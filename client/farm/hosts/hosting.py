@@ -1,4 +1,4 @@
-"""Opening the host of a device: its lock first, then its server, then the check."""
+"""Open the host of a device: first its lock, then its server, then the check."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Config files: forms.py reads both forms of them, values.py what keys say; generator_keys.py and run_keys.py know the
-keys of the context binary generator and of net-run."""
+"""Read config files.
+
+forms.py reads both forms of them, and values.py interprets values. generator_keys.py and run_keys.py know the keys of
+the context binary generator and of net-run.
+"""
 
 from gputune.client.generation.config.generator_keys import (
     SUPPORTED,

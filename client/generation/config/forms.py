@@ -1,7 +1,7 @@
-"""The two forms of a config file: keys alone, or sections as the original tools have them, one of which names a file
-with keys.
+"""Read both forms of a config file: keys alone, or sections as in the original tools, one of which names a file with
+keys.
 
-A key that does not bind is an error: silently ignored keys are what users of such tools complain about most.
+A key without effect is an error: silently ignored keys are what users of such tools complain about most.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

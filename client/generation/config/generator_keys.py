@@ -1,4 +1,6 @@
-"""What the context binary generator's config file may say: keys that users of tuning mode know, and gputune's own."""
+"""Define the keys of the context binary generator's config file: the keys that tuning-mode users know, and gputune's
+own.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""What net-run's config file may say: how contexts are loaded, and how much is recorded of them."""
+"""Define the keys of net-run's config file: how to load contexts, and how much of them to record."""
 
 from dataclasses import dataclass
 from pathlib import Path

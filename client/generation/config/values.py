@@ -1,5 +1,7 @@
-"""What the values of a config file's keys mean beyond their kind: each function takes a value and the words that name
-its key, and raises ConfigError that quotes both."""
+"""Interpret the values of a config file's keys beyond their JSON type.
+
+Each function takes a value and the words that name its key. It raises a ConfigError that quotes both.
+"""
 
 from collections import Counter
 

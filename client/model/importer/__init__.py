@@ -1,9 +1,10 @@
-"""ONNX file -> Graph: everything static, constants folded, and whatever is not supported refused by name.
+"""Import an ONNX file as a Graph: everything is static, constants are folded, and unsupported parts are refused by
+name.
 
-models.py brings a model together: opening/ checks what the file holds, and graph_builder.py visits its nodes.
-folding.py computes what is known, shapes.py says what the others compute, bounds.py whether their indices are inside,
-and inlining.py takes apart what stands for other nodes. operators.py says what is supported; shape_inputs.py, of which
-inputs values must be known.
+models.py puts a model together: opening/ checks what the file holds, and graph_builder.py visits its nodes. folding.py
+computes known values, shapes.py the shapes of all others; bounds.py checks that indices are in range. inlining.py
+replaces nodes that stand for other nodes. operators.py says what is supported, and shape_inputs.py which inputs must
+have known values.
 """
 
 from gputune.client.model.importer.models import check_operators, import_model, read_model, sized_names

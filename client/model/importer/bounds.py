@@ -1,7 +1,7 @@
-"""Checks that axes, indices and lengths of a node lie within their tensor, as far as they are known.
+"""Check that a node's axes, indices and lengths lie within its tensor, as far as they are known.
 
-onnxruntime refuses to run a node whose indices do not, so a model that has such constants is broken. Slice and OneHot
-are not looked at: ONNX says what they make of places outside.
+onnxruntime refuses to run a node whose indices do not, so a model with such constants is broken. Slice and OneHot are
+not checked, because ONNX defines what they do with positions outside.
 """
 
 from collections.abc import Callable, Mapping, Sequence

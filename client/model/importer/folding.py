@@ -1,4 +1,4 @@
-"""What of a model is known before it runs, computed by onnx's reference evaluator, within limits of memory."""
+"""Compute the constant parts of a model with onnx's reference evaluator, within memory limits."""
 
 from collections.abc import Mapping
 

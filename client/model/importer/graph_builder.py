@@ -1,8 +1,9 @@
-"""Visits the nodes of a model in their order, and makes a graph of those that have to run.
+"""Visit the nodes of a model in order, and build a graph of the nodes that have to run.
 
-A single pass does what several library passes would: a node whose inputs are all known is computed, any other gets its
-output shapes with the known inputs at hand. An operator that no kernel knows is replaced by its body where ONNX defines
-one, an If whose condition is known by its branch. A tensor without elements is a constant: there is nothing to compute.
+A single pass replaces several library passes. A node whose inputs are all known is computed. Any other node gets its
+output shapes with the help of the known inputs. An operator without a kernel is replaced by its body if ONNX defines
+one, and an If with a known condition by its branch. A tensor without elements is a constant, because there is nothing
+to compute.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,8 @@
-"""What a node stands for: the body of its operator where ONNX defines one, or the branch of an If that is taken.
+"""Replace a node by the nodes that it stands for: its operator's ONNX-defined body, or the branch of an If that is
+taken.
 
-Both become nodes of the graph around them. Names that are defined inside get a prefix, and a number where another
-tensor has that name; names of the node's own inputs and outputs take the place of the formal ones.
+The new nodes belong to the surrounding graph. Names that are defined inside get a prefix, and a number if another
+tensor has that name. The node's own inputs and outputs replace the formal names.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How messages shorten what is long."""
+"""Shorten long parts of messages."""
 
 from collections.abc import Iterable
 

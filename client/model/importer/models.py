@@ -1,4 +1,4 @@
-"""Opens a model and brings it together: its weights, its inputs, and its nodes."""
+"""Open a model and put it together: its weights, its inputs, and its nodes."""
 
 import os
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Which operators there are kernels for, and which there will be none for."""
+"""List the operators that have kernels, and the operators that will never have kernels."""
 
 import onnx
 

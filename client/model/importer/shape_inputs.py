@@ -1,6 +1,7 @@
-"""Which inputs of a model say how to compute, and not on what: axes, shapes, pads, and what kernels pack beforehand.
+"""Find the inputs of a model that say how to compute, not on what: axes, shapes, pads, and what kernels pack
+beforehand.
 
-A context is made for their values, so they must be known before it is.
+A context is made for the values of these inputs, so they must be known before it is made.
 """
 
 from collections.abc import Iterable, Sequence

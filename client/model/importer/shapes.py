@@ -1,4 +1,4 @@
-"""Types and shapes of what a node computes, from those of what it reads."""
+"""Infer types and shapes of a node's outputs from its inputs."""
 
 import math
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""What op packages add to the operators while they are in use: how each is lowered, and which shapes it computes.
+"""Register the operators that op packages add while they are in use: how each is lowered, and which shapes it computes.
 
-The stock operators have their shapes from onnx and their lowerings from operators.py; those of other domains have both
-from here.
+Stock operators have their shapes from onnx and their lowerings from operators.py. Operators of other domains have both
+from this module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""From the letters of a contraction to a batch of matrix products.
+"""Turn the letters of a contraction into a batch of matrix products.
 
-In "bmhk,bnhk->bhmn" each letter names an axis: an axis of both inputs and the output belongs to the batch, one of the
-left input and the output to the rows, one of the right input and the output to the columns; over all others is summed.
+In "bmhk,bnhk->bhmn", each letter names an axis. An axis of both inputs and the output belongs to the batch. An axis of
+the left input and the output belongs to the rows, and an axis of the right input and the output to the columns. All
+other axes are summed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

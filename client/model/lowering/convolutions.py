@@ -1,4 +1,4 @@
-"""Lowering of Conv and ConvTranspose."""
+"""Lower Conv and ConvTranspose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of operators that compute each element on its own."""
+"""Lower operators that compute each element independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a lowering function works with: the graph, the tensors as they lie on the device, and the operations so far."""
+"""Represent the state of lowering functions: the graph, the tensors as they lie on the device, and the operations so
+far.
+"""
 
 from collections.abc import Mapping
 from math import prod

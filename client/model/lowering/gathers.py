@@ -1,4 +1,4 @@
-"""Lowering of the operators that look elements up by their indices."""
+"""Lower operators that look up elements by index."""
 
 from __future__ import annotations
 

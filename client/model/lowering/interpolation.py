@@ -1,6 +1,6 @@
-"""What the elements of a resized axis are made of: places among the input's elements, and weights.
+"""Compute what the elements of a resized axis are made of: positions among the input's elements, and weights.
 
-The formulas are those of ONNX's Resize. They are evaluated once, here; kernels get tables.
+The formulas are the formulas of ONNX's Resize. They are evaluated once, here; kernels get tables.
 """
 
 from dataclasses import dataclass

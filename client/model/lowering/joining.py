@@ -1,4 +1,4 @@
-"""Lowering of Concat."""
+"""Lower Concat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of the operators that put elements elsewhere, each into one Move, and of Reshape, which moves nothing."""
+"""Lower operators that move elements, each into one Move; and Reshape, which moves nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of the operators that bring elements to one size: normalisations over axes or groups, and LRN."""
+"""Lower the operators that normalise magnitudes: normalisations over axes or groups, and LRN."""
 
 from __future__ import annotations
 

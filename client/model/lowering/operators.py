@@ -1,4 +1,4 @@
-"""Which function lowers which operator: the tables of the modules beside this one, put together."""
+"""Map each operator to the function that lowers it, by combining the tables of the other modules in this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of TopK: where the elements are that it finds, and then what they are."""
+"""Lower TopK: first find the positions of its elements, then their values."""
 
 from __future__ import annotations
 

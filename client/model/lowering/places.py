@@ -1,4 +1,4 @@
-"""Lowering of the operators in which the place of an element decides what it is."""
+"""Lower the operators in which an element's position decides its value."""
 
 from __future__ import annotations
 

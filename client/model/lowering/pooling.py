@@ -1,4 +1,4 @@
-"""Lowering of poolings."""
+"""Lower poolings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of matrix products and contractions."""
+"""Lower matrix products and contractions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the operators have in common that put elements elsewhere: from loops over axes to a Move, or to a view.
+"""Provide what operators that move elements have in common: turn loops over axes into a Move, or into a view.
 
-An operator says for each axis of its output which axes of its input it goes along; in which orders both lie in memory
-is found out here, so that a move of a map needs no conversion before or behind it.
+For each axis of its output, an operator says which axes of its input it follows. This module finds the order in which
+both lie in memory, so that moving a map needs no conversion before or after.
 """
 
 from __future__ import annotations

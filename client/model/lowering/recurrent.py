@@ -1,4 +1,4 @@
-"""Lowering of LSTM, GRU and RNN, whose inputs passes/recurrent.py has brought into one form."""
+"""Lower LSTM, GRU and RNN, whose inputs passes/recurrent.py has brought into one form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of the operators that look along axes: Reduce*, ArgMax and ArgMin, CumSum, Softmax and its kin."""
+"""Lower the operators that work along axes: Reduce*, ArgMax and ArgMin, CumSum, Softmax and its relatives."""
 
 from __future__ import annotations
 

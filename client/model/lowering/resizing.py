@@ -1,5 +1,8 @@
-"""Lowering of Resize, nearest elements of maps by their places and all else by tables of places and weights; and of
-GridSample, to which places are given."""
+"""Lower Resize and GridSample.
+
+For nearest elements of maps, Resize copies elements by their positions. All other modes use tables of positions and
+weights. GridSample gets its positions as an input.
+"""
 
 from __future__ import annotations
 

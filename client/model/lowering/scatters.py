@@ -1,4 +1,4 @@
-"""Lowering of the operators that put updates where indices point at."""
+"""Lower the operators that write updates to the positions that indices give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lowering of elementwise operators whose elements are not all float32: casts, comparisons, logic, whole numbers."""
+"""Lower elementwise operators whose elements are not all float32: casts, comparisons, logic, integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sliding window of a convolution or pooling node, with its automatic parts worked out."""
+"""Compute the sliding window of a convolution or pooling node, including its automatic parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
-"""Graph passes: each takes a graph and returns one that computes the same with fewer nodes.
+"""Simplify graphs by passes: each takes a graph and returns a graph that computes the same with fewer nodes.
 
-A pass finds nodes by the tensors that they compute, since names may be shared, and has additions.py name what is new.
+A pass finds nodes by the tensors that they compute, since nodes may share a name. It calls additions.py to name new
+nodes and tensors.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Takes what lies around a contraction into it: transposes become other letters, slices become parts of what is read,
-and factors go behind it.
+"""Absorb operators around a contraction into it.
 
-Attention is written so: its products have transposes before and behind them, its inputs are thirds of one tensor, and
-some exporters scale both of them.
+Transposes become other letters, slices become parts of what is read, and factors move after the product. Attention is
+written this way: its products have transposes before and after them, its inputs are thirds of one tensor, and some
+exporters scale both.
 """
 
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What passes add to a graph beside nodes."""
+"""Collect what passes add to a graph besides nodes."""
 
 from gputune.client.model.graph import Array, Graph, Node, TensorInfo, as_constant
 

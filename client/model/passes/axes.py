@@ -1,5 +1,5 @@
-"""Which axes of its first input a node looks along, what a reduction over them leaves, and which a Reshape takes
-apart."""
+"""Work out a node's axes: which axes of its first input it works along, what a reduction leaves, what a Reshape splits.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import prod

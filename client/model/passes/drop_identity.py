@@ -1,4 +1,4 @@
-"""Drops nodes that return what they are given: Identity; reshapes, expansions and slices that change nothing."""
+"""Drop nodes that return their input unchanged: Identity, and reshapes, expansions and slices without effect."""
 
 from gputune.client.model.graph import Graph, Node, renamed
 

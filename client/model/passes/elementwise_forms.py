@@ -1,4 +1,4 @@
-"""The one form of elementwise operators. For one_form.py."""
+"""Bring elementwise operators into one form, for one_form.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Folds scales and shifts per output channel into the weights and bias of the Conv, ConvTranspose or Gemm before them.
+"""Fold scales and shifts per output channel into the weights and bias of the preceding Conv, ConvTranspose or Gemm.
 
-This is how BatchNormalization, a bias written as Add, and learnable scales disappear.
+This removes BatchNormalization, a bias written as Add, and learnable scales.
 """
 
 from dataclasses import dataclass, replace

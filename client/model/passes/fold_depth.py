@@ -1,9 +1,9 @@
-"""Turns windows over maps with a depth, [N, C, D, H, W], into windows over maps, and poolings of bytes into those of
+"""Turn windows over maps with a depth, [N, C, D, H, W], into windows over plain maps, and poolings of bytes into
 floats.
 
-A pooling is one over rows and columns and then one over the depth: sums, maxima and the counts that averages divide by
-all factor. A convolution, transposed or not, sees the depths of its window side by side as channels, which a Gather
-looks up.
+A pooling becomes a pooling over rows and columns, then a pooling over the depth: sums, maxima and the counts that
+averages divide by all factor. A convolution, transposed or not, sees the depths of its window side by side as channels,
+which a Gather looks up.
 """
 
 from collections.abc import Callable, Mapping, Sequence

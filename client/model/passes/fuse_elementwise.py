@@ -1,9 +1,8 @@
-"""Turns elementwise operators into chains: behind the operator that computes their value, or in one
-Elementwise node.
+"""Fuse elementwise operators into chains: after the operator that computes their value, or in one Elementwise node.
 
-A fused step costs no launch and no trip through memory. Of the two sides of a residual Add the one that is
-computed later takes it, because by then the other exists. A discontinuous function begins an Elementwise node, where
-it sees the numbers that its producer has written.
+A fused step costs no launch and no trip through memory. A residual Add is fused after the operand that is computed
+later, because by then the other operand exists. A discontinuous function begins an Elementwise node, so that it sees
+the numbers that its producer has written.
 """
 
 from collections.abc import Mapping

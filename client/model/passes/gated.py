@@ -1,8 +1,8 @@
-"""Recognises activations that are spelt as a value times a gate: HardSwish, Gelu in both forms, Swish, Mish.
+"""Recognise activations that are written as a value times a gate: HardSwish, Gelu in both forms, Swish, Mish.
 
-Exporters write them with constants on any side and factors anywhere: GELU is 0.5 * x * (1 + erf(x / sqrt(2))), or
-x * 0.5 * (...), or with the half behind it. So no order is looked for. What leads from a tensor to the gate, and from
-both to a result, is written out as a polynomial of the two, and it is a match when that is the wanted one.
+Exporters write them with constants on any side and factors anywhere: GELU is 0.5 * x * (1 + erf(x / sqrt(2))), or x *
+0.5 * (...), or has the factor at the end. The pass therefore looks for no order. It writes out as a polynomial what
+leads from a tensor to the gate, and from both to a result. If that is the polynomial of an activation, it matches.
 """
 
 import math

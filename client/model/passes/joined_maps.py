@@ -1,7 +1,7 @@
-"""Maps that a Concat joins along their channels for 1x1 convolutions alone.
+"""Replace a Concat along channels whose only readers are 1x1 convolutions.
 
-Such a convolution is a matrix product, which reads the parts of its left side where they lie: nothing has to run the
-Concat. A pooling that stands between the two is done part by part.
+Such a convolution is a matrix product, which reads the parts of its left side in place, so nothing has to run the
+Concat. A pooling between the two is applied to each part.
 """
 
 from dataclasses import replace

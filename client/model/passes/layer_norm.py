@@ -1,9 +1,9 @@
-"""Recognises normalisations that are spelt out: (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias.
+"""Recognise normalisations that are spelt out: (x - mean(x)) / sqrt(mean((x - mean(x))^2) + epsilon) * scale + bias.
 
 PyTorch's exporters write the square as a Pow or a Mul, compute x - mean(x) once or twice, and divide or multiply with
-the reciprocal. TensorFlow writes x * g + (bias - mean(x) * g) with g = scale / sqrt(..), Flax (x - mean(x)) * g + bias
-with max(0, mean(x^2) - mean(x)^2) as variance, and its means are sums times 1 / n without the axes. Without a mean it
-is an RMSNormalization. What others read of the parts stays.
+the reciprocal. TensorFlow writes x * g + (bias - mean(x) * g) with g = scale / sqrt(..). Flax writes (x - mean(x)) * g
++ bias with max(0, mean(x^2) - mean(x)^2) as variance; its means are sums times 1 / n, without the axes. Without a mean,
+the result is an RMSNormalization. Parts that other nodes read stay.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Makes lines [N, C, L] maps [N, C, 1, L] of height 1, so that the kernels for maps compute what is done to lines.
+"""Lift lines [N, C, L] to maps [N, C, 1, L] of height 1, so that the kernels for maps process lines.
 
-Between two operators that were lifted the maps stay as they lie on the device: elementwise operators and others that
-mean the same on maps are lifted, too, and a Reshape remains only where something else reads the line.
+Maps keep their device layout between two lifted operators. Elementwise operators, and others that mean the same on
+maps, are therefore lifted too. A Reshape remains only if something else reads the line.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Recognises Where(IsNaN(s), 0, s) behind a Softmax s: the zeros of rows in which a mask has left nothing.
+"""Recognise Where(IsNaN(s), 0, s) after a Softmax s, which sets rows to zero in which a mask has left nothing.
 
-So PyTorch writes its attention. A Softmax has NaN in all of such a row or in none.
+PyTorch writes its attention this way. In such a row, all elements of a Softmax are NaN; in any other row, none is.
 """
 
 from dataclasses import replace

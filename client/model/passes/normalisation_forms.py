@@ -1,4 +1,4 @@
-"""The one form of BatchNormalization: elementwise steps with one number per channel. For one_form.py."""
+"""Bring BatchNormalization into one form, elementwise steps with one number per channel, for one_form.py."""
 
 from __future__ import annotations
 

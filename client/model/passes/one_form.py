@@ -1,20 +1,20 @@
-"""Gives operators that are written in many ways one form, so that later passes and lowering know only that
-one.
+"""Bring operators that can be written in many ways into one form, so that later passes and lowering know only that
+form.
 
-Cast           also for CastLike; the type is the output's; an Identity where the input has it
-Clip           bounds as attributes "min" and "max", whatever the operator set; a Max and a Min where the bounds are
-               computed or the numbers are whole
-Pow            an exponent of float32 where the base is
-Max, Min, Sum  of two inputs (a Sum is an Add), one behind the other; an Identity for one input
+Cast           also for CastLike; the type is the output's; an Identity if the input has that type
+Clip           bounds as attributes "min" and "max", whatever the operator set; a Max and a Min if the bounds are
+               computed or the numbers are integers
+Pow            a float32 exponent if the base is float32
+Max, Min, Sum  of two inputs (a Sum is an Add), chained; an Identity for one input
 Mean           the same as a Sum, and a Div by their number
-Concat         of two parts or more that have elements; an Identity for one
-Scatter...     an Identity where there is nothing to put anywhere
+Concat         of two or more parts that have elements; an Identity for one part
+Scatter...     an Identity if there is nothing to write
 Reshape        also for Flatten, Squeeze and Unsqueeze; the shape is the output's, the one input is the data
-Softmax        attribute "axes": the first and last of the neighbouring axes that it runs over together; so have
+Softmax        attribute "axes": the first and last of the neighbouring axes over which it runs together; the same for
                LogSoftmax and Hardmax
-BatchNorm      a Mul and an Add with one number per channel, which steps before them compute where it is not known;
-               as normalisation_forms.py says
-Gemm, MatMul, Einsum   as product_forms.py says
+BatchNorm      a Mul and an Add with one number per channel, computed by steps before them if it is not known;
+               see normalisation_forms.py
+Gemm, MatMul, Einsum   see product_forms.py
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
-"""Takes rows of a table where a model multiplies one-hot vectors by it: sums of which all terms but one are zero.
+"""Take rows of a table if a model multiplies one-hot vectors by it, which sums terms of which all but one are zero.
 
-MatMul(Cast(Equal(x, [0 1 2 ... n-1])), table) becomes a Gather from the table and a row of zeros, which is for every x
-that equals none of the numbers.
+MatMul(Cast(Equal(x, [0 1 2 ... n-1])), table) becomes a Gather from the table and an added row of zeros. Every x that
+equals none of the numbers selects this row.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
-"""The one form of matrix products.
+"""Bring matrix products into one form.
 
-Gemm     of inputs a, b with b a constant [K, N] and any leading axes of a; nothing else is said about it
+Gemm     of inputs a, b with b a constant [K, N] and any leading axes of a; it has no other attributes
 Einsum   any other product of two tensors: attribute "equation" names each axis of both and of the result by a letter,
          "abc,cd->abd"; an axis of size 1 repeats
 
-What is added to a product is an Add behind it, and factors are a Mul.
+What is added to a product becomes an Add after it, and factors become a Mul.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sees a Reshape, a Transpose and a Reshape as one thing where they put the elements of maps elsewhere.
+"""Merge a Reshape, a Transpose and a Reshape into one Rearrange if they move the elements of maps.
 
-Exporters write the shuffle of channels between grouped convolutions, a pixel shuffle and its way back like that. The
-tensors between have five or six axes and lie in ONNX's order; as one Rearrange the elements go from the order in which
+Exporters write the channel shuffle between grouped convolutions, and a pixel shuffle and its inverse, like that. The
+tensors between have five or six axes and lie in ONNX's order. As one Rearrange, the elements go from the order in which
 maps lie on the device to the same order.
 """
 

@@ -1,5 +1,7 @@
-"""Takes out of LSTM, GRU and RNN what does not wait for the step before: what the input brings to the gates of all
-steps is one MatMul and an Add before the node. Its inputs are then
+"""Move out of LSTM, GRU and RNN the work that does not wait for the previous step.
+
+What the input contributes to the gates of all steps becomes one MatMul and an Add before the node. The node's inputs
+are then
 
   gates [steps, batch, directions * gates * hidden], the recurrent weights [directions, hidden, gates, hidden], the bias
   [directions, hidden] of a GRU with linear_before_reset, lengths, first h, first c, peepholes

@@ -1,4 +1,4 @@
-"""The one place where a number without meaning becomes an error that names its node."""
+"""Raise the error that names a node when one of its numbers has no meaning; no other module does."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

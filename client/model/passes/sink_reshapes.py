@@ -1,7 +1,7 @@
-"""Lets elementwise operators work on maps, and reshapes come behind them.
+"""Sink reshapes below elementwise operators, so that these work on maps.
 
-Exporters of lines write a convolution over maps, take its axis of one element away, and add the bias then. Behind a
-sunk Reshape the bias and the activation are the convolution's, and maps stay as they lie on the device.
+Exporters of lines write a convolution over maps, remove its axis of one element, and then add the bias. Above a sunk
+Reshape, bias and activation join the convolution, and maps keep their device layout.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
-"""Recognises exp(x - m) / sum(exp(x - m)) as a Softmax, and (x - m) - log(sum(exp(x - m))) as a LogSoftmax.
+"""Recognise exp(x - m) / sum(exp(x - m)) as a Softmax, and (x - m) - log(sum(exp(x - m))) as a LogSoftmax.
 
-m is the maximum as a rule; whatever does not vary along the axes changes nothing.
+Usually m is the maximum; anything that does not vary along the axes changes nothing.
 """
 
 from collections.abc import Mapping, Sequence

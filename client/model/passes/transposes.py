@@ -1,8 +1,8 @@
-"""Makes transposes fewer, and moves reshapes of maps away from them.
+"""Reduce the number of transposes, and move reshapes of maps away from them.
 
-Transposes one behind the other are one, and one that moves nothing is a Reshape. A map [N, C, H, W] that becomes a
-sequence [N, H*W, C] is usually written as a Reshape and a Transpose; the other way round, the Transpose is from the
-map's order to the one in which it lies on the device anyway. The way back, from a sequence to a map, is likewise.
+Consecutive transposes become one, and a transpose that moves nothing becomes a Reshape. A map [N, C, H, W] that becomes
+a sequence [N, H*W, C] is usually written as a Reshape and a Transpose. In the other order, the Transpose goes from the
+map's order to its order on the device, so it moves nothing there. The way back, from a sequence to a map, is likewise.
 """
 
 from dataclasses import replace

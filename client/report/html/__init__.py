@@ -1,1 +1,1 @@
-"""The page of a tuning report, section by section."""
+"""Write the page of a tuning report, section by section."""

@@ -1,4 +1,4 @@
-"""The pictures of a report, drawn as client/html/axes.py does."""
+"""Draw the charts of a report with client/html/axes.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report's part about whole inferences: what was measured end to end, and where the kernels' time goes."""
+"""Write a report's section on whole inferences: end-to-end measurements, and how kernels share the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a memory report: the arenas of each graph as pictures, and their tensors as a table."""
+"""Write the page of a memory report: the arenas of each graph as pictures, and their tensors as a table."""
 
 from __future__ import annotations
 

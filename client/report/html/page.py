@@ -1,4 +1,4 @@
-"""A report as one page of HTML: style, pictures and script are inside, and its policy forbids it any request."""
+"""Write a report as one HTML page with style, pictures and script inside; its policy forbids any request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only reports need beside the style of all pages."""
+"""Define the styles that only reports need, in addition to the style of all pages."""
 
 REPORT_STYLE = """
 .build { background: var(--accent); } .verify { background: var(--warm); }

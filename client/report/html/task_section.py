@@ -1,4 +1,4 @@
-"""One task of a report, as HTML: its pictures, parameters, failures, and how it was measured."""
+"""Write a report's section on one task: charts, parameters, failures, and how it was measured."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Throughput runs: contexts beside each other for a time, their rates, percentiles, wrong results and energy."""
+"""Run contexts in parallel for a time, and report their rates, percentiles, wrong results and energy."""

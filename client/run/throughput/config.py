@@ -1,4 +1,4 @@
-"""The config file of throughput-net-run: which contexts run beside each other, on which inputs, and how often."""
+"""Read the config file of throughput-net-run: which contexts run in parallel, on which inputs, and how often."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
-"""Loads the contexts of a throughput run on one device: groups that share arenas, and instances that share nothing but
-weights and programs."""
+"""Load the contexts of a throughput run on one device.
+
+Groups share arenas; instances share only weights and programs.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Meters of energy that Linux and Android show as files: RAPL, hwmon, and the battery.
+"""Read energy meters that Linux and Android expose as files: RAPL, hwmon, and the battery.
 
-Each meter measures what it is built into, a whole package, board or machine, whatever runs there. Meters overlap: a
-package's holds that of its cores. So they are told one by one, and never added up.
+Each meter measures what it is built into, a whole package, board or machine, whatever runs there. Meters overlap: the
+meter of a package includes its cores. They are therefore reported separately and never added up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Meters of NVIDIA's GPUs, through the library of their driver (NVML), where it is installed."""
+"""Read the energy meters of NVIDIA's GPUs through their driver's library (NVML), if it is installed."""
 
 import ctypes
 from collections.abc import Callable

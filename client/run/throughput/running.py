@@ -1,4 +1,5 @@
-"""Runs instances of contexts beside each other for a time, and holds every result against the first on its inputs."""
+"""Run instances of contexts in parallel for a time, and compare every result with the first result on the same inputs.
+"""
 
 from __future__ import annotations
 

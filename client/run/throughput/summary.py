@@ -1,4 +1,4 @@
-"""What a throughput run says: rates, percentiles by instance and by minute, wrong results and energy."""
+"""Summarise a throughput run: rates, percentiles by instance and by minute, wrong results and energy."""
 
 from __future__ import annotations
 

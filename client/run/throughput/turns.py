@@ -1,4 +1,4 @@
-"""Turns of threads at something that only so many of them may use at a time."""
+"""Limit how many threads use a resource at a time, and give them turns."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A target server on a phone or board behind adb."""
+"""Run a target server on a phone or board that adb reaches."""

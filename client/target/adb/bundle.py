@@ -1,4 +1,4 @@
-"""The bundle: one file with everything of gputune that a device needs beside Python, numpy and pyopencl.
+"""Build the bundle, one file with everything that gputune needs on a device besides Python, numpy and pyopencl.
 
     python gputune-target-server.pyz [options of gputune target-server]
 

@@ -1,7 +1,7 @@
-"""One device over adb: its shell, files and ports, in errors of ours. The only place that knows adbutils.
+"""Control one device over adb: its shell, files and ports, with gputune's errors. Only this module uses adbutils.
 
-The adb server is the one of this machine that every adb command uses (ANDROID_ADB_SERVER_PORT), and it is
-started when it does not run.
+It uses this machine's adb server, as every adb command does (ANDROID_ADB_SERVER_PORT), and starts it if it does not
+run.
 """
 
 from __future__ import annotations

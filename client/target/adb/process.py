@@ -1,4 +1,4 @@
-"""A target server that runs in the shell of a device, for as long as we hold on to it."""
+"""Run a target server in the shell of a device, for as long as this process keeps it."""
 
 from __future__ import annotations
 

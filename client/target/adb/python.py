@@ -1,4 +1,4 @@
-"""Which Python of the device runs the target server, checked before anything is put there."""
+"""Choose the device's Python that runs the target server, before anything is copied to the device."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A target server on a device that is reached over adb: put there, started, reached, and stopped at the end.
+"""Put a target server on a device over adb, start it, reach it, and stop it at the end.
 
     with_phone = AdbTarget.start(None, None, None)
     ... with_phone.host, with_phone.port, with_phone.token ...
     with_phone.stop()
 
-What is written on the device lies in FOLDER. Every app of the device can reach its loopback ports, so the server
-always gets a token of its own; it goes there as a file that only the shell user can read, and never on a command line.
+All files on the device are in FOLDER. Every app of the device can reach its loopback ports, so the server always gets
+its own token. The token is sent as a file that only the shell user can read, and never on a command line.
 """
 
 from __future__ import annotations

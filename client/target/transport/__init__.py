@@ -1,1 +1,1 @@
-"""One connection to a target server: its bytes, its token and TLS, and whether it is alive."""
+"""Handle one connection to a target server: its bytes, its token and TLS, and whether it is alive."""

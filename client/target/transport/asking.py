@@ -1,4 +1,4 @@
-"""What a session needs of a connection, whatever carries its requests."""
+"""Define what a session needs of a connection, whatever carries its requests."""
 
 from __future__ import annotations
 

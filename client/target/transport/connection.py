@@ -1,4 +1,4 @@
-"""One connection to a target server: the handshake, then a request and its reply at a time."""
+"""Speak with a target server over one connection: the handshake, then one request and reply at a time."""
 
 from __future__ import annotations
 

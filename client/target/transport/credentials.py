@@ -1,4 +1,4 @@
-"""What this side shows a target server and asks of it: the token, and TLS."""
+"""Hold what this side shows a target server and requires of it: the token, and TLS."""
 
 from __future__ import annotations
 

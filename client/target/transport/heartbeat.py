@@ -1,4 +1,4 @@
-"""A thread that keeps an idle connection from being taken for dead."""
+"""Run a thread that keeps an idle connection from being taken for dead."""
 
 from __future__ import annotations
 

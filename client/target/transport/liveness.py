@@ -1,4 +1,4 @@
-"""How long a server may be silent before it is taken for gone, on links of any speed."""
+"""Decide how long a server may be silent before it counts as gone, on links of any speed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Bytes to and from a target server over TCP, plain or with TLS, or over a local socket, where a descriptor can come
-with them. The only place in client/ that knows sockets."""
+"""Carry bytes to and from a target server over TCP, plain or with TLS, or over a local socket.
+
+A local socket can also carry file descriptors. Only this module of client/ uses sockets.
+"""
 
 from __future__ import annotations
 

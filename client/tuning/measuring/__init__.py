@@ -1,1 +1,1 @@
-"""How configurations are measured on a target and compared under noise."""
+"""Measure configurations on a target and compare them under noise."""

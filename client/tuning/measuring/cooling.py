@@ -1,7 +1,7 @@
-"""When a device slows itself down for heat, and how long tuning waits for it.
+"""Decide when a device throttles because of heat, and how long tuning waits for it.
 
-Pure: states as runtime.device_state reads them come in, and are whatever a server sent; seconds come out. The tuner
-does the waiting.
+The module is pure: it takes states as runtime.device_state reads them, or whatever a server sent, and returns seconds.
+The tuner does the waiting.
 """
 
 from collections.abc import Mapping

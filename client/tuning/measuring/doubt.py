@@ -1,8 +1,8 @@
-"""How well a batch can tell variants apart at all, whatever it measures.
+"""Estimate how well a batch can separate variants at all.
 
-A variant is ranked by the median of its samples over the baseline's of the same passes. How much those ratios scatter
-says how far such a median may be off with as many samples as the effort has. Where that is more than a task may still
-gain, its ranking is a lottery, and more trials only draw more lots.
+A variant is ranked by the median of its samples relative to the baseline's samples of the same passes. The scatter of
+those ratios says how far such a median may be off with the number of samples that the effort allows. If that is more
+than a task may still gain, its ranking is a lottery, and more trials only draw more lots.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What tuning gains end to end: one record that log, summary, report, context and applications read.
+"""Record what tuning gains end to end: one record that log, summary, report, context and applications read.
 
-Only the untuned time and the gain are measured figures. The tuned time follows from these two, so that no quotient of
-two times ever says something else than the gain.
+Only the untuned time and the gain are measured. The tuned time follows from these two, so that no quotient of two times
+ever contradicts the gain.
 """
 
 from __future__ import annotations

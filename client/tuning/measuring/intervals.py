@@ -1,4 +1,4 @@
-"""Where a median lies: intervals by order statistics, which assume nothing of how times are spread."""
+"""Compute confidence intervals of a median from order statistics, without assumptions on the distribution of times."""
 
 from __future__ import annotations
 

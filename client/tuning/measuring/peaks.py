@@ -1,4 +1,4 @@
-"""The peaks that a roofline is drawn by: given, assumed, or measured on a target with two kernels of the catalogue."""
+"""Provide the peaks for a roofline: given, assumed, or measured on a target with two kernels of the catalogue."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,10 @@
-"""Say whether other programs keep a machine busy before something is measured there, wait for quiet, and record it.
+"""Check whether other programs keep a machine busy before something is measured there, wait for quiet, and record it.
 
-A machine's state is what runtime.devices.load reads, here or on a target, and what a target server sends is whatever it
-sent. Two states say what other programs had of the processors in between. The load average is only shown: for a minute
-it holds what has ended and this program's own work, and a measurement that begins behind its own preparations would be
-called busy. Only where a system counts no idle time is it all that there is.
+runtime.devices.load reads a machine's state, here or on a target; a target server may send anything. Two states say how
+much of the processors other programs had in between.
+
+The load average is only shown. For a minute it includes programs that have ended and this program's own work, so that a
+measurement would seem busy after its own preparations. It is used only if a system counts no idle time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One task on the target while it is being tuned: its inputs and its reference output are there, variants come by."""
+"""Measure the variants of one task on the target while it is tuned; its inputs and reference output stay there."""
 
 import logging
 import time

@@ -1,1 +1,1 @@
-"""What is measured next for a task: strategies, their starting points, and when it is enough."""
+"""Decide what to measure next for a task: strategies, their starting points, and when a search is over."""

@@ -1,4 +1,4 @@
-"""Tuning effort: what each level spends on a task. One table, so that levels stay comparable."""
+"""Define tuning effort: what each level spends on a task, in one table, so that levels stay comparable."""
 
 from dataclasses import dataclass
 

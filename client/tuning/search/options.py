@@ -1,4 +1,4 @@
-"""What a user asks of tuning beyond its effort: which tasks, which configurations, how long, by which strategy."""
+"""Hold what a user asks of tuning besides its effort: which tasks, which configurations, how long, which strategy."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,7 @@
-"""Identity of the launches that a configuration renders to: what caches keep beside every trial and every winner.
+"""Identify the launches that a configuration renders to, by a digest that caches keep with every trial and winner.
 
-A digest of a text with one part for each field. Its form is that in which caches were written so far, so it must not
-change: another one, and no trial of before would be found again.
+The digest covers a text with one part for each field. Existing caches hold it, so its form must not change: with
+another form, no earlier trial would be found.
 """
 
 import hashlib

@@ -1,9 +1,9 @@
-"""What a search starts from: configurations that won for the same task elsewhere, and for near problems; and what it
-tries of theirs before it ends.
+"""Choose what a search starts from and what it tries before it ends: winners of the same task elsewhere and of near
+problems.
 
-Elsewhere is another device tier's file in the folder of the performance cache, or another driver in the same file.
-What won on this device before its driver or the kernel's source changed is the best guess there is.
-What is found is measured before it may win, like everything else.
+Elsewhere is another device tier's file in the folder of the performance cache, or another driver in the same file. What
+won on this device before its driver or the kernel's source changed is the best guess available. Each such configuration
+is measured before it may win, like everything else.
 """
 
 import contextlib

@@ -1,4 +1,6 @@
-"""When a search is over. Conditions look at the costs so far, compose with & and |, and say how far they are."""
+"""Decide when a search is over. Conditions look at the costs so far, combine with & and |, and report how close they
+are.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The search over one task's space: its identity in the cache, what is known, what to measure next, the best so far."""
+"""Search one task's space: its identity in the cache, what is known, what to measure next, and the best so far."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""What a profile means: the dominant path, the roofline, findings in words, and how it differs from another one."""
+"""Analyse a profile: the dominant path, the roofline, findings in words, and the differences from another profile."""

@@ -1,11 +1,13 @@
-"""What has become slower or faster from one profile to another, with intervals and without false alarms.
+"""Find what is slower or faster in one profile than in another, with intervals and without false alarms.
 
-All of a device's speed may differ between two runs, by its clock and by other load. The median of the ratios of all
-operations is taken as this common scale; an operation has changed when its own ratio differs from the scale for
-certain, and the whole when its ratio differs from 1. What has changed most is taken out of the scale first, and so on,
-as it would draw the scale of few operations towards itself. Certain means that in a comparison of two equal profiles
-anything is named in at most one of two hundred, however many operations there are: Bonferroni's correction, by
-intervals that assume no normal distribution, so that outliers do little.
+The whole device may be faster or slower in one run, because of its clock or other load. The median of the ratios of all
+operations is taken as this common scale. An operation has changed if its own ratio certainly differs from the scale,
+and the whole if its ratio certainly differs from 1. The operation that changed most is removed from the scale first,
+and so on, because it would distort the scale if there are few operations.
+
+Certain means: in comparisons of two equal profiles, at most one in two hundred names anything, however many operations
+there are. This uses Bonferroni's correction and intervals that assume no normal distribution, so that outliers have
+little effect.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""The dominant path: the operations that would still run one behind the other if all others ran beside them.
+"""Find the dominant path: the operations that would still run in sequence if all others ran in parallel.
 
-On a queue in order every launch waits for the one before it, so that an inference takes the sum of its kernels and no
-operation has slack. By the data alone an operation waits only for those whose outputs it reads; the longest chain of
-those is what no other order, and no number of queues, could make shorter. Kelley, Walker: Critical-Path Planning and
-Scheduling (1959). Memory that tensors share in arenas would have to be apart for that, which is not considered.
+On an in-order queue every launch waits for the previous launch, so an inference takes the sum of its kernels and no
+operation has slack. By the data alone, an operation waits only for the operations whose outputs it reads. The longest
+chain of these is what no other order, and no number of queues, could shorten. Kelley, Walker: Critical-Path Planning
+and Scheduling (1959).
+
+Tensors that share memory in arenas would need separate memory for that, which is not considered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Where the time of a graph's inferences goes and what could be gained, in sentences with numbers, the largest first.
+"""Say where the time of a graph's inferences goes and what could be gained, in sentences with numbers, the largest
+first.
 
-Shares are of all inferences together, so that those of one account are parts of one whole. A share is of what a finding
-is about: of the time that its cause takes, or, where another way to run was measured, of the time that this would save.
+Shares are relative to all inferences together, so that the shares of one account are parts of one whole. A share is the
+time that a finding's cause takes. If another way to run was measured, it is the time that this would save.
 """
 
 from __future__ import annotations

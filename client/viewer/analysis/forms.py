@@ -1,8 +1,9 @@
-"""How the forms of an inference compare: recorded, the same launches unrecorded, and as the context usually runs.
+"""Compare the forms of an inference: recorded, the same launches unrecorded, and as the context usually runs.
 
 The forms take turns. The command line, the page and the summary take their figures from here, so that no two figures
-contradict each other: the time of the unrecorded launches is their median, ratios are medians of pairs, and the other
-times follow from these."""
+contradict each other. The time of the unrecorded launches is their median, ratios are medians of pairs, and the other
+times follow from these.
+"""
 
 from __future__ import annotations
 

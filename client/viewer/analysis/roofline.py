@@ -1,10 +1,9 @@
-"""The roofline of a profile: what each operation would take at the best rates that were measured on the device.
+"""Compute the roofline of a profile: what each operation would take at the best rates measured on the device.
 
-Williams, Waterman, Patterson: Roofline: An Insightful Visual Performance Model (2009). The peaks are those of the
-schematic, which were measured when the model was tuned, and never assumed ones. What runs faster in the log has reached
-a better rate than those measurements, so that the peak is raised to that; without peaks in the schematic, or on another
-device than its own, both are the best rates of the log, 0 where nothing has one. No operation is therefore above its
-roofline.
+Williams, Waterman, Patterson: Roofline: An Insightful Visual Performance Model (2009). The peaks come from the
+schematic and were measured when the model was tuned; they are never assumed. If an operation in the log reached a
+better rate, the peak is raised to that rate. Without peaks in the schematic, or on another device than its own, both
+peaks are the best rates of the log, or 0 if nothing has a rate. No operation is therefore above its roofline.
 """
 
 from __future__ import annotations

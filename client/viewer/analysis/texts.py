@@ -1,4 +1,4 @@
-"""Times and shares as people read them."""
+"""Format times and shares for people."""
 
 
 def time_text(ns: float) -> str:

@@ -1,1 +1,1 @@
-"""A profile as one page of HTML that needs nothing else."""
+"""Write a profile as one self-contained HTML page."""

@@ -1,4 +1,4 @@
-"""Where the time of an inference goes: parts that add up to the whole, as a bar and as rows."""
+"""Show where the time of an inference goes, in parts that add up to the whole: a bar and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is known of a graph's operations beside their times: the roofline, the critical path, the memory they hold."""
+"""Draw what is known of a graph's operations besides their times: the roofline, the critical path, the memory they
+hold.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Under which conditions a profile was taken: the clock, the profiler's cost, counters, the state of the device."""
+"""Show under which conditions a profile was taken: the clock, the profiler's cost, counters, the state of the device.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A profile as one page of HTML: style, pictures, data and script are inside, and its policy forbids it any request."""
+"""Write a profile as one HTML page with style, pictures, data and script inside; its policy forbids any request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations in groups that have a colour each: by op where a schematic says it, else by kernel."""
+"""Group operations and give each group a colour: by op if a schematic says it, else by kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a reader looks for first: how long an inference takes, where most of that goes, and what profiling changes."""
+"""Show what a reader looks for first: how long an inference takes, where most of it goes, and what profiling changes.
+"""
 
 from __future__ import annotations
 

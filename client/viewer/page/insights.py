@@ -1,4 +1,4 @@
-"""What analyses say of a graph, together."""
+"""Collect what the analyses say of a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a graph's operations: by op, and one by one with all that is known of each."""
+"""Write the tables of a graph's operations: by op, and each operation with all that is known of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The script of a profile's page: the timeline, and the rows of operations that open."""
+"""Hold the script of a profile's page: the timeline, and the rows of operations that open."""
 
 PROFILE_SCRIPT = r"""
 "use strict";

@@ -1,4 +1,4 @@
-"""What only the page of a profile needs beside the style of all pages."""
+"""Define the styles that only the page of a profile needs, in addition to the style of all pages."""
 
 PROFILE_STYLE = """
 :root { --host: #8a6fc0; --copy: #3b8ea0; --idle: #d9822b; --own: #b8679e; --kernel: #4e79c4; --spare: #848c99; }

@@ -1,4 +1,4 @@
-"""The timeline: a few inferences with all of their parts and launches, as data that the page's script draws."""
+"""Write the timeline: a few inferences with all parts and launches, as data that the page's script draws."""
 
 from __future__ import annotations
 

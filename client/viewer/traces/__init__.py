@@ -1,1 +1,1 @@
-"""Profiles as traces that viewers of others open, and as a table: Chrome's JSON, Perfetto's TrackEvent, CSV."""
+"""Write profiles as traces that other viewers open, and as a table: Chrome's JSON, Perfetto's TrackEvent, CSV."""

@@ -1,7 +1,7 @@
-"""Chrome's trace event format, which chrome://tracing and Perfetto open: one JSON file.
+"""Write Chrome's trace event format, one JSON file that chrome://tracing and Perfetto open.
 
 Moments and durations are microseconds with three decimals, so that every ns is kept; they are written as text from
-whole numbers and never rounded. What the format is: "Trace Event Format", Nat Duca and Dan Sinclair.
+integers and never rounded. The format is described in "Trace Event Format", Nat Duca and Dan Sinclair.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A profile as a table with the columns of the original tools, which their readers take, too.
+"""Write a profile as a table with the columns of the original tools, which their readers also accept.
 
-A row for each whole inference (EXECUTE, ROOT), below it where its time goes, and a row for each launch (NODE). Rows of
-an inference add up to it without those of its launches, which add up to its row "kernels".
+Each whole inference has a row (EXECUTE, ROOT), followed by rows that say where its time goes, and a row for each launch
+(NODE). The rows of an inference add up to it without the rows of its launches, which add up to its row "kernels".
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the device does: its launches, what they have waited for, and arrows between them."""
+"""Write the tracks of the device: its launches, what they have waited for, and arrows between them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a trace consists of, whatever file it becomes: slices on tracks, arrows between them, and counters.
+"""Define what a trace consists of in any file format: slices on tracks, arrows between them, and counters.
 
-Events come in batches, so that a file of millions is written without a record for each of them."""
+Events come in batches, so that a file of millions is written without a record for each event.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the host does: inferences and their parts by thread, and the phases of a generation."""
+"""Write the tracks of the host: inferences and their parts by thread, and the phases of a generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory while operations run: bytes in use of each arena, and bytes/s that each operation moves at least."""
+"""Write the memory tracks: bytes in use of each arena, and the least bytes/s that each operation moves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Perfetto's native trace: a stream of TracePackets with TrackEvents, made without its library.
+"""Write Perfetto's native trace, a stream of TracePackets with TrackEvents, without its library.
 
-The fields are those of protos/perfetto/trace in Perfetto's sources. Names, categories and texts are interned: told once
-and named by number afterwards. Each packet ends with its timestamp as a padded varint; what stands before that is the
+The fields are defined in protos/perfetto/trace in Perfetto's sources. Names, categories and texts are interned: sent
+once and then referred to by number. Each packet ends with its timestamp as a padded varint; the bytes before it are the
 same for all slices with a label. Timestamps are of CLOCK_MONOTONIC, which a clock snapshot ties to the calendar.
 """
 

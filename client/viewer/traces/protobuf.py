@@ -1,4 +1,5 @@
-"""Protocol buffers' wire format, as far as traces need it: varints, fixed 64-bit values, and what has a length."""
+"""Encode Protocol Buffers' wire format, as far as traces need it: varints, fixed 64-bit values, and delimited fields.
+"""
 
 from __future__ import annotations
 

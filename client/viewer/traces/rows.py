@@ -1,4 +1,6 @@
-"""Places for what may overlap: a track holds slices that are nested or disjoint, so what is neither needs another."""
+"""Assign rows to slices that may overlap: a track holds only nested or disjoint slices, so other slices need another
+track.
+"""
 
 from __future__ import annotations
 

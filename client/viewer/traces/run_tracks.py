@@ -1,4 +1,4 @@
-"""How the run went: when the device executed and when it had a gap, what the system took away, clocks and load."""
+"""Write the tracks of a run: when the device executed or had a gap, what the system took away, clocks and load."""
 
 from __future__ import annotations
 

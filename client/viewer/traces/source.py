@@ -1,4 +1,4 @@
-"""What each kind of track is made of: one inference after the other, placed first and written afterwards."""
+"""Prepare each kind of track from the inferences, one after the other: placed first and written afterwards."""
 
 from __future__ import annotations
 

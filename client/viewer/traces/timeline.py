@@ -1,9 +1,9 @@
-"""A profile as tracks and events: one model for all files that hold traces.
+"""Arrange a profile as tracks and events: one model for all files that hold traces.
 
-The tracks of a log, from top to bottom: the phases of a generation, the host's threads with inferences and their parts,
-what launches have waited for, the launches, those inside of persistent kernels, and where features ask for it when the
-device executed and how much memory was in use. Every moment is of the host's clock in ns. A slice lies on one track
-only.
+The tracks of a log are, from top to bottom: the phases of a generation; the host's threads with inferences and their
+parts; what launches have waited for; the launches; and the launches inside persistent kernels. If features ask for it,
+further tracks show when the device executed and how much memory was in use. Every moment is in ns of the host's clock.
+A slice lies on only one track.
 """
 
 from __future__ import annotations

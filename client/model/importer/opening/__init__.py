@@ -1,1 +1,1 @@
-"""Opens a model file before its nodes are visited: checks and sorts it, and finds its weights and inputs."""
+"""Open a model file before its nodes are visited: check and sort it, and find its weights and inputs."""

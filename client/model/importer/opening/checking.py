@@ -1,4 +1,4 @@
-"""Has onnx check a model, in spite of what its checker refuses though the model is sound."""
+"""Check a model with onnx, and accept sound models that its checker refuses."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""The inputs of a model, with every dimension decided.
+"""Decide every dimension of a model's inputs.
 
-A dimension is a number, a symbol that inputs may share, or open. Sizes are given for inputs or for symbols; what an
-input says of a symbol holds for all others.
+A dimension is a number, a symbol that inputs may share, or open. Sizes are given for inputs or for symbols. A size that
+an input gives to a symbol holds for all other inputs.
 """
 
 from collections.abc import Iterable, Mapping

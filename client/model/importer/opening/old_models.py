@@ -1,4 +1,4 @@
-"""Models of operator sets that give Add, BatchNormalization and others another meaning, converted by onnx."""
+"""Convert models with onnx if their operator set gives Add, BatchNormalization and others another meaning."""
 
 from collections.abc import Iterator
 from pathlib import Path

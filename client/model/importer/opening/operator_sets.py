@@ -1,4 +1,4 @@
-"""Which operator set of ONNX's own domain a model or a function is written in."""
+"""Find the operator set of ONNX's own domain in which a model or a function is written."""
 
 from onnx import FunctionProto, ModelProto
 

@@ -1,4 +1,5 @@
-"""Brings nodes into an order in which they can run. ONNX asks for one; onnxruntime and some exporters do without."""
+"""Sort nodes into an order in which they can run. ONNX requires such an order; onnxruntime and some exporters do not.
+"""
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Which types of elements kernels know, and what to do about others."""
+"""Say which element types kernels support, and what to do about other types."""
 
 import numpy as np
 from onnx import TensorProto, helper

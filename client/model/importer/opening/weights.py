@@ -1,4 +1,4 @@
-"""The weights that a model holds, or that lie in files beside it."""
+"""Read a model's weights, which are in the model or in files next to it."""
 
 import math
 from collections.abc import Iterable, Iterator

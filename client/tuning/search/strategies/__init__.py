@@ -1,4 +1,4 @@
-"""Search strategies: ask for configurations, be told what they cost. No clock, no socket, no cache in here."""
+"""Propose configurations and learn their costs: the search strategies. They use no clock, socket or cache."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

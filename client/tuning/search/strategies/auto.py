@@ -1,9 +1,9 @@
-"""The default: a portfolio as long as it keeps its promise, and a model of all that is known.
+"""Search by default: try a portfolio as long as it keeps its promise, and a model of all that is known.
 
 Configurations that won for near problems or on other devices come first: at least DOUBTED_AFTER of them, then each in
-turn with one that the model chooses. Once something else is better than all of them so far, what won elsewhere says
-little of this device, and the rest of them is left to the model. It proposes from the whole space, and what was
-found out of the portfolio is to it a result like any other: it goes down from there or looks elsewhere, as it expects.
+turn with a configuration that the model chooses. When something else is better than all of them so far, winners from
+elsewhere say little about this device, and the model decides about the rest. It proposes from the whole space and
+treats the portfolio's results like any other: it descends from there or looks elsewhere, as it expects.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The valid configurations of a space as rows of numbers, and which of them are known, asked for or still open.
+"""Represent the valid configurations of a space as rows of numbers, and which are known, asked for or still open.
 
-What all strategies but the exhaustive one stand on. Strategies speak of configurations by their row number.
+All strategies except the exhaustive strategy build on this. They refer to configurations by row number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

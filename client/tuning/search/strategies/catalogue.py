@@ -1,4 +1,4 @@
-"""The strategies by name, and how each is made."""
+"""List the strategies by name, and make them."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,8 +1,9 @@
-"""Coordinate descent with restarts: one parameter at a time, from random starts.
+"""Search by coordinate descent with restarts: change one parameter at a time, from random starts.
 
-Hill climbing of the first improvement, as in the classic autotuners. From a random start it tries what differs in one
-parameter, parameters in random order and near values first, and moves on as soon as something is better. Where nothing
-is, it starts again elsewhere. Cheap and without a model, but blind to parameters that only help together.
+This is first-improvement hill climbing, as in the classic autotuners. From a random start, it tries neighbours that
+differ in one parameter, parameters in random order and near values first, and moves on as soon as something is better.
+If nothing is better, it starts again elsewhere. It is cheap and needs no model, but is blind to parameters that only
+help together.
 """
 
 import random

@@ -1,8 +1,8 @@
-"""An evolutionary search: the best so far have children, which mix two parents and change a little.
+"""Search by evolution: the best configurations so far have children, which mix two parents and change a little.
 
-A steady-state genetic algorithm with tournament selection, uniform crossover and mutation of single genes, as in
-Goldberg, Deb: A Comparative Analysis of Selection Schemes Used in Genetic Algorithms (1991). Children that break a
-constraint or are known are thrown away before they cost anything; failures never become parents.
+This is a steady-state genetic algorithm with tournament selection, uniform crossover and mutation of single genes, as
+in Goldberg, Deb: A Comparative Analysis of Selection Schemes Used in Genetic Algorithms (1991). Children that break a
+constraint or are known are discarded before they cost anything. Failures never become parents.
 """
 
 import random

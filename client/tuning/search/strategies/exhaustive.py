@@ -1,4 +1,4 @@
-"""Every configuration of the space, in its own order."""
+"""Try every configuration of the space, in its own order."""
 
 from collections.abc import Sequence
 from itertools import islice

@@ -1,14 +1,16 @@
-"""Bayesian optimisation: a Gaussian process learns how much of the best speed is lost; what promises most is asked for.
+"""Search by Bayesian optimisation: a Gaussian process learns the share of the best speed that a configuration loses.
 
-It learns that share and not the cost: where costs differ a hundredfold, a model of them sees little but how bad the bad
-ones are, and the few good ones lie close together.
+It learns that share and not the cost. If costs differ a hundredfold, a model of costs sees little but how bad the bad
+configurations are, and the few good ones lie close together.
 
-Expected improvement as in Jones, Schonlau, Welch: Efficient Global Optimization of Expensive Black-Box Functions
-(1998), on a target that becomes more ambitious the longer nothing better turns up: modest ones are expected to be met
-beside the best, ambitious ones where little is known, as in Jones: A Taxonomy of Global Optimization Methods Based on
-Response Surfaces (2001). Several at a time by believing what is expected of those already chosen, as in Ginsbourger, Le
-Riche, Carraro: Kriging Is Well-Suited to Parallelize Optimization (2010). Starts from few configurations that lie far
-apart and not at the border, where tiles and groups are too small or too large to be good.
+The next configuration has the largest expected improvement, as in Jones, Schonlau, Welch: Efficient Global Optimization
+of Expensive Black-Box Functions (1998). The target becomes more ambitious the longer nothing better is found. Modest
+targets are expected near the best configuration, ambitious targets in unknown regions, as in Jones: A Taxonomy of
+Global Optimization Methods Based on Response Surfaces (2001).
+
+Several configurations are chosen at a time by believing the expected cost of those already chosen, as in Ginsbourger,
+Le Riche, Carraro: Kriging Is Well-Suited to Parallelize Optimization (2010). The search starts from few configurations
+that lie far apart and not at the border, where tiles and groups are too small or too large to be good.
 """
 
 import math

@@ -1,7 +1,7 @@
-"""Few configurations of which one is good nearly everywhere, chosen from what was measured on other devices.
+"""Choose a few configurations, one of which is good nearly everywhere, from measurements on other devices.
 
-Greedy, as Xu, Hoos, Leyton-Brown: Hydra (2010) build portfolios of algorithms: the next configuration is the one that
-helps most where those chosen so far do badly.
+The choice is greedy, as Xu, Hoos, Leyton-Brown: Hydra (2010) build portfolios of algorithms: the next configuration is
+the one that helps most where the chosen configurations do badly.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Uniformly random configurations, without repetition."""
+"""Try uniformly random configurations, without repetition."""
 
 import random
 from collections.abc import Sequence

@@ -1,13 +1,14 @@
-"""A Gaussian process over the configurations of a space: what each of them may cost, and how sure that is.
+"""Fit a Gaussian process over the configurations of a space: the expected cost of each, and its uncertainty.
 
-A value is a sum: one part follows all parameters together, and one more each of the views of
-`views.py`, as in Duvenaud, Nickisch, Rasmussen: Additive Gaussian Processes (2011). What few points say of one number
-then holds wherever that number comes up again. All parts are Matérn-3/2; see Rasmussen, Williams: Gaussian Processes
-for Machine Learning (2006). Lengths, weights and the noise are those of the greatest marginal likelihood times a prior.
-The fit climbs by the signs of its slope, as in Riedmiller, Braun: A Direct Adaptive Method for Faster Backpropagation
-Learning, the RPROP Algorithm (1993): the slope in all settings costs little more than a likelihood, so that a fit to
-the few dozen points of a search takes milliseconds. Written out in numpy because it is a page, and a library with an
-optimiser behind it is a heavy dependency.
+A value is a sum: one part depends on all parameters together, and one part on each of the views of `views.py`, as in
+Duvenaud, Nickisch, Rasmussen: Additive Gaussian Processes (2011). What a few points say about one number then holds
+wherever that number occurs again. All parts are Matérn-3/2; see Rasmussen, Williams: Gaussian Processes for Machine
+Learning (2006).
+
+Lengths, weights and the noise maximise the marginal likelihood times a prior. The fit climbs by the signs of its slope,
+as in Riedmiller, Braun: A Direct Adaptive Method for Faster Backpropagation Learning, the RPROP Algorithm (1993). The
+slope in all settings costs little more than a likelihood, so a fit to the few dozen points of a search takes
+milliseconds. The code is plain numpy because it is short, and a library with an optimiser is a heavy dependency.
 """
 
 import math

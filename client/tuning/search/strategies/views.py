@@ -1,10 +1,11 @@
-"""What a model sees of configurations beside the parameters: single numbers that a cost may follow all by itself.
+"""Derive views of configurations for a model: single numbers, besides the parameters, that a cost may follow alone.
 
-Each parameter is such a view, and so is the product of any two that are sizes or counts. Work-items in a group, results
-of a work-item, the tile of a group: what fills a device in steps, or no longer fits its registers, is a product of
-parameters, and no distance between the parameters themselves shows that two configurations have it in common. So is how
-often 2 divides a size or such a product: groups of whole vectors, aligned rows and banks without conflicts come with
-powers of two, and 128 is then nearer to 64 than to 112.
+Each parameter is a view, and so is the product of any two that are sizes or counts. Work-items in a group, results of a
+work-item, the tile of a group: a product of parameters fills a device in steps, or no longer fits its registers. No
+distance between the parameters themselves shows that two configurations have such a product in common.
+
+Another view is how often 2 divides a size or such a product. Groups of whole vectors, aligned rows and banks without
+conflicts come with powers of two, and 128 is then nearer to 64 than to 112.
 """
 
 from dataclasses import dataclass
