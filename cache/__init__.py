@@ -1,4 +1,4 @@
-"""What was measured before: keys, tiers, records and the store."""
+"""Remember what was measured: keys, tiers, records and the store."""
 
 from gputune.cache.file import CacheError, cache_files, check_writable, with_companions
 from gputune.cache.key import KEY_VERSION, TaskKey, Validity

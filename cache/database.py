@@ -1,8 +1,8 @@
-"""An open performance cache file: transactions, rows that are checked, and what is said of them.
+"""Open a performance cache file: transactions, checked rows, and messages about them.
 
-Durability: each batch of trials is one transaction in a write-ahead log (on a network file system in a rollback
-journal) that is synchronised at every commit, so a stored batch survives kill -9 and power loss. Several processes
-may use one file; a writer waits for its turn. An instance belongs to the thread that opened it.
+Durability: each batch of trials is one transaction in a write-ahead log (on a network file system, in a rollback
+journal) that is synchronised at every commit. A stored batch therefore survives kill -9 and power loss. Several
+processes may use one file; a writer waits for its turn. An instance belongs to the thread that opened it.
 """
 
 import contextlib

@@ -1,5 +1,7 @@
-"""What a cache knows of a task: in one record, gathered from the rows of its tables, also under other conditions than
-today's, and what has changed since."""
+"""Gather in one record what a cache knows of a task.
+
+The record includes measurements under other conditions than today's, and what has changed since.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields

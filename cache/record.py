@@ -1,7 +1,7 @@
-"""What is remembered: trials and winners of tasks, and what was chosen inside whole models; how they lie in rows of the
-store, and how they travel between files.
+"""Define what is remembered: trials and winners of tasks, and choices for whole models.
 
-A record checks itself when it is made, so the same rules hold for what is written and for what is read back.
+The module also defines how records lie in rows of the store, and how they travel between files. A record checks itself
+when it is made, so the same rules hold for what is written and for what is read back.
 """
 
 import math

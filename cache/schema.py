@@ -1,4 +1,4 @@
-"""The tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
+"""Define the tables of a performance cache file. Raise SCHEMA_VERSION with any change."""
 
 APPLICATION_ID = 0x67707463  # "gptc": tells our files from other programs' databases
 SCHEMA_VERSION = 6

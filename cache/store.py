@@ -1,5 +1,8 @@
-"""The performance cache: one SQLite file per device tier, which database.py opens. It remembers trials and winners of
-tasks, what was chosen inside whole models, and programs; generations begin and end, and measurements travel."""
+"""Store performance caches: one SQLite file per device tier, which database.py opens.
+
+A cache remembers trials and winners of tasks, choices for whole models, and programs. Generations begin and end in it,
+and measurements move to other files.
+"""
 
 import time
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What of a performance cache may go, and how two caches differ."""
+"""Find what a performance cache no longer needs, and compare two caches."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

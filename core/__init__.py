@@ -1,1 +1,3 @@
-"""Plain records and rules that all rooms share: devices, launches, errors. Imports nothing of the others."""
+"""Define plain records and rules that all rooms share: devices, launches, errors. It imports nothing of the other
+rooms.
+"""

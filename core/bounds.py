@@ -1,4 +1,5 @@
-"""Bounds of the values in the records that travel between programs: part of their types, checked by their readers."""
+"""Define bounds of the values in records that travel between programs: part of their types, checked by their readers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The element types that tensors may have, by numpy's names: their sizes, and what OpenCL C calls them."""
+"""Define the element types that tensors may have, by numpy's names: their sizes, and their names in OpenCL C."""
 
 from collections.abc import Mapping
 

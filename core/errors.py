@@ -1,4 +1,4 @@
-"""What can go wrong on a device or with a context file; every error has a name and is one clear line."""
+"""Define what can go wrong on a device or with a context file; every error has a name and is one clear line."""
 
 from collections.abc import Iterable
 from typing import ClassVar

@@ -1,5 +1,8 @@
-"""Files that others have made, which may be anything: only regular files are opened. A named pipe would be waited for
-for as long as nothing writes to it, and devices do what they like."""
+"""Open files that others have made, and only regular files.
+
+Such a path may be anything. Opening a named pipe would wait for as long as nothing writes to it, and devices do what
+they like.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device it is and what it allows; stored in contexts and caches, sent to the host."""
+"""Describe a device: which it is and what it allows; stored in contexts and caches, and sent to the host."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""JSON for files, tools and digests.
+"""Write and read JSON for files, tools and digests.
 
-JSON has no infinities and no NaN, and what Python's json writes for them is refused by other readers. In what
-`json_text` writes they are the texts "Infinity", "-Infinity" and "NaN", which no field holds otherwise; `numbers` turns
-them back. `canonical_json` is the exception: its bytes decide digests and lie in the rows of caches. What comes from a
-file or another machine is read by `json_value`, so that no value is too deep for what is done with it.
+JSON has no infinities and no NaN, and other readers refuse what Python's json writes for them. `json_text` writes them
+as the texts "Infinity", "-Infinity" and "NaN", which no field holds otherwise; `numbers` turns them back.
+`canonical_json` is the exception: its bytes decide digests and lie in the rows of caches. `json_value` reads what comes
+from a file or another machine, and limits the depth of values for all later steps.
 """
 
 import json

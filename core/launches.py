@@ -1,7 +1,7 @@
-"""What is measured: launches, variants and what became of them.
+"""Define what is measured: launches, variants and their results.
 
-These are the records of all programs: kernels render them, the protocol sends them, the device runs them. They travel
-with their fields in this order; a field may be missing only where it has a default.
+All programs use these records: kernels render them, the protocol sends them, the device runs them. They travel with
+their fields in this order. A field may be missing only if it has a default.
 """
 
 from __future__ import annotations

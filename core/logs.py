@@ -1,4 +1,4 @@
-"""Logs, on both sides: what --log_level may be, and how foreign text is made fit for a log or a terminal."""
+"""Set up logs on both sides: the values of --log_level, and how foreign text is made safe for a log or a terminal."""
 
 import logging
 

@@ -1,8 +1,8 @@
-"""Tell which user is at the other end of a local socket.
+"""Find out which user is at the other end of a local socket.
 
-Both sides of a connection ask before they say anything: a client sends tensors and makes programs of the answers, and a
-server runs what its clients send. So each side goes on only with a process of its own user or of root. The system says
-which it is, and no process can pretend.
+Both sides of a connection ask before they send anything: a client sends tensors and makes programs of the answers, and
+a server runs what its clients send. Each side therefore continues only with a process of its own user or of root. The
+system says which user it is, and no process can pretend.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""How a trial may end, the one list that caches, recordings, protocol and backends share; and how a context fits a
-device."""
+"""List how a trial may end, for caches, recordings, protocol and backends, and how a context may fit a device."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The device tier: which cache file a device's measurements go to, and which context of a package a device takes.
+"""Compute the device tier, which selects the cache file for a device's measurements and its context in a package.
 
-The exact model and its compute units decide. Family (devices that mostly like the same
-configurations) and vendor come from the rules below, in order, and are stored beside each record; a device
-that no rule knows is its own family, so it shares measurements with no other.
+The exact model and its compute units decide. Family (devices that mostly prefer the same configurations) and vendor
+come from the rules below, in order, and are stored with each record. A device that no rule knows is its own family, so
+it shares measurements with no other.
 """
 
 import hashlib

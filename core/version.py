@@ -1,4 +1,4 @@
-"""Which gputune this is."""
+"""Return the version of gputune."""
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, and the folders that they need."""
+"""Write files that appear complete or not at all, and create the folders that they need."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Says what kinds of files there are from their first and last bytes, with magika's model (Apache-2.0).
+"""Recognise the types of files from their first and last bytes, with magika's model (Apache-2.0).
 
     python examples/file_types.py README.md build/classic/*.onnx
     python examples/file_types.py --reference           its own files, and what onnxruntime says of them
 
-The model becomes a context once, with default configurations unless --tuning_effort says otherwise; then it runs in
+The model becomes a context once, with default configurations unless --tuning_effort says otherwise. It then runs in
 this process, as an application would run it.
 """
 

@@ -1,12 +1,13 @@
-"""Reads the text of a picture with three models: where text is, which way up it stands, and what it says.
+"""Read the text of a picture with three models: find the text, detect which way up it is, and recognise it.
 
     python examples/ocr.py                            a photographed page, from scikit-image
     python examples/ocr.py picture.png --reference    and what rapidocr-onnxruntime reads, with the error rate
 
 The models are PP-OCR's (Apache-2.0), from the wheel rapidocr-onnxruntime. Each becomes a context once, with default
-configurations unless --tuning_effort says otherwise; the recogniser's has a graph for each width of a line. Then all
-three run in this process, as an application would run them: in one group, whose graphs take turns with one set of
-arenas, and on memory handles, where pictures are drawn and results are read without a copy.
+configurations unless --tuning_effort says otherwise. The recogniser's context has a graph for each width of a line.
+
+All three then run in this process, as an application would run them. They form one group, whose graphs share a set of
+arenas in turns. They use memory handles: pictures are drawn there and results are read there without a copy.
 """
 
 import argparse

@@ -1,6 +1,8 @@
-"""From a detector's map of text to boxes around lines: regions above a threshold, and around each the smallest
-rectangle, made larger, since the map shows the inside of lines only. After Liao et al., "Real-time Scene Text Detection
-with Differentiable Binarization" (2020), arXiv:1911.08947.
+"""Turn a detector's text map into boxes around lines: find regions above a threshold, then the smallest rectangle
+around each.
+
+The rectangles are enlarged, since the map shows only the inside of lines. After Liao et al., "Real-time Scene Text
+Detection with Differentiable Binarization" (2020), arXiv:1911.08947.
 
 Boxes are float arrays [4, 2] of x and y, clockwise from the upper left corner.
 """

@@ -1,11 +1,11 @@
-"""Runs a network in two parts, a backbone and a head, as an application does that has one backbone for several heads.
+"""Run a network in two parts, a backbone and a head, as an application does that has one backbone for several heads.
 
     python examples/two_parts.py                              the page-orientation model
     python examples/two_parts.py model.onnx --input x=1,3,224,224
 
-The network is cut behind an operator after which everything goes through one tensor. Each part becomes a context with
-default configurations. A pipeline runs both: the tensor between them lies in one buffer of the device, which is neither
-written nor read by the host, and both parts use one arena, one after the other. The counters show it.
+The network is cut after an operator from which everything goes through one tensor. Each part becomes a context with
+default configurations. A pipeline runs both. The tensor between them lies in one buffer of the device, which the host
+neither writes nor reads. Both parts use one arena, in turn. The counters show it.
 """
 
 import argparse

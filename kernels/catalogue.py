@@ -1,4 +1,4 @@
-"""The catalogue of kernel families: every module in ops/ that defines FAMILY, and those of op packages in use."""
+"""List the kernel families: every module in ops/ that defines FAMILY, and the families of op packages in use."""
 
 import importlib
 import pkgutil

@@ -1,8 +1,8 @@
-"""Fused chains of elementwise steps: the epilogue of a kernel, or the whole of an Elementwise task.
+"""Represent fused chains of elementwise steps: the epilogue of a kernel, or the whole of an Elementwise task.
 
-A chain starts from a value and applies its steps in order. A step is unary, or binary with a scalar, or
-binary with the k-th extra tensor (an operand). The same chain gives numpy for the reference and OpenCL C
-for the kernel. chain_functions.py has what a step may compute.
+A chain starts from a value and applies its steps in order. A step is unary, or binary with a scalar, or binary with the
+k-th extra tensor (an operand). The same chain gives numpy for the reference and OpenCL C for the kernel.
+chain_functions.py defines what a step may compute.
 """
 
 import itertools

@@ -1,7 +1,7 @@
-"""The functions that the steps of a chain may have: numpy for the reference, OpenCL C statements for the kernel.
+"""Define the functions that chain steps may have: numpy for the reference, OpenCL C statements for the kernel.
 
-Both give NaN where onnxruntime does: it passes through everything but threshold and shrink. Where the value of an
-infinity is none (its product with zero) that is NaN as well.
+Both give NaN if onnxruntime does: NaN passes through everything but threshold and shrink. If a function has no value
+for an infinity (its product with zero), the result is NaN as well.
 """
 
 import math

@@ -1,10 +1,11 @@
-"""Large, tiny, subnormal, negative zero, infinite and NaN values, and which of them each op must survive.
+"""List large, tiny, subnormal, negative zero, infinite and NaN values, and which of them each op must survive.
 
-Verification puts them among the random inputs of a task (KernelFamily.sample_inputs), where the reference says what the
-op makes of them. Each family says which kinds its op survives, and why not more: most have one of the reasons below. A
-chain of elementwise steps must survive each value for which it has one result (`defined`): the same whether or not a
-device has more digits than float32 inside, and whether it keeps subnormal numbers or takes them for zero, as OpenCL
-lets it.
+Verification puts them among the random inputs of a task (KernelFamily.sample_inputs); the reference says what the op
+makes of them. Each family says which kinds its op survives, and why not more: most have one of the reasons below.
+
+A chain of elementwise steps must survive each value for which it has one result (`defined`). That result must be the
+same whether or not a device has more digits than float32 inside, and whether it keeps subnormal numbers or treats them
+as zero, as OpenCL allows.
 """
 
 import itertools

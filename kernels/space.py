@@ -1,4 +1,4 @@
-"""Tuning spaces: named parameters, constraints that say why, and the configurations that keep them all."""
+"""Define tuning spaces: named parameters, constraints with reasons, and the configurations that satisfy them all."""
 
 import hashlib
 import itertools

@@ -1,4 +1,4 @@
-"""Templates: the .cl texts beside the families, and sizes handed to them as build options."""
+"""Read templates, the .cl texts next to the families, and pass sizes to them as build options."""
 
 import re
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Functions of one, two or three elements of any types: casts, comparisons, logic, and arithmetic of whole numbers.
+"""Define functions of one to three elements of any types: casts, comparisons, logic, and integer arithmetic.
 
-Each is numpy for the reference and an OpenCL C expression for the kernel. Whole numbers wrap around as they do in
-numpy; what C leaves undefined (a division by zero, a shift by too much) has a value here, the same in both.
+Each is numpy for the reference and an OpenCL C expression for the kernel. Integers wrap around as they do in numpy.
+What C leaves undefined (a division by zero, a shift by too much) has a value here, the same in both.
 """
 
 from collections.abc import Callable, Mapping

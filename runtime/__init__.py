@@ -1,6 +1,6 @@
-"""What touches the device: backends, building, verifying, measuring, the context binary and its executor.
+"""Touch the device: backends, building, verifying and measuring kernels, and running context binaries.
 
-An application needs this package only:
+An application needs only this package:
 
     gputune.runtime.load("context.bin").run({"x": array})
 """

@@ -1,7 +1,7 @@
-"""The target server's command line: `python -m gputune.server`, the same as `gputune target-server`.
+"""Run the target server as `python -m gputune.server`, the same as `gputune target-server`.
 
-Exit codes, those of all commands: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 what the system
-refuses; 2 wrong usage; 4 no port or no local socket, such as one that another program has; 8 no device.
+Exit codes, as of all commands: 0 stopped by SIGINT, SIGTERM or the end of its parent; 1 refused by the system; 2 wrong
+usage; 4 no port or no local socket, for example because another program has it; 8 no device.
 """
 
 from __future__ import annotations

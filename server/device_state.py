@@ -1,4 +1,4 @@
-"""The state of the device's clocks, temperatures and load, as a status shows them."""
+"""Read the state of the device's clocks, temperatures and load, as a status shows it."""
 
 from __future__ import annotations
 

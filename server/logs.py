@@ -1,4 +1,4 @@
-"""How the server's log lines look: text for people, or JSON for programs, one object a line."""
+"""Format the server's log lines: text for people, or JSON for programs, one object a line."""
 
 from __future__ import annotations
 

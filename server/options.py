@@ -1,4 +1,4 @@
-"""The options of the target server. `gputune target-server` shows them as those of its other commands."""
+"""Define the options of the target server. `gputune target-server` shows them in its help."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""gputune tunes the OpenCL kernels of an ONNX model on the device that will run them.
+"""Tune the OpenCL kernels of an ONNX model on the device that will run them.
 
     tuned = gputune.tune("model.onnx", shapes={"x": (1, 3, 224, 224)}, effort="quick")
     with gputune.load(tuned.path) as context:
         outputs = context.run(array)
 
-Importing it loads nothing: each part is loaded when it is asked for (PEP 562), so `import gputune` costs no time in an
-application that needs the runtime alone, and works on a device that carries core/, runtime/ and server/ only.
+Importing `gputune` loads nothing: each part is loaded when it is first used (PEP 562). The import therefore costs no
+time in an application that needs only the runtime, and works on a device that has only core/, runtime/ and server/.
 """
 
 from __future__ import annotations

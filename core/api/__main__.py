@@ -1,4 +1,4 @@
-"""`python -m gputune`: the command `gputune`. Where only a device's part is installed it says what to do."""
+"""Run the command `gputune` as `python -m gputune`. If only the device's part is installed, say what to do."""
 
 from __future__ import annotations
 

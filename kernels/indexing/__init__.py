@@ -1,1 +1,1 @@
-"""Where the elements of a tensor lie: axes, loops over them, and broadcasting."""
+"""Locate the elements of a tensor: axes, loops over them, and broadcasting."""

@@ -1,4 +1,4 @@
-"""Broadcasts of tensors as few loops as it takes, and the tuning space of the kernels that read them.
+"""Express broadcasts of tensors in as few loops as possible, and define the tuning space of kernels that read them.
 
 Such a kernel has one row of vectors along the innermost loop, and folds every other loop into rows.
 """

@@ -1,4 +1,4 @@
-"""Recurrent cells, RNN, GRU and LSTM, along sequences: what is to be computed, and how numpy does it."""
+"""Define recurrent cells, RNN, GRU and LSTM, along sequences: the computation, and its numpy reference."""
 
 import math
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Loops over the axes of a tensor, for the families that reduce or scan some axes for each index of the others.
+"""Define loops over the axes of a tensor, for families that reduce or scan some axes for each index of the others.
 
-A row is the elements that are read together for one result (or one softmax, one scan): those of the inner loops at one
-index of the outer ones. Axes of the same kind merge into one loop where they are neighbours. The innermost loop is read
-in vectors of VW elements, BLOCKS of them; that is left to macros, so that a source is the same for every configuration.
+A row is the elements that are read together for one result (or one softmax, one scan): the elements of the inner loops
+at one index of the outer loops. Neighbouring axes of the same kind merge into one loop. The innermost loop is read in
+vectors of VW elements, BLOCKS of them. Macros set both, so that a source is the same for every configuration.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Loops over what is moved: where the elements of an output come from, one loop of the output at a time."""
+"""Define loops over moved elements: where the elements of an output come from, one loop of the output at a time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

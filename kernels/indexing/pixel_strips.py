@@ -1,4 +1,4 @@
-"""Strips of neighbouring pixels of an NHWC map, for the families that compute a few output pixels per work-item."""
+"""Define strips of neighbouring pixels of an NHWC map, for families that compute a few output pixels per work-item."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Shared by the families whose templates include rows.cl: parameters, constraints, guesses and the grid."""
+"""Share parameters, constraints, guesses and the grid among the families whose templates include rows.cl."""
 
 from dataclasses import dataclass
 

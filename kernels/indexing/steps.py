@@ -1,5 +1,7 @@
-"""Tensors that are read where they lie: an axis is a size and a step, which says how many elements further its next
-one is. A step of 0 repeats."""
+"""Describe tensors that are read in place: each axis has a size and a step.
+
+The step is the number of elements to the next index of the axis. A step of 0 repeats.
+"""
 
 import math
 from collections.abc import Sequence

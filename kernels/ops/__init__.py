@@ -1,1 +1,1 @@
-"""The catalogue: each kernel family is one module beside its .cl templates."""
+"""Hold the catalogue: each kernel family is one module next to its .cl templates."""

@@ -1,4 +1,4 @@
-"""Where the extreme of each row is: ArgMax, ArgMin, and Hardmax, which puts a one there. See arg_rows.cl."""
+"""Find the position of each row's extreme: ArgMax, ArgMin, and Hardmax, which writes 1 there. See arg_rows.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""Matrix products of computed tensors, a batch of them, each matrix read where it lies. See batched_matmul_tiled.cl.
+"""Multiply a batch of computed matrices, each read in place. See batched_matmul_tiled.cl.
 
 output[g, m, n] = epilogue(sum over k of a[g, m, k] * b[g, k, n])
 
-Transposed and broadcast operands are nothing but other steps, so no copy is made of them; a step of 0 repeats elements.
+Transposed and broadcast operands only have other steps, so they are not copied; a step of 0 repeats elements.
 """
 
 import math

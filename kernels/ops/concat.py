@@ -1,4 +1,4 @@
-"""Tensors put one behind the other along an axis. See concat_parts.cl."""
+"""Concatenate tensors along an axis. See concat_parts.cl."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
-"""Convolution with groups over NHWC maps: register tiles of output pixels in conv_direct.cl, and for 3x3 filters also
-Winograd's algorithm in conv_winograd.cl. What reads few planes (NCHW) is in conv_planes.cl.
+"""Convolve NHWC maps, with groups.
+
+conv_direct.cl computes register tiles of output pixels. conv_winograd.cl has Winograd's algorithm for 3x3 filters.
+conv_planes.cl is for inputs of few planes (NCHW).
 
 output[n, y, x, o] = epilogue(bias[o] + sum over ky, kx, c of
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * weight[o, c, ky, kx])

@@ -1,8 +1,9 @@
-"""Transposed convolution with groups over NHWC maps: sub-pixel form, register tiles in conv_transpose_tiled.cl.
+"""Compute transposed convolutions with groups over NHWC maps: sub-pixel form, register tiles in
+conv_transpose_tiled.cl.
 
-Output pixels whose places agree modulo the strides are one phase: they see the same taps of the filter. So a position,
-which stands for one pixel of each phase, is a row of a matrix product whose columns are the output channels of all
-phases; where the kernel is as large as the strides there is one tap, and nothing else than that product.
+Output pixels whose positions agree modulo the strides form one phase: they see the same taps of the filter. A position
+stands for one pixel of each phase. It is a row of a matrix product whose columns are the output channels of all phases.
+If the kernel is as large as the strides, there is only one tap, and the whole computation is that product.
 """
 
 import math

@@ -1,5 +1,5 @@
-"""Depthwise convolution (one filter per channel), and convolution in groups of few channels, over NHWC maps: strips of
-pixels in depthwise_direct.cl.
+"""Convolve NHWC maps by channel (one filter per channel) or in groups of few channels: strips of pixels in
+depthwise_direct.cl.
 
 output[n, y, x, c] = epilogue(bias[c] + sum over ky, kx, i of weight[c, i, ky, kx] *
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c - c % group + i])

@@ -1,4 +1,4 @@
-"""A fused chain of elementwise steps over broadcast inputs; an empty chain copies or expands.
+"""Apply a fused chain of elementwise steps to broadcast inputs; an empty chain copies or expands.
 
 See elementwise_chain.cl.
 """

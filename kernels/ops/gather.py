@@ -1,4 +1,4 @@
-"""Parts of a tensor that indices point at, whichever axes they count along. See gather_rows.cl."""
+"""Gather the parts of a tensor that indices point at, whichever axes they count along. See gather_rows.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Elements of NHWC maps at places that a grid says. See grid_sample_taps.cl."""
+"""Sample NHWC maps at the positions of a grid. See grid_sample_taps.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,9 +1,11 @@
-"""An inverted residual block over NHWC maps in one kernel: expand by 1x1, depthwise convolution, project by 1x1.
+"""Compute an inverted residual block over NHWC maps in one kernel: expand by 1x1, depthwise convolution, project by
+1x1.
 
 expanded[n, y, x, c] = expand_epilogue(expand_bias[c] + sum over i of input[n, y, x, i] * expand_weight[i, c])
-and behind that the separable convolution of `expanded`. It is the fused form of a MatMul, a DepthwiseConv and another
-MatMul task: neither of the wide tensors between them is ever one in memory. Rows of the input that two strips of the
-output see are expanded twice.
+
+The separable convolution of `expanded` follows. The kernel is the fused form of a MatMul, a DepthwiseConv and another
+MatMul task: the two wide tensors between them never lie in memory. Input rows that two strips of the output see are
+expanded twice.
 """
 
 from collections.abc import Mapping

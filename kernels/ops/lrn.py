@@ -1,4 +1,4 @@
-"""Local response normalisation across channels. See lrn_channels.cl."""
+"""Normalise local responses across channels. See lrn_channels.cl."""
 
 import math
 from collections.abc import Mapping

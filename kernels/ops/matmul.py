@@ -1,8 +1,8 @@
-"""Matrix product with a constant right side, bias and a fused chain: register tiles in matmul_tiled.cl.
+"""Multiply a matrix by a constant right side, with bias and a fused chain: register tiles in matmul_tiled.cl.
 
 output[m, n] = epilogue(sum over k of a[m, k] * b[k, n] + bias[n])
 
-The columns of a may be there in several tensors, so that what a Concat would join is read where it lies.
+The columns of a may lie in several tensors, so that what a Concat would join is read in place.
 """
 
 import math

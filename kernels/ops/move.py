@@ -1,4 +1,4 @@
-"""Elements put elsewhere: permuted, cut out, repeated, with borders; whatever is affine in the place of an element.
+"""Move elements: permute, cut out, repeat, add borders; anything that is affine in an element's position.
 
 See move_rows.cl.
 """

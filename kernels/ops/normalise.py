@@ -1,4 +1,4 @@
-"""Elements less their mean, divided by their deviation or norm, over any axes. See normalise_rows.cl."""
+"""Subtract the mean of elements and divide by their deviation or norm, over any axes. See normalise_rows.cl."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,5 @@
-"""Max, average and Lp pooling over NHWC maps; global pooling is a window as large as the map. See pool_window.cl."""
+"""Pool NHWC maps by maximum, average or Lp norm; global pooling has a window as large as the map. See pool_window.cl.
+"""
 
 import math
 from collections.abc import Mapping

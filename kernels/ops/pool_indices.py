@@ -1,4 +1,4 @@
-"""Where the maxima of windows over NHWC maps lie: the second output of MaxPool. See pool_indices.cl."""
+"""Find the positions of the maxima of windows over NHWC maps: the second output of MaxPool. See pool_indices.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM over whole sequences. See recurrent_steps.cl."""
+"""Run RNN, GRU and LSTM over whole sequences. See recurrent_steps.cl."""
 
 import math
 from collections.abc import Mapping

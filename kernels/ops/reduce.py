@@ -1,4 +1,4 @@
-"""Sums, means, norms, products and extremes over any axes of a tensor. See reduce_rows.cl."""
+"""Reduce any axes of a tensor to sums, means, norms, products or extremes. See reduce_rows.cl."""
 
 import math
 from collections.abc import Callable, Mapping

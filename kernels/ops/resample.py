@@ -1,4 +1,4 @@
-"""Resizing of NHWC maps by weighted sums along both axes, with a fused chain. See resample_taps.cl."""
+"""Resize NHWC maps by weighted sums along both axes, with a fused chain. See resample_taps.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Nearest-neighbour resizing of NHWC maps, with a fused chain. See resize_nearest.cl."""
+"""Resize NHWC maps to nearest neighbours, with a fused chain. See resize_nearest.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Running sums and products along an axis: CumSum and CumProd. See scan_axis.cl."""
+"""Compute running sums and products along an axis: CumSum and CumProd. See scan_axis.cl."""
 
 import math
 from collections.abc import Mapping

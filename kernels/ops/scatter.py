@@ -1,4 +1,4 @@
-"""A tensor with updates put where indices point at. See scatter_rows.cl."""
+"""Write updates into a tensor at the positions that indices give. See scatter_rows.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
-"""Depthwise separable convolution over NHWC maps in one kernel: a depthwise convolution, then a 1x1 convolution.
+"""Compute a depthwise separable convolution over NHWC maps in one kernel: a depthwise, then a 1x1 convolution.
 
 middle[n, y, x, c] = depthwise_epilogue(depthwise_bias[c] + sum over ky, kx of
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * depthwise_weight[c, 0, ky, kx])
 output[n, y, x, o] = epilogue(bias[o] + sum over c of middle[n, y, x, c] * weight[c, o])
 
-It is the fused form of a DepthwiseConv and a MatMul task: the middle is never a tensor in memory.
+The kernel is the fused form of a DepthwiseConv and a MatMul task: the middle is never a tensor in memory.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm over one axis of a tensor seen as [outer, axis, inner]. See softmax_rows.cl."""
+"""Compute softmax and its logarithm over one axis of a tensor, seen as [outer, axis, inner]. See softmax_rows.cl."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Where the largest or smallest elements along an axis are, in order: the places that TopK finds. See top_ranks.cl."""
+"""Find the positions of the largest or smallest elements along an axis, in order, for TopK. See top_ranks.cl."""
 
 import math
 from collections.abc import Mapping

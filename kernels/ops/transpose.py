@@ -1,4 +1,4 @@
-"""Layout conversion of rank-4 tensors, NCHW to NHWC and back: matrices turned one by one. See transpose_layout.cl."""
+"""Convert rank-4 tensors from NCHW to NHWC and back, by transposing matrices one by one. See transpose_layout.cl."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

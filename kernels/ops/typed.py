@@ -1,4 +1,4 @@
-"""One function of up to three inputs of any types, broadcast: what a chain of float32 steps cannot say.
+"""Apply one function to up to three broadcast inputs of any types: what a chain of float32 steps cannot express.
 
 See typed_elements.cl.
 """

@@ -1,11 +1,12 @@
-"""The tuning space of kernels that compute whole blocks of a network: strips of ROWS rows, MR x NV register tiles.
+"""Define the tuning space of kernels that compute whole network blocks: strips of ROWS rows, MR x NV register tiles.
 
-A work-group expands the rows that STEP rows of its strip see, NV x VW channels at a time, takes the depthwise
-convolution of those, and multiplies the rows when it has all channels of them. Longer strips expand fewer rows twice.
-In one step they keep one tile of the channels of what they see, and all channels of the whole strip between the
-convolutions; in several, all channels of the few rows that a step sees, and of the step. On two cores with AVX-512 a
-block of 24-144-24 channels over 56 x 56 pixels takes 250 us in strips of 28 rows and steps of 2 to 4, and 277 us in
-strips of 10 rows in one step.
+A work-group expands the rows that STEP rows of its strip see, NV x VW channels at a time. It takes the depthwise
+convolution of those, and multiplies the rows when it has all their channels. Longer strips expand fewer rows twice.
+
+In one step, strips keep one tile of the channels of what they see, and all channels of the whole strip between the
+convolutions. In several steps, they keep all channels of the few rows that a step sees, and of the step. On two cores
+with AVX-512, a block of 24-144-24 channels over 56 x 56 pixels takes 250 us in strips of 28 rows and steps of 2 to 4,
+and 277 us in strips of 10 rows in one step.
 """
 
 import math

@@ -1,15 +1,15 @@
-"""PF: how far ahead of its sums a kernel asks for packed weights, in the templates that include prefetch.cl.
+"""Set PF, how far ahead of its sums a kernel prefetches packed weights, in the templates that include prefetch.cl.
 
-A search measures a kernel alone, again and again, and finds its weights in the caches, unless they are so many that
-measuring evicts them; in a network every kernel finds those of others there. So PF is no choice of a search: on CPUs
-weights that do not fit a core's first cache are always prefetched. Alone that costs nothing or a few per cent. In
-SqueezeNet, tuned anew, Winograd's product of 64 by 256 channels takes 60 us since, where it took 110 and alone 55, on
-two cores of an EPYC.
+A search measures a kernel alone, repeatedly, and finds its weights in the caches, unless they are so many that the
+measurement evicts them. In a network, every kernel finds the weights of other kernels there. PF is therefore no choice
+of a search: on CPUs, weights that do not fit a core's first cache are always prefetched. For a kernel alone, that costs
+nothing or a few per cent. In SqueezeNet, tuned anew, Winograd's product of 64 by 256 channels went from 110 us to 60 us
+(55 us alone), on two cores of an EPYC.
 
-Where tiles read a panel of weights one after the other, PF only says that they prefetch: each asks for its share of the
-next panel, so that memory is read evenly and not in every first pass. With weights out of the caches, products of 49
-rows are 1.04 to 1.14 times as fast so, on two cores with AVX2. Asked for into the second cache and not the first,
-ResNet-18 and ResNet-50 are 1.02 to 1.05 times as fast, DenseNet-121 and MiniLM 1.01, on two cores with AVX-512.
+If tiles read a panel of weights one after the other, PF only says that they prefetch. Each tile requests its share of
+the next panel, so that memory is read evenly and not in every first pass. With weights out of the caches, products of
+49 rows are 1.04 to 1.14 times as fast, on two cores with AVX2. With prefetching into the second cache instead of the
+first, ResNet-18 and ResNet-50 are 1.02 to 1.05 times as fast, DenseNet-121 and MiniLM 1.01, on two cores with AVX-512.
 """
 
 from gputune.kernels.family import DeviceLimits

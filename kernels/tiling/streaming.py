@@ -1,7 +1,7 @@
-"""Shared by the families that stream memory: vectors along the innermost axis, and grids of two dimensions.
+"""Share vectors along the innermost axis and two-dimensional grids among the families that stream memory.
 
-Their templates read whole vectors only. Where the width does not divide the innermost axis, the last vector
-starts earlier, so that it ends with the axis, and stores just the elements that no other vector stores.
+Their templates read whole vectors only. If the width does not divide the innermost axis, the last vector starts
+earlier, so that it ends with the axis. It stores only the elements that no other vector stores.
 """
 
 import math

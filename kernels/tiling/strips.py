@@ -1,15 +1,16 @@
-"""The tuning space of kernels that compute a strip of an intermediate result and multiply it at once.
+"""Define the tuning space of kernels that compute a strip of an intermediate result and multiply it at once.
 
-A work-group computes MR x RT pixels of the middle with all their channels and keeps them, in a CPU's first cache or in
-local memory; from those it makes tiles of MR pixels x NV vectors of VW columns, every accumulator in a register.
+A work-group computes MR x RT pixels of the middle with all their channels, and keeps them in a CPU's first cache or in
+local memory. From those it makes tiles of MR pixels x NV vectors of VW columns, every accumulator in a register.
 
-Three things pull in different directions. A longer strip reads each packed weight fewer times, but must fit where it is
-kept (`middle_bytes`). A wider tile of pixels shares what neighbouring windows see, but must stay in registers, and is
-wasted where it does not divide a line: so it is no wider than it takes to cover a line in as few tiles (`widest_even`).
-And SPLIT work-groups that share a strip's columns give more cores work, but each computes the middle for itself.
-`_cut` goes by this order: vectors within the channels, work-items and splits that all find something to do, the widest
-tile that fits all that, then the strip, then the unrolling. A CPU's default is then cut once more with another tile,
-where one computes clearly less in vain (`fitting_tile`).
+Three aims conflict. A longer strip reads each packed weight fewer times, but must fit in its memory (`middle_bytes`). A
+wider tile of pixels shares what neighbouring windows see, but must stay in registers, and is wasted if it does not
+divide a line. It is therefore no wider than needed to cover a line in as few tiles (`widest_even`). SPLIT work-groups
+that share a strip's columns give work to more cores, but each computes the middle for itself.
+
+`_cut` goes by this order: vectors within the channels; work-items and splits that all have work; the widest tile that
+fits all that; then the strip; then the unrolling. A CPU's default is then cut once more with another tile, if that tile
+clearly wastes less computation (`fitting_tile`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

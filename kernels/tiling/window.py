@@ -1,4 +1,4 @@
-"""Sliding windows: how far they reach, and what each of their taps sees."""
+"""Describe sliding windows: how far they reach, and what each of their taps sees."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,13 +1,12 @@
-"""Winograd convolution: where it applies, its parameters, its guesses and its launches, for the templates
-conv_winograd.cl and pack_winograd.cl.
+"""Define Winograd convolution for conv_winograd.cl and pack_winograd.cl: conditions, parameters, guesses and launches.
 
-ALG says how a convolution is computed: 0 directly, m as F(m x m, 3 x 3), in tiles of m x m outputs. A tile needs
-side^2 products for each pair of channels, where side is m * stride + 3 - stride, and not 9 * m^2.
+ALG says how a convolution is computed: 0 directly, m as F(m x m, 3 x 3), in tiles of m x m outputs. A tile needs side^2
+products for each pair of channels, with side = m * stride + 3 - stride, and not 9 * m^2.
 
-Its sums are those of a direct convolution in another order, of numbers that the transforms have made larger: against
-float64, of the greatest magnitude of the result, m = 2 is off by some 1e-6 and m = 4 by 1e-5. That is a tenth of what
-a direct convolution of so many channels is allowed, so there is no tolerance for it alone; where there are fewer than
-LEAST_CHANNELS there is no gain either, and it does not apply. An infinite input makes its whole tile NaN.
+Its sums are the sums of a direct convolution in another order, of numbers that the transforms have made larger.
+Relative to the greatest magnitude of the float64 result, m = 2 is off by some 1e-6 and m = 4 by 1e-5. That is a tenth
+of what a direct convolution of so many channels is allowed, so it has no tolerance of its own. With fewer than
+LEAST_CHANNELS there is no gain, and the algorithm does not apply. An infinite input makes its whole tile NaN.
 """
 
 import math

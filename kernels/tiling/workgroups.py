@@ -1,7 +1,7 @@
-"""Work-groups of LM x LN work-items over a grid of tiles, shared by the kernels that keep a tile in registers.
+"""Define work-groups of LM x LN work-items over a grid of tiles, for the kernels that keep a tile in registers.
 
-LM runs down the output's rows or pixels, LN across its columns or channels; ORDER says which of the two is dimension
-0 of the grid.
+LM runs down the output's rows or pixels, LN across its columns or channels. ORDER says which of the two is dimension 0
+of the grid.
 """
 
 import math

@@ -1,1 +1,1 @@
-"""What an application holds of a context: all of its graphs as one object, and benchmarks of them."""
+"""Give an application a context: all of its graphs as one object, and benchmarks of them."""

@@ -1,4 +1,4 @@
-"""What inferences of a loaded graph take, for applications."""
+"""Measure, for applications, how long inferences of a loaded graph take."""
 
 from __future__ import annotations
 

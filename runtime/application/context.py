@@ -1,4 +1,4 @@
-"""A context as an application holds it: all of its graphs as one object, built on Executor and ContextGroup."""
+"""Represent a context for an application: all of its graphs as one object, built on Executor and ContextGroup."""
 
 from __future__ import annotations
 

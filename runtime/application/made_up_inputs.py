@@ -1,4 +1,4 @@
-"""Inputs for graphs when nothing else is given: the same each time."""
+"""Make up inputs for graphs when no others are given: the same each time."""
 
 from collections.abc import Iterable
 from typing import Any, Protocol

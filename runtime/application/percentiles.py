@@ -1,4 +1,4 @@
-"""Percentiles of what inferences took."""
+"""Compute percentiles of inference times."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,7 @@
-"""Devices as this process sees them. A backend is a file here that has `open_device`; a device's report names it."""
+"""Open devices as this process sees them.
+
+A backend is a file in this folder that defines `open_device`; a device's report names it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The API of a device: memory, programs, launches and their times."""
+"""Define the API of a device: memory, programs, launches and their times."""
 
 from __future__ import annotations
 

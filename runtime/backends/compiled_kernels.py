@@ -1,16 +1,16 @@
-"""PoCL's libraries of compiled kernels: those that need not be compiled, and those that are equal.
+"""Read PoCL's libraries of compiled kernels: find those that need not be compiled, and those that are equal.
 
-PoCL keeps a shared library of each kernel for each local size that it was launched with, named after the kernel.
+PoCL keeps a shared library of each kernel for each local size with which it was launched, named after the kernel.
 
-When a binary is read it adds one for any local size, for which it compiles every kernel once more: half of what a
-program costs. Here a program is launched with the sizes that its binary was read after; for others PoCL makes code from
-the LLVM code that the binary holds, too. So nothing runs the library for any size, unless
-POCL_WORK_GROUP_SPECIALIZATION=0 asks for it. Where a kernel was launched with one local size, the library for that is
-therefore put in its place beforehand.
+When PoCL reads a binary, it adds a library for any local size and compiles every kernel once more for it, which is half
+of the cost of a program. gputune launches a program with the sizes that follow its binary; for other sizes, PoCL makes
+code from the LLVM code in the binary. Nothing therefore runs the library for any size, unless
+POCL_WORK_GROUP_SPECIALIZATION=0 asks for it. If a kernel was launched with one local size, the library for that size is
+put in its place beforehand.
 
-Two libraries with equal digests run the same instructions. The digest is of all that the loader maps, names of foreign
-functions included, without the kernel's name and the tables made from it. What is not known to be equal is taken for
-different, which costs a measurement and nothing else.
+Two libraries with equal digests run the same instructions. The digest covers all that the loader maps, including names
+of foreign functions, without the kernel's name and the tables made from it. Libraries that are not known to be equal
+count as different, which costs only a measurement.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
-"""Several launches in one OpenCL C text, for compilers that charge for each program.
+"""Merge several launches into one OpenCL C text, for compilers whose cost is per program.
 
 PoCL takes as long for a program as for four kernels in one. The text holds the source of each launch, unchanged,
-between lines that give it what it has alone: its -D options as macros, names of its own for what it declares, and the
-driver's own macros again when it is over.
+between lines that give it its own context: its -D options as macros, unique names for what it declares, and the
+driver's own macros again at the end.
 
 A merged text, for a source that declares `tile` and `scale` and is built with -DMR=4:
 
-    #pragma push_macro("MR")             whatever these names mean outside is saved, and
+    #pragma push_macro("MR")             what these names mean outside is saved, and
     #pragma push_macro("scale") ...
-    #ifdef MR ... #error                 a macro of the driver with such a name stops it,
+    #ifdef MR ... #error                 a macro of the driver with such a name stops the build,
     #define MR 4                         its own options become macros,
     #define scale gputune_1f2e3d4c_0_scale   its names become names that no other copy has
     #define tile gputune_1f2e3d4c_0_tile
     ...the source, unchanged...
-    #pragma pop_macro("scale") ...       brought back, so that the next copy finds what this one found
+    #pragma pop_macro("scale") ...       restored, so that the next copy finds what this copy found
 
-So three things have to be known of a source, without a C parser: what it declares at file level (`_declared`: names
-outside of all brackets in front of one of _DECLARES), what it defines as macros, and that nothing in it depends on
-where it stands (_REFUSED). They are looked for by tokens, comments and directives passed over.
+Three things must therefore be known of a source, without a C parser: what it declares at file level (`_declared`: names
+outside all brackets before one of _DECLARES), what it defines as macros, and that nothing in it depends on its position
+(_REFUSED). They are found by tokens; comments and directives are skipped.
 
-A wrong answer must not give a wrong program. It costs only time to refuse, so all that could make a copy mean something
-else than the source alone is refused by looks. A name taken for declared that is not is renamed everywhere alike, or
-the compiler misses it; one that is overlooked (because a macro makes it, say) is defined twice, which no compiler
-takes. Then each launch is built alone.
+A wrong answer must not give a wrong program. Refusing costs only time, so a source is refused if any part of it looks
+as if it could mean something else in a copy. If a name is wrongly taken for declared, it is renamed everywhere alike,
+or the compiler reports it missing. If a declared name is overlooked, perhaps because a macro makes it, it is defined
+twice, which no compiler accepts. Then each launch is built alone.
 """
 
 from __future__ import annotations

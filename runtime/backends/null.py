@@ -1,8 +1,7 @@
-"""The null backend: host memory, no kernels, and a deterministic model of their time.
+"""Simulate a device that computes nothing: host memory, no kernels, and a deterministic model of their time.
 
-A launch takes the roofline time of its work (or of the bytes of its buffers) on a made-up device, times a
-penalty from 1 to 10 that a hash of source, options and sizes decides. The same launch costs the same in every
-process.
+A launch takes the roofline time of its work (or of the bytes of its buffers) on a made-up device, times a penalty from
+1 to 10 that a hash of source, options and sizes decides. The same launch costs the same in every process.
 """
 
 from __future__ import annotations

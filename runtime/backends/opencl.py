@@ -1,4 +1,4 @@
-"""The OpenCL backend; the only file that imports pyopencl."""
+"""Drive OpenCL devices; this is the only file that imports pyopencl."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""python -m gputune.runtime.backends.probe [driver.icd [--list]]: lists the devices of the one driver this process sees
-and, without --list, tests them. With --memory and a report as JSON in its place: how the device of the report takes
-memory without a copy.
+"""Probe the one driver that this process sees: python -m gputune.runtime.backends.probe [driver.icd [--list]].
 
-Writes a line per device when it is listed ("not tested") and again when its smoke test is done, so that the
-reader knows which device a crash belongs to.
+The program lists the driver's devices and, without --list, tests them. With --memory and a report as JSON as arguments,
+it says how the report's device imports memory without a copy.
+
+It writes a line for each device when it is listed ("not tested") and again when its smoke test is done, so that the
+reader knows to which device a crash belongs.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The programs of an open device: which of them are kept, and which launches share one."""
+"""Manage the programs of an open device: which are kept, and which launches share a program."""
 
 from __future__ import annotations
 

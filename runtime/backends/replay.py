@@ -1,9 +1,11 @@
-"""The replay backend: a device that was recorded once. Launches take the times of the recording and compute nothing.
+"""Replay a device that was recorded once: launches take the recorded times and compute nothing.
 
-A recorded sample lasts as long as it did: once launches of its time add up to the recording's sample_ns, the next one
-follows, in the recorded order and from the first again after the last. Every binding of a launch begins with the first,
-so a batch takes the same times whatever came before it, in every process. What failed when it was recorded fails again
-when it is bound, with the status and the message of then; what is not in the recording is refused.
+A recorded sample lasts as long as it did in the recording. Once launches of its time add up to the recording's
+sample_ns, the next sample follows, in recorded order, and the first again after the last. Every binding of a launch
+begins with the first sample, so a batch takes the same times whatever came before it, in every process.
+
+What failed in the recording fails again when it is bound, with the recorded status and message. What is not in the
+recording is refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A folder in memory for the files that a driver writes while it builds and loads programs.
+"""Create a folder in memory for the files that a driver writes while it builds and loads programs.
 
-PoCL unpacks every program binary into files and syncs each to the disk, which takes longer than all the rest of a
-load; and a process that is killed would leave them in the user's cache. The folder belongs to the user alone, because
-code is loaded from it, and goes with the process; what a killed process left behind goes when the next one starts.
+PoCL unpacks every program binary into files and syncs each to the disk, which takes longer than the rest of a load. A
+process that is killed would leave them in the user's cache. The folder belongs to the user alone, because code is
+loaded from it, and is removed with the process. The next process removes what a killed process left.
 """
 
 import atexit

@@ -1,12 +1,12 @@
-"""What is refused before a compiler sees it: sources and options that make it read or write files.
+"""Refuse sources and options that would make a compiler read or write files, before a compiler sees them.
 
-A compiler quotes what it reads in its errors, so an #include of any file of this machine would send its words to
-the client that asked for the build. Kernels need no other file, and of the options only the harmless ones.
+A compiler quotes what it reads in its errors, so an #include of any file of this machine would send its content to the
+client that requested the build. Kernels need no other file, and only harmless options.
 
-Texts are looked at as a preprocessor sees them: without line splices, with trigraphs and digraphs, with comments
-between words, and with the words that macros can paste together. Where implementations differ, as they do about
-trigraphs and white space, the reading that is refused is the one that counts. A kernel on a CPU device is native code,
-which can open a file when it runs: this is about compilers only.
+Texts are examined as a preprocessor sees them: without line splices, with trigraphs and digraphs, with comments between
+words, and with the words that macros can paste together. If implementations differ, as they do about trigraphs and
+white space, the stricter reading counts. A kernel on a CPU device is native code, which can open a file when it runs;
+this module guards against compilers only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The null device that waits: it computes nothing, and takes the time that the null device's model says.
+"""Simulate a device that waits: it computes nothing, and takes the time that the null device's model says.
 
-Each queue runs in order and beside other queues: a launch starts when it was submitted and what is in front of it has
-ended. Nothing runs meanwhile; a call that waits for an end sleeps until then. Its clock counts from its opening, and
-may run faster or slower than the host's, so that what reads timestamps can be tested.
+Each queue runs in order, in parallel with other queues. A launch starts when it was submitted and the launches before
+it have ended. Nothing runs meanwhile; a call that waits for an end sleeps until then. The device's clock counts from
+its opening, and may run faster or slower than the host's, so that code that reads timestamps can be tested.
 """
 
 from __future__ import annotations

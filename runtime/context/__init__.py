@@ -1,1 +1,1 @@
-"""The context binary: its format, what it needs of memory, and ONNX files that stand for it."""
+"""Read and write the context binary: its format, its memory needs, and ONNX files that stand for it."""

@@ -1,8 +1,8 @@
-"""ONNX files whose EPContext nodes hold or name context binaries: the form in which ONNX Runtime keeps compiled models.
+"""Read ONNX files whose EPContext nodes hold or name context binaries, as ONNX Runtime keeps compiled models.
 
-They are read without onnx and without protobuf. Of protobuf's wire format only the fields are looked at that lead to
-the nodes and their attributes, each within a bound; all others are stepped over. Of an embedded context its place in
-the file is kept, so it costs memory when it is used.
+They are read without onnx and protobuf. The reader looks only at the fields of protobuf's wire format that lead to the
+nodes and their attributes, each within a bound, and skips all others. For an embedded context, it keeps the position in
+the file, so a context costs memory only when it is used.
 """
 
 from __future__ import annotations

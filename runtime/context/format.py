@@ -1,11 +1,12 @@
-"""The context binary: one file that holds everything a device needs to run a model.
+r"""Read and write a context binary: one file that holds everything a device needs to run a model.
 
-Layout (little endian): magic b"GPUTUNE\\0", u32 format version, u32 header bytes, SHA-256 of the header (32 bytes), u32
+Layout (little endian): magic b"GPUTUNE\0", u32 format version, u32 header bytes, SHA-256 of the header (32 bytes), u32
 memory block bytes and its SHA-256 (not before version 3), the memory block (memory_need.py), the header (MsgPack of
-ContextHeader.to_dict()), then the section area. The area starts at the next multiple of 64; so does every section in
-it. Of compact contexts, whose weights a device packs when it loads them, the version is 4, so that a reader which
-cannot pack refuses them; of all others it is 3. The memory block can be read alone, and so can the header. A section
-is read, and its checksum verified, whenever it is asked for: it costs memory only while it is used (stored.py).
+ContextHeader.to_dict()), then the section area. The section area, and every section in it, starts at a multiple of 64.
+
+The version is 4 for compact contexts, whose weights a device packs when it loads them, so that a reader that cannot
+pack refuses them. It is 3 for all others. The memory block can be read alone, and so can the header. A section is read,
+and its checksum verified, whenever it is requested: it costs memory only while it is used (stored.py).
 """
 
 from __future__ import annotations

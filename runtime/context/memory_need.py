@@ -1,8 +1,7 @@
-"""What the graphs of a context need between their launches, known from the first bytes of its file: a group of contexts
-has to know the largest need before it opens the first of them.
+"""Read what the graphs of a context need between their launches, from the first bytes of its file.
 
-It stands in front of the header as a block of its own (MsgPack, with its own checksum), and must agree with the header
-once that is read.
+A group of contexts has to know the largest need before it opens the first of them. The need is a block of its own
+before the header (MsgPack, with its own checksum), and must agree with the header when that is read.
 """
 
 from __future__ import annotations

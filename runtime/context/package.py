@@ -1,10 +1,10 @@
-"""The package: one file that holds contexts of one model for several device tiers, each section once.
+r"""Read a package: one file that holds contexts of one model for several device tiers, each section once.
 
-Layout (little endian): magic b"GPUTPKG\\0", u32 version, u32 index bytes, SHA-256 of the index (32 bytes), the index
-(MsgPack, see PackageIndex), then the section area, laid out as that of a context binary (format.py). Sections of equal
-kind and digest are one. What stands in front of the section area of a context binary is a section of the kind "head",
-so each context can be put together again byte by byte. Opening a package reads the index alone, and opening one of its
-contexts gives a ContextFile whose sections lie where the package has them.
+Layout (little endian): magic b"GPUTPKG\0", u32 version, u32 index bytes, SHA-256 of the index (32 bytes), the index
+(MsgPack, see PackageIndex), then the section area, laid out as in a context binary (format.py). Sections of equal kind
+and digest are stored once. The bytes before the section area of a context binary are a section of the kind "head", so
+each context can be restored byte by byte. Opening a package reads only the index. Opening one of its contexts gives a
+ContextFile whose sections lie in the package.
 """
 
 from __future__ import annotations

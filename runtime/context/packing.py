@@ -1,4 +1,4 @@
-"""Writing packages: from contexts and other packages, with one more or fewer, and back to files of their own."""
+"""Write packages from contexts and other packages, add or remove contexts, and unpack them into files."""
 
 from __future__ import annotations
 

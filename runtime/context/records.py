@@ -1,4 +1,4 @@
-"""What a context binary holds, and the form of its header: plain maps and lists, checked field by field."""
+"""Define what a context binary holds and the form of its header: plain maps and lists, checked field by field."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Bytes of an open file, which are read when they are asked for.
+"""Read bytes of an open file when they are requested.
 
-Others may write over a file or cut it short at any time. A mapping would show that as other bytes behind those that
-were checked, or as SIGBUS. So nothing is mapped: a part is read into memory of this process, and what is used are the
-bytes that were checked there.
+Others may overwrite or truncate a file at any time. A memory mapping would show other bytes than were checked, or raise
+SIGBUS. Nothing is therefore mapped: a part is read into memory of this process, checked there, and used from there.
 """
 
 from __future__ import annotations

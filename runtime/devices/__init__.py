@@ -1,1 +1,1 @@
-"""Which devices there are, whether they work, and what state they are in."""
+"""Find devices, check that they work, and read their state."""

@@ -1,7 +1,7 @@
-"""Which devices there are, which of them work, and which one to use.
+"""Find the devices of this machine, test which of them work, and choose the device to use.
 
-Each driver is opened in a child process of its own (probe.py), so that two drivers never meet in one process
-and a driver that crashes or hangs costs a line in the report, not the program.
+Each driver is opened in a child process of its own (probe.py), so that two drivers never meet in one process. A driver
+that crashes or hangs costs a line in the report, not the program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Finding OpenCL drivers: the .icd files, and the environment in which a process sees one driver only.
+"""Find OpenCL drivers: the .icd files, and the environment in which a process sees only one driver.
 
-An .icd file is one line that names a driver's library. Two drivers in one process can disturb each other (two
-copies of LLVM, for example), so whatever opens a device first narrows its process to that device's driver.
+An .icd file is one line that names a driver's library. Two drivers in one process can disturb each other (two copies of
+LLVM, for example), so whatever opens a device first restricts its process to that device's driver.
 """
 
 import importlib.util

@@ -1,9 +1,8 @@
-"""Read how busy this machine is: its load, what its processors have been idle for, and what this process has had of
-them.
+"""Read how busy this machine is: its load, its processors' idle time, and the processor time of this process.
 
 These are counts from the system's start, as `read` finds them; two readings say what happened in between
-(client/tuning/measuring/quiet.py). So a device and its host need not agree on when to look. A load average alone does
-not tell: for a minute it holds what has ended, and this program's own work.
+(client/tuning/measuring/quiet.py). A device and its host therefore need not agree on when to look. A load average alone
+is not enough: for a minute it includes programs that have ended, and this program's own work.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Recordings: what the configurations of one task took on one device, in a file that the replay backend answers from.
+"""Read and write recordings: how long the configurations of one task took on one device, for the replay backend.
 
-A file is JSON lines, gzipped: first a header, then one row per configuration in the order in which they were measured.
-A row names its launch by what is compiled and how it is run, so that a replay knows a launch from its source,
-options, sizes and arguments alone. `scripts/recording/record` makes such files.
+A file is JSON lines, gzipped: first a header, then one row for each configuration in the order in which they were
+measured. A row names its launch by what is compiled and how it is run, so that a replay recognises a launch from its
+source, options, sizes and arguments alone. `scripts/recording/record` makes such files.
 """
 
 from __future__ import annotations

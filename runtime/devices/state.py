@@ -1,7 +1,7 @@
-"""What can be read of clocks, temperatures and load, so that a measurement says how the device was.
+"""Read clocks, temperatures and load, so that a measurement records the state of the device.
 
-Linux keeps them in small files. Which of them exist is found out once; reading them takes a fraction of a
-millisecond, and no more is started when a slow driver has used that time up.
+Linux keeps them in small files. Which of them exist is found out once. Reading them takes a fraction of a millisecond,
+and no further read starts when a slow driver has used that time up.
 """
 
 from __future__ import annotations

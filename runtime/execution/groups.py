@@ -1,8 +1,8 @@
-"""Contexts on one device that share what they do not use at the same time: arenas, and equal weights and programs.
+"""Run contexts on one device that share what they do not use at the same time: arenas, and equal weights and programs.
 
-What the graphs of all contexts need is read from the first bytes of their files, and arenas are allocated once, each as
-large as the largest that any graph has in its place. Graphs that share them run one after the other; with several
-streams there are as many sets of arenas, and as many graphs may run at a time.
+The needs of the graphs of all contexts are read from the first bytes of their files. Arenas are allocated once, each as
+large as the largest that any graph has in its place. Graphs that share them run one after the other. With several
+streams, there are as many sets of arenas, and as many graphs may run at a time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Loading a context in an application: find the device it was made for, or one that can stand in, and open
-it.
+"""Load a context in an application: find the device for which it was made, or a substitute, and open it.
 
-Only one OpenCL driver may live in a process. When the driver of the context is installed, it is opened
-directly: discovery, with its child process per driver, is only run when that device is not there or another
-one is asked for.
+Only one OpenCL driver may live in a process. When the context's driver is installed, it is opened directly. Discovery,
+with a child process for each driver, runs only if that device is missing or another device is requested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Persistent kernels that mark when each launch that they stand for began and ended: for profilers.
+"""Build persistent kernels that mark when each launch that they stand for began and ended, for profilers.
 
 They are built from the text in the context with a function that reads a clock of the device (TICKS in
-runtime/context/records.py), beside those that run at other times, which know nothing of it.
+runtime/context/records.py). The kernels that run at other times are separate and contain nothing of it.
 """
 
 from __future__ import annotations

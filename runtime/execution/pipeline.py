@@ -1,4 +1,4 @@
-"""Contexts one behind the other: what one writes, the next one reads where it lies. Nothing of it is copied."""
+"""Run contexts in sequence: each reads in place what the previous context writes, and nothing is copied."""
 
 from __future__ import annotations
 

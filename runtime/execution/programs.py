@@ -1,4 +1,4 @@
-"""The programs of a loaded graph: from the binaries of its file, or from source where the driver refuses one."""
+"""Load the programs of a graph: from the binaries of its file, or from source if the driver refuses a binary."""
 
 from __future__ import annotations
 

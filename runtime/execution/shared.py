@@ -1,4 +1,4 @@
-"""What several executors on one open device may have in common."""
+"""Hold what several executors on one open device may share."""
 
 from __future__ import annotations
 

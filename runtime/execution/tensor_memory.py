@@ -1,11 +1,12 @@
-"""The memory of a graph's inputs and outputs: its own, through which an application's arrays are copied, or that of
-memory handles, which launches use as it lies.
+"""Provide the memory of a graph's inputs and outputs: its own, or memory handles, which launches use in place.
 
-What a tensor was prepared for (TensorRecord.memory_type) decides whether it gets memory of its own when the graph is
-loaded. An application may give either kind at any time; one inference after the other may have other memory.
+An application's arrays are copied through a graph's own memory. What a tensor was prepared for
+(TensorRecord.memory_type) decides whether it gets memory of its own when the graph is loaded. An application may give
+either kind at any time, and other memory for each inference.
 
-Between inferences the memory of handles belongs to the host, within one to the device: where that is not the same to
-the driver (memory that is not coherent), it is unmapped before the first launch and mapped after the last one.
+Between inferences the memory of handles belongs to the host, within an inference to the device. If that makes a
+difference to the driver (memory that is not coherent), it is unmapped before the first launch and mapped after the
+last.
 """
 
 from __future__ import annotations

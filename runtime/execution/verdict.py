@@ -1,4 +1,4 @@
-"""How contexts fit a device: the verdict on one of them, and the choice among those of a package."""
+"""Judge how a context fits a device, and choose among the contexts of a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the variants of a batch, launches each once with its real sizes, and verifies what it computed."""
+"""Build the variants of a batch, launch each once with its real sizes, and verify what it computed."""
 
 from __future__ import annotations
 

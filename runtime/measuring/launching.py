@@ -1,5 +1,7 @@
-"""Builds launches, binds them to their buffers and runs them, announcing each step; compiles one
-variant; runs finalize-time launches."""
+"""Build launches, bind them to their buffers and run them, and announce each step.
+
+The module also compiles a single variant, and runs finalize-time launches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for: a batch of variants of one task, and what they are compared with."""
+"""Represent a request: a batch of variants of one task, and what they are compared with."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Is a variant's output right, and did it stay inside its buffers?
+"""Verify that a variant's output is right, and that it stayed inside its buffers.
 
-Every buffer of a kernel lies between two guard regions of one allocation, filled with one byte pattern that
-reads as NaN. In an output what stays NaN was never written; a changed guard was written out of bounds; and
-what is read beyond an input makes the output NaN.
+Every buffer of a kernel lies between two guard regions of one allocation, filled with one byte pattern that reads as
+NaN. Bytes of an output that stay NaN were never written. A changed guard was written out of bounds. A read beyond an
+input makes the output NaN.
 
-How far a stray write is noticed is decided by the size of the guards. Kernels write through outputs and scratch, so
-these have wide ones: an index that is wrong by a row or a plane writes far away. To look at both guards of one buffer
-costs 2 ms, a hundredth of what it takes to compile a variant; four times as much would cost ten times as long, because
-it does not fit into a CPU's caches.
+The size of the guards decides how far a stray write is noticed. Kernels write through outputs and scratch, so these
+have wide guards: an index that is wrong by a row or a plane writes far away. To check both guards of one buffer costs 2
+ms, a hundredth of the time to compile a variant. Guards of four times the size would cost ten times as long, because
+they do not fit into a CPU's caches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What another process is told while the device works, so that a process that hangs or dies can be judged.
+"""Inform another process while the device works, so that it can judge a process that hangs or dies.
 
-Each step is announced before it is taken, with how long it should last. It cannot be enforced in here, since a
-kernel that never ends holds the process; another process can.
+Each step is announced before it is taken, with its expected duration. This process cannot enforce it, since a kernel
+that never ends holds the process; another process can.
 """
 
 from __future__ import annotations

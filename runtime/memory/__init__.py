@@ -1,1 +1,1 @@
-"""Memory that host, device and other processes share: handles, and how a device takes them without a copy."""
+"""Share memory between host, device and other processes: handles, and how a device imports them without a copy."""

@@ -1,4 +1,4 @@
-"""What inferences cost in memory operations, tensor by tensor: proof that nothing is copied where nothing should be."""
+"""Count what inferences cost in memory operations, tensor by tensor, to prove that nothing is copied needlessly."""
 
 from __future__ import annotations
 

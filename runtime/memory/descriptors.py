@@ -1,4 +1,4 @@
-"""What a file descriptor must be so that its memory cannot vanish under a device."""
+"""Check file descriptors, so that their memory cannot vanish while a device uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device says of itself that decides which memory it can take."""
+"""Read the facts of a device that decide which memory it can import."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Handles of memory that the caller owns and devices use as it lies.
+"""Define handles of memory that the caller owns and devices use in place.
 
-A handle is made from a size (a sealed memfd, which other processes can be given), from a descriptor, from an array or
-from a cl_mem. Making one tells no device of it: Backend.import_memory does that.
+A handle is made from a size (a sealed memfd, which can be passed to other processes), a descriptor, an array or a
+cl_mem. Making a handle does not involve a device: Backend.import_memory does that.
 """
 
 from __future__ import annotations

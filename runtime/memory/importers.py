@@ -1,7 +1,7 @@
-"""The ways in which an OpenCL device can take memory as it lies, best first.
+"""Import memory into an OpenCL device in place, in every way that exists, best first.
 
-Each says what a device lacks for it, why a handle does not fit, and makes the cl_mem. Texts of the extensions: the
-Khronos registry; what Qualcomm has not published there is said in opencl_calls.py.
+Each importer says what a device lacks for it and why a handle does not fit, and makes the cl_mem. The extensions are
+described in the Khronos registry; opencl_calls.py describes what Qualcomm has not published there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The importers of one open OpenCL device, tried in their order."""
+"""Try the importers of one open OpenCL device, in their order."""
 
 from __future__ import annotations
 

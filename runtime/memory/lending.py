@@ -1,4 +1,4 @@
-"""Zero-copy inputs: arrays of an application that launches read where they lie."""
+"""Lend an application's arrays to launches as zero-copy inputs, which are read in place."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The calls of OpenCL that pyopencl does not have, by way of ctypes, from the very library that pyopencl has loaded.
+"""Call the OpenCL functions that pyopencl lacks, through ctypes, in the very library that pyopencl has loaded.
 
-Numbers and signatures are those of the Khronos headers CL/cl.h and CL/cl_ext.h of August 2026; where another header is
-meant, it is named.
+Numbers and signatures are from the Khronos headers CL/cl.h and CL/cl_ext.h of August 2026, unless another header is
+named.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""File descriptors that travel between processes over local sockets (SCM_RIGHTS), beside the bytes of a frame."""
+"""Pass file descriptors between processes over local sockets (SCM_RIGHTS), together with the bytes of a frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime in C, for applications without Python: sources that build by themselves (`gputune export`)."""
+"""Hold the C runtime, for applications without Python: sources that build by themselves (`gputune export`)."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""Which vote is in force for a device: for each field the strongest of all live instances, in this process and others.
+"""Decide which vote is in force for a device: for each field, the strongest of all live instances in all processes.
 
-Before the first vote changes a device, what its controls contain is journalled; when the last vote has gone it is
-brought back, by the process that took it back or, where that was killed, by the next that looks: one that votes, one
-that registers, or one with an instance registered, which looks four times a second.
+Before the first vote changes a device, the content of its controls is written to a journal. When the last vote is gone,
+the device is restored by the process that withdrew the vote. If that process was killed, the next process that looks
+restores it: a process that votes, that registers, or that has an instance registered, which looks four times a second.
 """
 
 from __future__ import annotations

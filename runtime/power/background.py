@@ -1,4 +1,4 @@
-"""The thread of a process that does what votes leave for later: one for all devices and instances."""
+"""Run the thread that does what votes leave for later: one in a process, for all devices and instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances of perf profiles: what votes for one loaded context, on the controls of its device."""
+"""Represent instances of perf profiles: each votes for one loaded context, on the controls of its device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an instance can ask of a device: voltage corners of its bus and core, and how deep it may sleep."""
+"""Define what an instance can ask of a device: voltage corners of its bus and core, and how deep it may sleep."""
 
 from __future__ import annotations
 

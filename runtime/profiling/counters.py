@@ -1,8 +1,8 @@
-"""What the system counts while inferences run: perf_event_open(2) for each thread of this process, by ctypes.
+"""Count system events while inferences run: perf_event_open(2) for each thread of this process, through ctypes.
 
-Software events are there on every Linux that lets a process ask for them; hardware events need a processor that shows
-its counters, which most virtual machines do not. What is not counted is named with its reason, and nothing here raises:
-counting must never cost an inference.
+Software events exist on every Linux that lets a process ask for them. Hardware events need a processor that shows its
+counters, which most virtual machines do not. Events that are not counted are listed with the reason. Nothing here
+raises: counting must never cost an inference.
 """
 
 from __future__ import annotations

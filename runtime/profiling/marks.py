@@ -1,8 +1,8 @@
-"""Inferences by persistent kernels that mark when the launches that they stand for began and ended.
+"""Time launches inside persistent kernels from marks that the kernels write when each launch begins and ends.
 
-Marks are ticks of a clock of which nothing is known but that it runs evenly. Of each persistent kernel the device says
-by its own clock when it started and ended: no mark of it lies before the one or behind the other, which fits a line
-from ticks to the device's clock through all inferences together. From there to the host's leads each inference's own.
+Marks are ticks of a clock of which nothing is known but that it runs evenly. The device's own clock says when each
+persistent kernel started and ended, and no mark lies outside that range. This fits a line from ticks to the device's
+clock through all inferences together. From there, each inference's own line leads to the host's clock.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The profiler of an application: a log, and the executors whose inferences go there.
+"""Profile an application: open a log, and record the inferences of executors in it.
 
     with Profiler("net.log", "qhas") as profiler:
         profiler.watch(executor)
         executor.run({"x": array})
 
-Every inference of a watched executor is recorded, whichever way it is asked for: on arrays or on memory handles, alone,
-in a group or in a pipeline. Several may be watched by several threads.
+Every inference of a watched executor is recorded, however it is requested: on arrays or on memory handles, alone, in a
+group or in a pipeline. Several threads may each watch several executors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Records the inferences of one loaded graph: stamps around what the host does, timestamps of what the device does.
+"""Record the inferences of one loaded graph: stamps around the host's steps, timestamps of the device's launches.
 
-Off, nothing of this is called. At level basic an inference runs as it always does, with a stamp on each side of each
-step. At the other levels its launches run one by one on a queue with the device's clock. Their timestamps are read when
-the inference has ended, and after every MOST_EVENTS launches of it, because drivers keep an event of each launch until
-then. The first, a middle and the last launch are enqueued alone, between two readings of the host's clock: from these
+When recording is off, none of this is called. At level basic an inference runs as usual, with a stamp on each side of
+each step. At the other levels its launches run one by one on a queue with the device's clock. Their timestamps are read
+when the inference has ended, and after every MOST_EVENTS launches, because drivers keep an event of each launch until
+then. The first, a middle and the last launch are enqueued alone, between two readings of the host's clock. From these
 the two clocks are fitted to each other.
 """
 

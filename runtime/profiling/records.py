@@ -1,8 +1,9 @@
-"""What a profile log says. Times are ns; those of the host are readings of time.perf_counter_ns, all others say whose.
+"""Define what a profile log holds. Times are ns; host times are readings of time.perf_counter_ns, others name their
+clock.
 
-A log describes graphs once and then has a record for each inference: when it began and ended, the parts of it that the
-host has stamped, and the timestamps of its launches by the device's clock with the line that leads from there to the
-host's. Nothing in it is the difference of other parts.
+A log describes graphs once. It then has a record for each inference: when it began and ended, the parts that the host
+has stamped, and the timestamps of its launches by the device's clock, with the line that converts them to the host's.
+Nothing in it is the difference of other parts.
 """
 
 from __future__ import annotations

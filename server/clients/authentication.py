@@ -1,4 +1,7 @@
-"""Which clients are let in: those with the token, and over TLS with a certificate that is known. The door to ssl."""
+"""Decide which clients are let in: clients with the token and, over TLS, with a known certificate.
+
+Only this module uses ssl.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One client's connection: bytes to messages and back, on asyncio's transports, with TLS or without.
+"""Handle one client's connection: bytes to messages and back, on asyncio's transports, with TLS or without.
 
-A ping is answered where it arrives, and everything that one piece of input asks for at once goes out in one write.
-From a client that does not read its replies nothing more is read either.
+A ping is answered as soon as it arrives, and all replies to one piece of input go out in one write. The server stops
+reading from a client that does not read its replies.
 """
 
 from __future__ import annotations

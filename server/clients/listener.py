@@ -1,4 +1,4 @@
-"""The port that the daemon listens on."""
+"""Listen on the daemon's port."""
 
 from __future__ import annotations
 

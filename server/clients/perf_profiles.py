@@ -1,7 +1,7 @@
-"""The perf profiles of connections: for which clocks and power the device is asked while it works for each of them.
+"""Apply the perf profiles of connections: the clocks and power that the device should have while it works for each.
 
-Votes are made here, in the daemon, so that no worker that is killed leaves clocks behind; on threads, since a control
-may be slow.
+Votes are made here, in the daemon, so that no killed worker leaves clocks changed. They run on threads, because a
+control may be slow.
 """
 
 from __future__ import annotations

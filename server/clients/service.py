@@ -1,4 +1,4 @@
-"""What the server does for its clients: answers what it can at once, and has the worker do the rest in turns."""
+"""Serve clients: answer at once what needs no device, and have the worker do the rest in turns."""
 
 from __future__ import annotations
 

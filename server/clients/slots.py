@@ -1,4 +1,4 @@
-"""A bounded number of slots that newcomers take, shared evenly between the addresses that they come from."""
+"""Provide a bounded number of slots for newcomers, shared evenly between the addresses from which they come."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What host and device agree on: bytes in, messages out, no socket."""
+"""Define the protocol between host and device: bytes in, messages out, no socket."""

@@ -1,16 +1,16 @@
-"""The token: how it is read, and the keys that two sides with the same one have for a connection.
+"""Read the token, and derive the keys that two sides with the same token have for a connection.
 
     stretched token = scrypt(token, salt of the server's hello)        N = 2^14, r = 8, p = 1: 16 MiB, RFC 7914
     key of a side   = HKDF-Expand(stretched token, side + both hellos)             SHA-256, 32 bytes, RFC 5869
 
-Every frame behind the two hellos carries a MAC under the key of the side that sends it (frame_mac.py). The first one of
-each side shows that the side knows the token; none of them can be left out, changed or taken from elsewhere: each hello
+Every frame after the two hellos carries a MAC under the key of the side that sends it (frame_mac.py). The first frame
+of each side shows that the side knows the token. No frame can be omitted, changed or taken from elsewhere: each hello
 holds a fresh challenge of 64 random digits, and the keys depend on all that both say, versions included.
 
-The client's first frame comes before the server's, as in SCRAM (RFC 5802), and a server refuses without a MAC, so that
-who connects learns nothing that a guess at the token could be compared with. Who reads along does, as does a false
-server: there each guess costs one scrypt.
-Frames can be read on the way, since they are not encrypted: against that there is TLS.
+The client's first frame comes before the server's, as in SCRAM (RFC 5802), and a server sends its refusal without a
+MAC. Who connects therefore learns nothing to compare with a guess at the token. Who reads along does, as does a false
+server: there each guess costs one scrypt. Frames can be read on the way, since they are not encrypted; use TLS against
+that.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Messages to frame parts and back: MsgPack for the header, byte strings out of band.
+"""Encode messages as frame parts and back: MsgPack for the header, byte strings out of band.
 
-A field of type Blob is never copied: the sender's buffer goes to the socket as it is, the receiver's field is
-a view of the memory that the socket wrote into. Long texts travel as blobs too, so that headers stay small: what
-takes time is to make objects of a header. This file is the protocol's only door to MsgPack.
+A field of type Blob is never copied: the sender's buffer goes to the socket as it is, and the receiver's field is a
+view of the memory into which the socket wrote. Long texts travel as blobs too, so that headers stay small: to make
+objects of a header is what takes time. No other file of the protocol uses MsgPack.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One side of a connection as a state machine without input and output: bytes in, messages out, and back.
+"""Represent one side of a connection as a state machine without input and output: bytes in, messages out, and back.
 
-The same table serves both sides: it says who may send what when, and where that leads.
+The same table serves both sides: it says who may send what when, and which state follows.
 
     connection = Connection("client", software_version(), token)
     send_all(connection.send(connection.hello()))

@@ -1,10 +1,11 @@
-"""A small typed decoder: makes a dataclass of an untrusted map of plain values, by its type hints.
+"""Decode a dataclass from an untrusted map of plain values, by its type hints.
 
-Hints it knows: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None, object and Any (any
-plain value), Literal, T | None, unions of a text and a number, tuple[T, ...], dict[str, T] and Mapping[str, T] (whose
-keys may be bounded), dataclasses, and Annotated[hint, Within(low, high)], which bounds a number's value, or the length
-of a text, tuple or map before anything in it is looked at. It goes as deep as the map does: its caller has
-bounded that.
+The decoder supports these hints: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None,
+object and Any (any plain value), Literal, T | None, unions of a text and a number, tuple[T, ...], dict[str, T] and
+Mapping[str, T] (whose keys may be bounded), dataclasses, and Annotated[hint, Within(low, high)].
+
+Within bounds a number's value, or the length of a text, tuple or map before anything in it is examined. The decoder
+goes as deep as the map does: its caller has bounded that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Errors of the protocol. Every error has a name; the names are part of the protocol.
+"""Define the errors of the protocol. Every error has a name; the names are part of the protocol.
 
 `LocalProtocolError`: this side tried something that the protocol does not allow; nothing was sent.
 `RemoteProtocolError`: the other side sent something that the protocol does not allow.

@@ -1,12 +1,12 @@
-"""Message authentication codes of frames: what is changed, repeated, left out or put in on the way is refused.
+"""Compute message authentication codes of frames: a frame that is changed, repeated, omitted or inserted is refused.
 
     MAC = keyed BLAKE2b (RFC 7693), 16 bytes, of: u64 number of the frame | front | SHA-256 of each MiB of each blob
 
-The number counts the frames of one direction from 0 and is not sent; each direction has a key of its own. The front is
-all that comes before the blobs, and the sizes in it tell where each blob and each digest ends.
+The number counts the frames of one direction from 0 and is not sent; each direction has its own key. The front is all
+that comes before the blobs, and the sizes in it say where each blob and each digest ends.
 
-A ping is a few dozen bytes four times: BLAKE2b takes one pass over them where HMAC takes two. Blobs are hundreds of MB:
-SHA-256 has instructions of its own on most processors, and hashlib lets other threads run meanwhile.
+A ping is a few dozen bytes four times: BLAKE2b takes one pass over them, HMAC two. Blobs are hundreds of MB: SHA-256
+has instructions of its own on most processors, and hashlib lets other threads run meanwhile.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Frames without input and output: a reader that says where the next bytes go, and an encoder.
+"""Frame messages without input and output: a reader that says where the next bytes go, and an encoder.
 
     magic b"gpt1" | u32 header bytes | u32 blob count | u64 bytes of each blob | header | blobs
     magic b"gptm" | the same                                                                    | MAC
 
-Numbers are little endian. Where frames carry a MAC (frame_mac.py) no other ones are read, and until it is verified
-nothing is taken from a frame but the sizes that say where it ends.
+Numbers are little endian. On a connection whose frames carry a MAC (frame_mac.py), no others are read. Until the MAC is
+verified, nothing is taken from a frame but the sizes that say where it ends.
 
-What is small arrives through a staging buffer, many frames at a time; what is larger than that buffer is received where
-it stays: `reader.filled(sock.recv_into(reader.space()))`. `feed` does the same from bytes.
+Small data arrives through a staging buffer, many frames at a time. Data larger than that buffer is received where it
+stays: `reader.filled(sock.recv_into(reader.space()))`. `feed` does the same from bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What follows from two hellos: do the versions go together, do both sides have a token, what are the keys?"""
+"""Draw conclusions from two hellos: are the versions compatible, do both sides have a token, what are the keys?"""
 
 from __future__ import annotations
 

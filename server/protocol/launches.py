@@ -1,4 +1,4 @@
-"""The launches inside requests: their source texts travel once per connection."""
+"""Send the launches inside requests so that their source texts travel once per connection."""
 
 from __future__ import annotations
 

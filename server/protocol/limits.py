@@ -1,4 +1,4 @@
-"""Which limit a request breaks; the client asks before it sends, the server before it works."""
+"""Find the limit that a request breaks; the client asks before it sends, the server before it works."""
 
 from __future__ import annotations
 

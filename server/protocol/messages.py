@@ -1,30 +1,29 @@
-"""The protocol on one page: one dataclass per message, requests in the order of server/worker/handlers.py.
+"""Define the protocol on one page: one dataclass per message, requests in the order of server/worker/handlers.py.
 
-A connection starts with Hello from the client, Hello from the server and, when both name the same protocol
-version, Proof from the client and Welcome from the server. Where there is a token, every frame behind the hellos
-carries a MAC (authentication.py), so that Proof and Welcome show that each side knows it; before that, nothing but the
-Hello is revealed or done.
+A connection starts with Hello from the client and Hello from the server. If both name the same protocol version, Proof
+from the client and Welcome from the server follow. If there is a token, every frame after the hellos carries a MAC
+(authentication.py), so that Proof and Welcome show that each side knows it. Before that, nothing but the Hello is
+revealed or done.
 
-After that the client sends requests and the server answers each one with the reply named in REPLIES, or with
-Error. A request has an id greater than 0 that its reply repeats. Several requests may be open at once, and
-replies come in any order; Progress may come any number of times before a reply, with the request's id. Id 0
-belongs to the handshake and to errors that end the connection.
+After that the client sends requests, and the server answers each with the reply named in REPLIES, or with Error. A
+request has an id greater than 0 that its reply repeats. Several requests may be open at once, and replies come in any
+order. Progress may come any number of times before a reply, with the request's id. Id 0 belongs to the handshake and to
+errors that end the connection.
 
-A client that waits or idles sends Ping every limits.heartbeat_seconds. A side that hears nothing from the other
-for limits.silence_seconds takes it for gone; what a client owned is freed then.
+A client that waits or idles sends Ping every limits.heartbeat_seconds. A side that hears nothing from the other for
+limits.silence_seconds considers it gone; what a client owned is freed then.
 
-A frame is (framing.py, little endian): magic b"gpt1", u32 header bytes, u32 blob count, u64 bytes of each
-blob, the header, the blobs; with a MAC behind them the magic is b"gptm". The header is MsgPack (codec.py): a
-map of "id", "type" (the class name) and the fields below. Fields of type Blob never travel in it; it holds
-ExtType(1, u32 blob index) in their place, and ExtType(2, u32 blob index) in that of a text longer than 1024
-characters, which is a blob in UTF-8.
+A frame is (framing.py, little endian): magic b"gpt1", u32 header bytes, u32 blob count, u64 bytes of each blob, the
+header, the blobs. If a MAC follows them, the magic is b"gptm". The header is MsgPack (codec.py): a map of "id", "type"
+(the class name) and the fields below. Fields of type Blob never travel in it: ExtType(1, u32 blob index) replaces them.
+A text longer than 1024 characters is a blob in UTF-8, and ExtType(2, u32 blob index) replaces it.
 
 Launches, variants and trials in messages are the records of core/launches.py. Every field is checked against its type
-hint when a message arrives (decoder.py): no field may be unknown (only Hello may grow), none without a default may be
-missing, numbers keep to their ranges, texts and lists to their lengths. Fields that are LATER than their protocol's
-number travel only where they are not their default, so that a side of before reads all that it could ask for.
+hint when a message arrives (decoder.py): no field may be unknown (only Hello may grow), no field without a default may
+be missing, numbers keep to their ranges, texts and lists to their lengths. Fields that are LATER than their protocol's
+number travel only if they differ from their default, so that an older side understands all that it could ask for.
 
-A descriptor travels beside the bytes of a frame (SCM_RIGHTS), on local sockets only, and only with RegisterMemory.
+A descriptor travels with the bytes of a frame (SCM_RIGHTS), on local sockets only, and only with RegisterMemory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A ProfileKernel request that is sent again for what is left of it, to another worker or over another connection."""
+"""Rebuild a ProfileKernel request for what is left of it, to send it to another worker or over another connection."""
 
 from __future__ import annotations
 

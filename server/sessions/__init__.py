@@ -1,1 +1,1 @@
-"""What clients own on the server: buffers, sources, contexts, waiting requests, and the bounds of all."""
+"""Hold what clients own on the server: buffers, sources, contexts, waiting requests, and the bounds of all."""

@@ -1,4 +1,4 @@
-"""What is asked for: a request as it waits for the device, and as the worker gets it."""
+"""Represent a request as it waits for the device, and as the worker gets it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory the server holds for all its clients together, counted and bounded."""
+"""Count and bound the memory that the server holds for all its clients together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What one client owns: buffers, contexts and source texts, counted and bounded. No input and output.
+"""Count and bound what one client owns: buffers, contexts and source texts. No input and output.
 
-Buffers are kept in host memory as they arrived; what a worker has of them are copies. So they outlive every worker,
-and they are gone with the client.
+Buffers are kept in host memory as they arrived, and workers have copies. Buffers therefore outlive every worker, and
+are freed with the client.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The worker process: opens the device and does what the daemon asks."""
+"""Open the device and do what the daemon requests: the worker process."""

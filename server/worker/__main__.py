@@ -1,9 +1,9 @@
-"""The process that opens the device and does the work. The daemon starts it, and starts another if it dies.
+"""Open the device and do the work in a process of its own. The daemon starts it, and starts another if it dies.
 
     python -m gputune.server.worker --link FD --page FD --device JSON --limits JSON [--compiled FOLDER]
 
-It sees one driver only (the daemon sets the environment for that) and ends when the daemon's end of the link
-closes, even while a kernel runs.
+It sees only one driver (the daemon sets the environment for that). It ends when the daemon's end of the link closes,
+even while a kernel runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the worker does for each request; the same names in the same order as in link.py.
+"""Handle each request in the worker; names and order are the same as in link.py.
 
 Handlers translate: messages in, gputune.runtime calls, messages out. The daemon has checked who owns what.
 """

@@ -1,7 +1,7 @@
-"""A page of memory that daemon and worker share: what the worker does, and until when it may do it.
+"""Share a page of memory between daemon and worker: what the worker does, and until when it may do it.
 
-Writing there wakes no process, so a measurement is not disturbed, and what is written outlives the worker. The
-daemon sleeps until the deadline that it read last and looks again.
+A write there wakes no process, so a measurement is not disturbed, and what is written outlives the worker. The daemon
+sleeps until the deadline that it read last and looks again.
 """
 
 from __future__ import annotations

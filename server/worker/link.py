@@ -1,9 +1,9 @@
-"""How daemon and worker process talk: the protocol's frames and messages over one file descriptor.
+"""Connect daemon and worker process: the protocol's frames and messages over one file descriptor.
 
-The daemon sends one request at a time and waits for its reply; Progress may come before it. The worker knows
-no clients: the daemon checks who owns what and puts buffers and contexts on the device before a request names
-them, so that a worker that was started again needs nothing but the next request. Source texts go in front of a
-request too, each once: launches on this link have none. Messages that exist on it only are below.
+The daemon sends one request at a time and waits for its reply; Progress may come before it. The worker knows no
+clients. The daemon checks who owns what, and puts buffers and contexts on the device before a request names them, so
+that a restarted worker needs nothing but the next request. Source texts also go ahead of a request, each once: launches
+on this link have none. The messages below exist on this link only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tells the daemon what the worker does: each step on the shared page, what is concluded over the link.
+"""Report to the daemon what the worker does: each step on the shared page, each conclusion over the link.
 
-A step wakes no process; Progress is sent when a variant is done for, which is never between two samples.
+A step wakes no process. Progress is sent when a variant is finished, which is never between two samples.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Builds the programs of requests that wait, in a worker of its own, while the device measures another request.
+"""Build the programs of waiting requests in a separate worker, while the device measures another request.
 
-Only for devices that this does not disturb. It saves time and nothing else: whatever fails here, the worker that
+This is used only for devices that it does not disturb. It only saves time: whatever fails here, the worker that
 measures builds by itself.
 """
 

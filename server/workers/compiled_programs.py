@@ -1,7 +1,7 @@
-"""The folder where the drivers of a daemon's workers keep what they have compiled.
+"""Manage the folder in which the drivers of a daemon's workers keep what they have compiled.
 
-A worker that is started again finds there what the one before it has compiled, and so does the second compiler.
-It lies in memory, belongs to one daemon, and never outgrows MOST_BYTES by more than one request adds.
+A restarted worker finds there what its predecessor has compiled, and so does the second compiler. The folder lies in
+memory, belongs to one daemon, and never exceeds MOST_BYTES by more than one request adds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One worker process as the daemon sees it: started once, asked one thing at a time, ended at any moment."""
+"""Represent one worker process for the daemon: started once, given one request at a time, ended at any moment."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A second process that compiles half of a batch while the worker compiles the other half; for CPU devices.
+"""Compile half of a batch in a second process while the worker compiles the other half; for CPU devices.
 
-What it has compiled lies in the folder that both share, where the worker finds it. It saves time and nothing else:
-verdicts are the worker's, which compiles by itself what is not there. Nothing may be compiled while anything is
-measured, so the worker waits, before it measures, until the page says that it is alone; whatever happens here, that
-comes soon.
+What it has compiled lies in the folder that both share, and the worker finds it there. It only saves time: verdicts are
+the worker's, which compiles by itself what is missing. Nothing may be compiled while anything is measured, so the
+worker waits before it measures until the page says that it is alone. Whatever happens here, that comes soon.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Keeps a worker alive, has it do what clients ask for, and draws the conclusions when it hangs or dies.
+"""Keep a worker alive, give it the clients' requests, and draw the conclusions when it hangs or dies.
 
-The supervisor knows what it has put on the worker's device. With the worker that record is gone, so buffers and
-contexts come back by themselves: they are put there again before the next request that names them.
+The supervisor knows what it has put on the worker's device. With the worker that record is gone. Buffers and contexts
+are therefore restored before the next request that names them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What steers clocks and power of a device, a file for each kind; each takes the root of its files."""
+"""Control clocks and power of a device, with a file for each kind of control; each takes the root of its files."""

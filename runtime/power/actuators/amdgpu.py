@@ -1,8 +1,8 @@
-"""AMD GPUs under the kernel's amdgpu driver.
+"""Control AMD GPUs under the kernel's amdgpu driver.
 
-Source: docs.kernel.org/gpu/amdgpu/thermal.html. power_dpm_force_performance_level is `auto` as a rule; `manual` lets
-pp_dpm_sclk and pp_dpm_mclk say which levels may be used: a list of their numbers, in one write. They read as lines
-`0: 500Mhz *`, the star at the level in use; which levels are allowed cannot be read.
+Source: docs.kernel.org/gpu/amdgpu/thermal.html. power_dpm_force_performance_level is normally `auto`. In `manual`,
+pp_dpm_sclk and pp_dpm_mclk set the levels that may be used: a list of their numbers, in one write. They read as lines
+`0: 500Mhz *`, with the star at the level in use; the allowed levels cannot be read.
 """
 
 from __future__ import annotations

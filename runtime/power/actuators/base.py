@@ -1,4 +1,6 @@
-"""What all actuators share: the files of a device's controls, ordered writes to them, and what became of these."""
+"""Provide what all actuators share: the files of a device's controls, ordered writes to them, and the results of
+writes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hints that OpenCL takes for the clocks and the order of work: which of them a device offers, and why none is set.
+"""Report which OpenCL hints for clocks and the order of work a device offers, and why gputune sets none.
 
 Sources: the OpenCL registry, cl_qcom_perf_hint 1.0.5, cl_khr_priority_hints, cl_khr_throttle_hints.
 """

@@ -1,4 +1,4 @@
-"""Controls that are files: a clock's range between two frequencies, and switches; and the actuator made of them."""
+"""Represent controls that are files, a clock's frequency range and switches, and the actuator made of them."""
 
 from __future__ import annotations
 

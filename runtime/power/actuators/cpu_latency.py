@@ -1,7 +1,7 @@
-"""How long a processor may take to wake up: the kernel's PM QoS request for all of them.
+"""Limit how long a processor may take to wake up, by the kernel's PM QoS request for all processors.
 
 Source: docs.kernel.org/power/pm_qos_interface.html. Four bytes in the machine's order, microseconds, are a request for
-as long as the file is open; the smallest of all open ones counts, and closing it takes it back.
+as long as the file is open. The smallest of all open requests counts, and closing the file withdraws the request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Processors under the kernel's cpufreq framework, for devices of type CPU.
+"""Control processors under the kernel's cpufreq framework, for devices of type CPU.
 
-Source: docs.kernel.org/admin-guide/pm/cpufreq.html and intel_pstate.html. Frequencies are in kHz; a driver that lists
-none takes any between the ends of the hardware.
+Source: docs.kernel.org/admin-guide/pm/cpufreq.html and intel_pstate.html. Frequencies are in kHz. A driver that lists
+none takes any between the hardware's limits.
 """
 
 from __future__ import annotations

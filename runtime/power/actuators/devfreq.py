@@ -1,4 +1,4 @@
-"""GPUs and memory under the kernel's devfreq framework, Mali among them.
+"""Control GPUs and memory under the kernel's devfreq framework, Mali among them.
 
 Source: docs.kernel.org, ABI sysfs-class-devfreq. Frequencies are in Hz.
 """

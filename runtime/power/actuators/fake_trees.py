@@ -1,6 +1,6 @@
-"""Trees of the files by which each family of devices is steered, for tests and for `gputune power --root`.
+"""Create trees of the files that control each family of devices, for tests and for `gputune power --root`.
 
-The files have the names and forms of the kernel's; they are plain files, so that they take any value.
+The files have the names and forms of the kernel's files. They are plain files, so they take any value.
 """
 
 from __future__ import annotations

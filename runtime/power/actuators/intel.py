@@ -1,7 +1,7 @@
-"""Intel GPUs under the kernel's i915 and xe drivers. All frequencies are in MHz, and any between the ends will do.
+"""Control Intel GPUs under the kernel's i915 and xe drivers.
 
-Sources: docs.kernel.org/gpu/xe/xe_gt_freq.html; intel_gt_sysfs_pm.c and i915_sysfs.c of the kernel. RPn is the lowest
-frequency of the hardware, RP0 its highest.
+All frequencies are in MHz, and any between the limits is accepted. Sources: docs.kernel.org/gpu/xe/xe_gt_freq.html;
+intel_gt_sysfs_pm.c and i915_sysfs.c of the kernel. RPn is the lowest frequency of the hardware, RP0 its highest.
 """
 
 from __future__ import annotations

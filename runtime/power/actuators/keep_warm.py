@@ -1,8 +1,8 @@
-"""Keeps a device or a processor from falling asleep between inferences, where no file can.
+"""Keep a device or a processor from falling asleep between inferences, if no file can.
 
-An empty launch every so often keeps a device's clocks up; spinning keeps a processor out of its idle states. Both cost
-power, and spinning costs a processor: `cpu_ns` says how much it has been. Off unless asked for; on devices of type CPU
-it takes the processor that the kernels would run on.
+An empty launch at intervals keeps a device's clocks up; spinning keeps a processor out of its idle states. Both cost
+power, and spinning costs a processor: `cpu_ns` says how much so far. Keep-warm is off unless requested. On devices of
+type CPU it takes the processor that the kernels would run on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Adreno GPUs under the kernel's kgsl driver.
+"""Control Adreno GPUs under the kernel's kgsl driver.
 
 Source: kgsl_pwrctrl.c of Qualcomm's published kernels. Power levels count downwards from 0, the fastest: max_pwrlevel
-is the upper end. The driver moves an end that would pass the other one without an error, so the order of writes counts
+is the upper end. The driver moves an end that would pass the other end without an error, so the order of writes matters
 here, too. idle_timer is in ms.
 """
 

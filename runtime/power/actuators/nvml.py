@@ -1,8 +1,8 @@
-"""NVIDIA GPUs by NVML, where its Python binding (nvidia-ml-py) is installed; nothing needs it.
+"""Control NVIDIA GPUs through NVML, if its Python binding (nvidia-ml-py) is installed; nothing requires it.
 
-Source: docs.nvidia.com/deploy/nvml-api, device commands. Clocks are in MHz and locked to a range, which takes root. A
-lock outlives the process and cannot be read, so going back is the driver's own choice of clocks. The memory clock is
-locked for a vote for the bus only: a lock below the top costs bandwidth.
+Source: docs.nvidia.com/deploy/nvml-api, device commands. Clocks are in MHz and locked to a range, which requires root.
+A lock outlives the process and cannot be read, so gputune returns to the driver's own choice of clocks. The memory
+clock is locked only for a bus vote, because a lock below the top costs bandwidth.
 """
 
 # ruff: noqa: N802  the names are NVML's

@@ -1,1 +1,1 @@
-"""Perf profiles: their settings, the presets, and their form in files."""
+"""Define perf profiles: their settings, the presets, and their form in files."""

@@ -1,4 +1,4 @@
-"""The setters and getters of a perf profile by the names of the original's API."""
+"""Provide setters and getters of a perf profile under the names of the original's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of corners and power modes, in the original's long spelling and in a short one."""
+"""Name corners and power modes, in the original's long spelling and in a short spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A perf profile: what an instance asks of a device around its initialization, its inferences and its end."""
+"""Represent a perf profile: what an instance asks of a device around its initialization, its inferences and its end."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The ten preset perf profiles, one row each.
+"""Define the ten preset perf profiles, one row each.
 
 sustained_high_performance is the sample in the original's documentation of its low-level perf API. Corners, DCVS and
-sleep latencies of the others are those of ONNX Runtime's QNN execution provider
-(onnxruntime/core/providers/qnn/builder/qnn_htp_power_config_manager.cc); power modes, done votes and hysteresis, which
-it does not have, follow the sample."""
+sleep latencies of the others are taken from ONNX Runtime's QNN execution provider
+(onnxruntime/core/providers/qnn/builder/qnn_htp_power_config_manager.cc). Power modes, done votes and hysteresis, which
+it does not have, follow the sample.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a perf profile: sections, keys and legal values. They are those of the original's YAML files."""
+"""Define the settings of a perf profile, as in the original's YAML files: sections, keys and legal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Perf profiles as YAML files in the original's form: sections with a `KEY: value` a line, and nothing else of YAML."""
+"""Read and write perf profiles as YAML files in the original's form: sections of `KEY: value` lines, and no other YAML.
+"""
 
 from __future__ import annotations
 
