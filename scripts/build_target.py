@@ -1,4 +1,4 @@
-"""Writes the target server's bundle and says what it is: see client/target/adb/bundle.py."""
+"""Write the target server's bundle and describe it: see client/target/adb/bundle.py."""
 
 import argparse
 import hashlib

@@ -1,10 +1,11 @@
-"""Tunes the page-orientation model on an OpenCL device of this machine and shows what that gained.
+"""Tune the page-orientation model on an OpenCL device of this machine and show the gain.
 
-Prints what the model says about a page turned clockwise by four angles, what tuning gained per task and end to end,
-what a fresh process pays, and what a second generation from the warm cache costs. Everything it writes lies in build/.
-Times are only reported, since they depend on what else the machine does. Ends with exit code 1 when a result is wrong:
-a label, an output, a request of the second generation, or another context than that of the first unless its choice is
-open.
+The demo prints what the model says about a page turned clockwise by four angles, and what tuning gained per task and
+end to end. It also prints the costs of a fresh process and of a second generation from the warm cache. All its files
+are in build/. Times are only reported, since they depend on what else the machine does.
+
+The exit code is 1 when a result is wrong: a label, an output, a request of the second generation, or a context that
+differs from the first generation's although its choice is not open.
 """
 
 import argparse

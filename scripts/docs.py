@@ -1,9 +1,9 @@
-"""Writes the parts of pages that the code decides, between the lines
+"""Write the parts of pages that the code decides, between the lines
 
     <!-- scripts/docs: NAME -->
     <!-- end -->
 
-of pages. What stands between them is written anew; all else is left as it is.
+of pages. The text between them is replaced; all else stays as it is.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""Every gputune command that README and docs/ show, run by one installation, page by page, outside of the checkout.
+"""Run every gputune command in README and docs/ with one installation, page by page, outside the checkout.
 
-The null device computes nothing, so that a page takes seconds. Each page has a folder of its own, with the files that
-its commands read; servers stay until another one takes their place or the page ends. SKIPPED says what is not run;
-`_with_stand_ins` has what takes the place of other machines, of ports that others use, and of long times.
+The null device computes nothing, so a page takes seconds. Each page has a folder of its own, with the files that its
+commands read. Servers stay until another server replaces them or the page ends. SKIPPED says what is not run.
+`_with_stand_ins` replaces other machines, ports that others use, and long times.
 """
 
 import functools

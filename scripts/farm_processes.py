@@ -1,6 +1,7 @@
-"""A farm of processes on this machine, for benchmarks and stress: a scheduler, workers of simulated devices, a job.
+"""Start a farm of processes on this machine, for benchmarks and stress: a scheduler, workers of simulated devices, a
+job.
 
-Every process writes to a log of its own in the farm's folder. Needs the extra gputune[farm].
+Every process writes to its own log in the farm's folder. Requires the extra gputune[farm].
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks for failures with random inputs, which a seed repeats.
+"""Look for failures with random inputs, which a seed repeats.
 
     scripts/fuzz connections    sends malformed and hostile inputs to a target server
     scripts/fuzz frames         tampers with the frames of authenticated sessions
@@ -13,7 +13,7 @@
     scripts/fuzz profile        shows changed profile logs and schematics
     scripts/fuzz tests          runs the property tests with new examples
 
-Each prints its seed and takes --seed N; --help names the other options. Exit code 1 when something was found.
+Each prints its seed and takes --seed N; --help names the other options. The exit code is 1 when a failure was found.
 """
 
 import argparse

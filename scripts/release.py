@@ -1,5 +1,6 @@
-"""Wheel and sdist, the same bytes each time, and man pages from the command line, by an environment that has nothing
-but the wheel."""
+"""Build the wheel, the sdist and the man pages. The wheel and the sdist have the same bytes each time. The man pages
+come from the command line, in an environment that has only the wheel.
+"""
 
 import argparse
 import gzip

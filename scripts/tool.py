@@ -1,4 +1,4 @@
-"""Running the gputune command from the demo and the benchmarks, reading its summaries, printing tables."""
+"""Run the gputune command for the demo and the benchmarks, read its summaries, and print tables."""
 
 import json
 import os

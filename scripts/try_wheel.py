@@ -1,5 +1,7 @@
-"""Builds the wheel, installs it into an environment of its own, and runs there, outside of the checkout, every gputune
-command that README and docs/ show, and the examples."""
+"""Build the wheel, install it into a new environment, and run there every gputune command of README and docs/.
+
+The commands run outside the checkout. The examples run, too.
+"""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""The site: the pages of docs/ and a few from elsewhere, with their links, as Sphinx sets them."""
+"""Build the site with Sphinx: the pages of docs/ and a few other pages, with their links."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Finds the device to measure, also where its driver is not registered, and says all that is known where it is not."""
+"""Find the device to measure, even if its driver is not registered, and say all that is known if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CUDA needs to run the PTX that NVIDIA's OpenCL compiler makes."""
+"""Provide what CUDA needs to run the PTX that NVIDIA's OpenCL compiler makes."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Measures what a machine with a GPU can say in a few minutes, and brings it back in a few files.
+"""Measure in a few minutes what a machine with a GPU can show, and bring the results back in a few files.
 
     scripts/gpu/day --budget 450 --out DIR
     scripts/gpu/day --rehearse --out DIR
     scripts/gpu/day --diff EARLIER/day.json DIR/day.json
     scripts/gpu/day --keep docs/gpu_days/DATE-CARD.json DIR/day.json [LATER/day.json ..]
 
-Each phase is a process of its own with a time box: what crashes or hangs costs its phase, and what it had written until
-then is kept. DIR gets day.json with all records, and what else phases leave, packed. The exit code is 3 where there is
-no GPU to measure.
+Each phase is a process of its own with a time box. A crash or hang costs only its phase, and what the phase had written
+until then is kept. DIR gets day.json with all records, and the other results of phases, packed. The exit code is 3 if
+there is no GPU to measure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The device as phases use it: one context and queue, kernels, times, and the calls that pyopencl does not have."""
+"""Open the device for phases: one context and queue, kernels, times, and the calls that pyopencl does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a day: where phases write, what is brought back of that, and how two days differ."""
+"""Keep the files of a day: where phases write, what is brought back, and how two days differ."""
 
 from __future__ import annotations
 

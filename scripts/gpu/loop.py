@@ -1,4 +1,4 @@
-"""Launches enqueued by a loop in C, which is compiled where it runs: what the driver takes, without Python's part."""
+"""Enqueue launches by a loop in C, compiled on the machine, to measure the driver without Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains of made-up kernels, each of which differs from the plainest in one respect: what of it makes launches slow?"""
+"""Make chains of made-up kernels, each different from the plainest in one respect, to find what makes launches slow."""
 
 from __future__ import annotations
 

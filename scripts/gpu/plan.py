@@ -1,4 +1,4 @@
-"""The phases of the day, in order, and how long each may take."""
+"""List the phases of the day, in order, and how long each may take."""
 
 from __future__ import annotations
 

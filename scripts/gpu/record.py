@@ -1,4 +1,4 @@
-"""What a phase writes: one JSON file, whole at any moment, with the card, the driver and the date in it."""
+"""Write what a phase records: one JSON file, complete at any moment, with the card, the driver and the date in it."""
 
 from __future__ import annotations
 

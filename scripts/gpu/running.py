@@ -1,4 +1,4 @@
-"""Runs the phases one after the other, each as a process with a time box, and keeps what each has written."""
+"""Run the phases one after the other, each as a process with a time box, and keep what each has written."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Classic networks as ONNX files under build/models, none of them trained: ResNets, MobileNets and a detector made
-layer by layer, nine others from the topologies that onnx ships, with seeded weights in the place of the ones that it
-leaves out."""
+"""Write classic networks as ONNX files to build/models, none of them trained.
+
+ResNets, MobileNets and a detector are built layer by layer. Nine others come from the topologies that onnx ships, with
+seeded weights in place of the weights that it omits.
+"""
 
 import os
 from collections.abc import Callable, Mapping

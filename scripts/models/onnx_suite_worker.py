@@ -1,5 +1,8 @@
-"""Runs cases of ONNX's test suite, one for each line of standard input ("node test_abs"), and tells what became of each
-in a line of JSON: status, rule, detail, and by how many kernels. The first line is the device."""
+"""Run cases of ONNX's test suite, one for each line of standard input ("node test_abs").
+
+For each case, the worker writes a line of JSON: status, rule, detail, and the number of kernels. The first line is the
+device.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The models and tasks that `scripts/bench tune` works on."""
+"""List the models and tasks for `scripts/bench tune`."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -1,8 +1,9 @@
-"""Runs models with default configurations and compares them with onnxruntime.
+"""Run models with default configurations and compare them with onnxruntime.
 
-Each goes the whole way: context-binary-generator with effort none on an embedded server, net-run on what it wrote, and
-the outputs beside those of onnxruntime for the same seeded inputs. A model is right when each output is off by 1e-3 of
-its largest value at most, and has its largest value in the same place. The exit code is 1 when one is not, or fails.
+Each model goes the whole way: context-binary-generator with effort none on an embedded server, net-run on the result,
+and a comparison of the outputs with onnxruntime's for the same seeded inputs. A model is right if each output is off by
+at most 1e-3 of its largest value, and has its largest value in the same place. The exit code is 1 if a model is wrong
+or fails.
 """
 
 import argparse

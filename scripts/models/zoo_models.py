@@ -1,4 +1,4 @@
-"""The models that `scripts/models/zoo` knows by name: where each comes from, and the inputs that it takes."""
+"""List the models that `scripts/models/zoo` knows by name: where each comes from, and the inputs that it takes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

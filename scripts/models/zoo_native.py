@@ -1,8 +1,8 @@
-"""Runs models by the C runtime and by Python's, and compares every bit and every count of copies.
+"""Run models by the C runtime and by Python's, and compare every bit and every count of copies.
 
-Each is generated with effort none, or given as a context binary, and runs on the same seeded inputs: with persistent
-kernels where it has them and by launches one by one, on arrays, on memory handles and in a group. The exit code is 1
-where anything differs.
+Each is generated with effort none, or given as a context binary, and runs on the same seeded inputs. It runs with its
+persistent kernels, if it has any, and launch by launch; on arrays, on memory handles and in a group. The exit code is 1
+if anything differs.
 """
 
 import argparse

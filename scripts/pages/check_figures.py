@@ -1,8 +1,8 @@
-"""Looks for figures of a tuning or a comparison that contradict each other, in its summary, its messages and its page.
+"""Look for contradictory figures of a tuning or a comparison, in its summary, its messages and its page.
 
-The summary is that of the context binary generator or of `gputune compare`; --log names the messages of the generator,
---page its report or the chart of the comparison. Everything is read as a person reads it, without the code that wrote
-it. Ends with exit code 1 and a line for each contradiction.
+The summary comes from the context binary generator or from `gputune compare`. --log names the messages of the
+generator, --page its report or the chart of the comparison. Everything is read as a person reads it, without the code
+that wrote it. The exit code is 1, with a line for each contradiction.
 """
 
 import argparse

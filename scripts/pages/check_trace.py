@@ -1,9 +1,8 @@
-"""Opens a Chrome trace in catapult's viewer, the one of chrome://tracing, in a headless Chromium and counts what it
-took from it.
+"""Open a Chrome trace in catapult's viewer (chrome://tracing) in a headless Chromium, and count what it took from it.
 
-Ends with exit code 1 when the viewer warns, or has other counts of slices, arrows or values of counters than the file.
-The viewer is that of the package torch-tb-profiler, which needs the package webcomponents.js in a Chromium of today.
-Where GPUTUNE_TRACE_PROCESSOR names Perfetto's trace_processor_shell, that reads the trace, too, and must have the same
+The exit code is 1 if the viewer warns, or has other counts of slices, arrows or counter values than the file. The
+viewer is in the package torch-tb-profiler and needs the package webcomponents.js in a Chromium of today. If
+GPUTUNE_TRACE_PROCESSOR names Perfetto's trace_processor_shell, that reads the trace, too, and must report the same
 counts and no errors.
 """
 

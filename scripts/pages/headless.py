@@ -1,6 +1,6 @@
-"""A headless Chromium that loads pages and says what happened: errors, requests, values, pictures.
+"""Load pages in a headless Chromium and report what happened: errors, requests, values, pictures.
 
-It is spoken to over two pipes (--remote-debugging-pipe), so nothing listens on a port and no library is needed.
+Chromium is controlled over two pipes (--remote-debugging-pipe), so nothing listens on a port and no library is needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Makes pages of made-up profiles, or of a given log, and takes pictures of them in a headless Chromium.
+"""Make pages of made-up profiles, or of a given log, and take pictures of them in a headless Chromium.
 
-Ends with exit code 1 when a page says something on the console, asks for anything, is wider than its window, or takes
-longer than 2 s to open.
+The exit code is 1 if a page writes to the console, requests anything, is wider than its window, or takes longer than 2
+s to open.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""Makes a report of a made-up cache, or of a given one, and takes pictures of it in a headless Chromium.
+"""Make a report of a made-up cache, or of a given cache, and take pictures of it in a headless Chromium.
 
-Ends with exit code 1 when the page says something on the console, asks for anything, or is wider than its window.
+The exit code is 1 if the page writes to the console, requests anything, or is wider than its window.
 """
 
 import argparse

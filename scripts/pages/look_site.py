@@ -1,7 +1,6 @@
-"""Takes pictures of the site's pages (`scripts/docs --site`) in a headless Chromium.
+"""Take pictures of the site's pages (`scripts/docs --site`) in a headless Chromium.
 
-Ends with exit code 1 when a page says something on the console, asks for anything of another host, or is wider than its
-window.
+The exit code is 1 if a page writes to the console, requests anything from another host, or is wider than its window.
 """
 
 import argparse

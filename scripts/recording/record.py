@@ -1,10 +1,10 @@
-"""Records what the configurations of a task take on a target, for `--device replay:FILE` and `scripts/bench search`.
+"""Record how long a task's configurations take on a target, for `--device replay:FILE` and `scripts/bench search`.
 
     scripts/recording/record --op MatMul --problem '{"m": 64, "k": 64, "n": 64}' --output matmul.jsonl.gz
     scripts/recording/record --model model.onnx --task '/head/*' --sample 200 --output recordings/
 
-The whole space is measured, or a sample of it beside the default and the starters. The same command goes on where it
-was interrupted. A folder gets one file for each task, and can be replayed as a whole: `--device replay:recordings`.
+The whole space is measured, or a sample of it in addition to the default and the starters. If interrupted, the same
+command continues. A folder gets one file for each task, and can be replayed as a whole: `--device replay:recordings`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Measures the configurations of one task on a target and keeps each of them in a recording.
+"""Measure the configurations of one task on a target and keep each of them in a recording.
 
-What is measured lies beside the recording, in FILE.part, until all of it is there: a recording that was cut short goes
-on where it stopped. Batches are those of the tuner: the default configuration takes part in all of them, and samples
-are kept as they would be on a device that is as fast as at first, by the default's beside them.
+Measurements are in FILE.part, next to the recording, until all are there: an interrupted recording continues where it
+stopped. Batches are the tuner's: the default configuration takes part in all of them. Samples are corrected by the
+default's samples of the same passes, to the values on a device that is as fast as at first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recordings as T4; see gputune.client.report.t4."""
+"""Write recordings as T4; see gputune.client.report.t4."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Kills writers of a performance cache at random instants, and lets many generations share one file.
+"""Kill writers of a performance cache at random instants, and let many generations share one file.
 
     scripts/stress/cache_chaos [--kills 200] [--generations 8] [--seed N] [--json FILE]
 
-Every batch that a writer had said to be stored must be there after kill -9, once and whole. Generations of different
-models on the null device write one file at once: none may fail or speak of locks, and the file must hold exactly what
-their summaries say was measured. Exit code 1 when a promise was broken.
+Every batch that a writer reported as stored must be there after kill -9, once and complete. Generations of different
+models on the null device write one file at once. None may fail or mention locks, and the file must hold exactly what
+their summaries say was measured. The exit code is 1 if a promise was broken.
 """
 
 import argparse

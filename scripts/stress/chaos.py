@@ -1,5 +1,5 @@
-"""Kills the worker, the daemon, the client or the connection at random moments of a generation, and compares what
-came out with an undisturbed generation: nothing that was stored may be lost, and the same variants must win.
+"""Kill the worker, the daemon, the client or the connection at random moments of a generation, and compare the result
+with an undisturbed generation: nothing that was stored may be lost, and the same variants must win.
 
     scripts/stress/chaos [--kinds worker,daemon,client,connection] [--kills 20] [--per_run 4] [--seed 1] [--json FILE]
 """

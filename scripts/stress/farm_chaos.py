@@ -1,23 +1,25 @@
-"""Kills workers, target servers, scheduler and client of a farm at random moments of tuning.
+"""Kill workers, target servers, scheduler and client of a farm at random moments of tuning.
 
     scripts/stress/farm_chaos [--kills 10] [--workers 2] [--roles worker,server,scheduler,client] [--layers 24]
                               [--effort normal] [--seconds 600] [--seed N] [--device waiting] [--model M] [--json F]
 
-For each role a model is tuned on waiting devices while processes of that role are killed with kill -9, so many times,
-each time after something new was measured, and started again as a person would: a client with --resume. A job that is
-done before follows another one, from an empty performance cache. After each kill every trial that was in the cache must
-still be there; no variant may have been blamed; but for finalists, which each job measures again side by side, no more
-configurations may be in the cache twice than there were kills; and the jobs must be done. The variants of a batch are
-timed in turns and end together, so that a loss costs those that were under way, too: they are counted for workers,
-target servers and schedulers, of which the client tells. Devices that replay a recording tell times that do not depend
-on the machine: with effort full, each task must get the configuration that it gets undisturbed. With less effort tasks
-share a budget of trials, and which gets more of it depends on the order in which devices answer: with effort quick,
-undisturbed jobs differ by some percent among themselves.
+For each role, a model is tuned on waiting devices while processes of that role are killed with kill -9, --kills times.
+Each kill follows a new measurement, and the process is restarted as a person would: a client with --resume. If a job is
+done before the last kill, another starts from an empty performance cache.
+
+After each kill, every trial that was in the cache must still be there, and no variant may have been blamed. The cache
+may hold at most as many configurations twice as there were kills, not counting finalists, which each job measures again
+side by side. The jobs must be done. The variants of a batch are timed in turns and end together, so a loss also costs
+the variants in progress. These are counted for workers, target servers and schedulers, which the client reports.
+
+Devices that replay a recording report times that do not depend on the machine. With effort full, each task must then
+get the configuration that it gets undisturbed. With less effort, tasks share a budget of trials, and the order in which
+devices answer decides which gets more. With effort quick, undisturbed jobs differ by some percent among themselves.
 
     scripts/recording/record --model M --sample 60 --output FOLDER
     scripts/stress/farm_chaos --model M --device replay:FOLDER --effort full
 
-Needs the extra gputune[farm]. Exit code 1 when a promise was broken.
+Requires the extra gputune[farm]. The exit code is 1 if a promise was broken.
 """
 
 from __future__ import annotations

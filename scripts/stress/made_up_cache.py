@@ -1,7 +1,7 @@
-"""A performance cache and a context binary without a measurement, with everything in them that a report has to show.
+"""Make up a performance cache and a context binary without a measurement, with everything that a report has to show.
 
-Healthy tasks, one that nothing works for, one that is not concluded, a kernel that no family knows, records of an older
-gputune, texts that try to be HTML, and a second driver.
+They contain healthy tasks, a task for which nothing works, a task that is not concluded, a kernel that no family knows,
+records of an older gputune, texts that try to be HTML, and a second driver.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""A profile without a run: a network with a residual branch in each block, its inferences, and its schematic, with
-everything in them that a page has to show, texts that try to be HTML included."""
+"""Make up a profile without a run, with everything that a page has to show, including texts that try to be HTML.
+
+It contains a network with a residual branch in each block, its inferences, and its schematic.
+"""
 
 from __future__ import annotations
 

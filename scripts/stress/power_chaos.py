@@ -1,11 +1,11 @@
-"""Kills processes that vote for the clocks of a made-up device at random moments, and watches the clocks go back.
+"""Kill processes that vote for the clocks of a made-up device at random moments, and watch the clocks go back.
 
     scripts/stress/power_chaos [--kills 200] [--seed N] [--json FILE]
 
-Three processes vote at random on plain files like those of a phone's GPU, memory and processors. One, two or all of
-them are killed by kill -9; those left stop voting before that or behind it, and where none is left another one starts,
-without a vote. Within the hysteresis and a second all files must contain what they did at first, and nothing may be
-left in the folder of the votes. Exit code 1 when a promise was broken.
+Three processes vote at random on plain files like the files of a phone's GPU, memory and processors. One, two or all of
+them are killed by kill -9. The others stop voting before or after that; if none is left, another starts, without a
+vote. Within the hysteresis and a second, all files must contain what they did at first, and nothing may be left in the
+folder of the votes. The exit code is 1 if a promise was broken.
 """
 
 import argparse

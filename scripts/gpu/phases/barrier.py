@@ -1,4 +1,4 @@
-"""How many work-groups run at once, and what a barrier of all of them takes. Every wait has a bound."""
+"""Measure how many work-groups run at once, and how long a barrier of all of them takes. Every wait has a bound."""
 
 from __future__ import annotations
 

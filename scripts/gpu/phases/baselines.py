@@ -1,7 +1,7 @@
-"""What PyTorch reaches on the card: products, convolutions, softmax, attention, whole networks, launches, copies.
+"""Measure what PyTorch reaches on the card: products, convolutions, softmax, attention, networks, launches, copies.
 
-Device times are those of CUDA graphs that hold a call several times, so that launching is not in them; inputs that
-should not lie in the caches are several, in turns. Networks run eagerly and as graphs.
+Device times are times of CUDA graphs that hold a call several times, so they do not include launching. If inputs should
+not lie in the caches, there are several, used in turns. Networks run eagerly and as graphs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The launches of a network, taken apart: why do they cost more than those in a chain of small kernels?
+"""Take the launches of a network apart, to find why they cost more than launches in a chain of small kernels.
 
-They run by gputune, by a loop in C, with and without what surrounds them, one by one, in pairs, and each left out once.
-Chains of made-up kernels and the same kernels by CUDA follow.
+They run by gputune, by a loop in C, with and without their surroundings, one by one, in pairs, and with each omitted
+once. Chains of made-up kernels and the same kernels by CUDA follow.
 """
 
 from __future__ import annotations

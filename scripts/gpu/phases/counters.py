@@ -1,7 +1,7 @@
-"""What Nsight Compute counts while kernels run: the default product, a tiled product, one by matrix units, softmax.
+"""Collect Nsight Compute's counters while kernels run: default product, tiled product, matrix units, softmax.
 
-It may not see kernels of OpenCL. So what NVIDIA's OpenCL compiler has made of each, which is PTX, is also loaded by
-CUDA and launched there, with its results compared.
+Nsight Compute may not see OpenCL kernels. The PTX that NVIDIA's OpenCL compiler made of each kernel is therefore also
+loaded and launched by CUDA, and its results are compared.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""When a process crashes that closes contexts whose inferences ran in a thread that has ended: several forms, each a
-process of its own, and where in C it crashed."""
+"""Find out when a process crashes that closes contexts whose inferences ran in a thread that has ended.
+
+Several forms run, each in a process of its own; the phase says where in C each crashed.
+"""
 
 from __future__ import annotations
 

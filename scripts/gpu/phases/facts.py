@@ -1,6 +1,6 @@
-"""What the device and the machine are, and which features compute what they promise.
+"""Record what the device and the machine are, and which features compute what they promise.
 
-Features are probed in a process of their own: where one crashes or hangs, the next process goes on behind it.
+Features are probed in a process of their own. If a feature crashes or hangs, the next process continues after it.
 """
 
 from __future__ import annotations

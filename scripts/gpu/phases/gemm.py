@@ -1,4 +1,4 @@
-"""What products by tiles in local memory and by matrix units reach, in turns with PyTorch's, and how exact they are."""
+"""Measure products by tiles in local memory and by matrix units, in turns with PyTorch's, and check their accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests of kernels on this device, in several processes: how many pass, and the names of those that do not."""
+"""Run the tests of kernels on this device, in several processes: count the passes, and name the failures."""
 
 from __future__ import annotations
 

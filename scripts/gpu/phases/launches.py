@@ -1,7 +1,7 @@
-"""What a launch costs the host and the device: by kind of memory, by way of calling, by number of arguments.
+"""Measure what a launch costs the host and the device: by kind of memory, by way of calling, by number of arguments.
 
 A chain is 32 launches of a kernel that hardly computes. `enqueue` is the host's time for each call, `inference` the
-time for each until the last one is done. Bandwidths of the same kinds of memory follow.
+time for each until the last is done. Bandwidths of the same kinds of memory follow.
 """
 
 from __future__ import annotations

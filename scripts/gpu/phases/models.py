@@ -1,6 +1,6 @@
-"""Networks as a user would have them: tuned with effort quick, compared with others, and profiled.
+"""Run networks as a user would: tuned with effort quick, compared with others, and profiled.
 
-The cache of what was measured comes back, and the summaries of all commands; contexts stay, for a later phase.
+The performance cache and the summaries of all commands come back. Contexts stay, for a later phase.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Recordings of tuning spaces as they are today, as far as time allows, and what the compiler says of some variants.
+"""Record today's tuning spaces as far as time allows, and what the compiler says about some variants.
 
 Each task gets an equal share of the time: its default, its starters, then others at random. Recordings are for
-`--device replay:FOLDER`. Of each one's best, worst and default variant come the compiler's log and its binary.
+`--device replay:FOLDER`. For the best, worst and default variant of each, the compiler's log and its binary come back.
 """
 
 from __future__ import annotations

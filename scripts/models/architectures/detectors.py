@@ -1,4 +1,4 @@
-"""YOLOv3-tiny for one size of maps, layer by layer; its weights are random."""
+"""Build YOLOv3-tiny for one size of maps, layer by layer, with random weights."""
 
 import onnx
 

@@ -1,4 +1,6 @@
-"""EfficientNet-Lite0 as ONNX: the trained file is a PyTorch one, and exporting it takes half a gigabyte of PyTorch."""
+"""Build EfficientNet-Lite0 as ONNX: the trained file is in PyTorch's format, and its export takes half a gigabyte of
+PyTorch.
+"""
 
 import onnx
 

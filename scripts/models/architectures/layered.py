@@ -1,5 +1,7 @@
-"""ONNX networks made layer by layer, with seeded random weights of the variance that keeps activations alive; what a
-layer costs does not depend on them. Batch normalisation counts as folded into the biases."""
+"""Build ONNX networks layer by layer, with seeded random weights whose variance keeps activations alive.
+
+The cost of a layer does not depend on its weights. Batch normalisation counts as folded into the biases.
+"""
 
 from typing import Any
 

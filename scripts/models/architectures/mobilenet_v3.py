@@ -1,4 +1,4 @@
-"""MobileNetV3-Large layer by layer, with its squeeze-and-excite blocks; its weights are random."""
+"""Build MobileNetV3-Large layer by layer, with its squeeze-and-excite blocks and random weights."""
 
 import onnx
 

@@ -1,4 +1,4 @@
-"""Files that both readers should say the same of: good ones of every form, and changed ones under right checksums."""
+"""Make files for both readers to agree on: good files of every form, and changed files under right checksums."""
 
 from __future__ import annotations
 

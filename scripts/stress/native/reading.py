@@ -1,4 +1,4 @@
-"""What the two readers of files say of one: Python's, and the C runtime's through a program that writes it down."""
+"""Collect what the two readers say of a file: Python's, and the C runtime's through a program that writes it down."""
 
 from __future__ import annotations
 

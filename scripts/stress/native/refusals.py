@@ -1,4 +1,4 @@
-"""Files that are wrong in one way each, and the name of the error by which both readers refuse them."""
+"""Make files that are wrong in one way each, with the name of the error by which both readers refuse them."""
 
 from __future__ import annotations
 

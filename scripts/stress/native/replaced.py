@@ -1,11 +1,11 @@
-"""Replaces the file of a context in place at random moments, while both runtimes open, load and run it.
+"""Replace the file of a context in place at random moments, while both runtimes open, load and run it.
 
     scripts/stress/native/replaced [--moments 1000] [--seed N]
 
-The file is cut short, filled with zeros in part or as a whole, or another context is written over it, and then it is
-put back, all in place. A process of C and one of Python open, load and run it meanwhile, with persistent kernels and
-launch by launch. Each step must give right results or an error with a name. Exit code 1 where a result is wrong, where
-an error has a name that it may not have, or where a process ends by a signal.
+The file is cut short, filled with zeros in part or as a whole, or overwritten with another context. Then it is
+restored, all in place. Meanwhile a C process and a Python process open, load and run it, with persistent kernels and
+launch by launch. Each step must give right results or an error with a name. The exit code is 1 if a result is wrong, if
+an error has an unexpected name, or if a process ends by a signal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hostile inputs sent to a server over real sockets, one by one, and what comes back."""
+"""Send hostile inputs to a server over real sockets, one by one, and check what comes back."""
 
 import random
 import zlib

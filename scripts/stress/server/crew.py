@@ -1,4 +1,4 @@
-"""Threads that do one thing over and over until they are told to stop, and a list of promises kept and broken."""
+"""Run threads that repeat one action until they are stopped, and list promises kept and broken."""
 
 import json
 import threading

@@ -1,7 +1,7 @@
-"""Hostile inputs for a live server: those of tests/protocol/hostile.py, and those that need a server to be hostile to.
+"""List hostile inputs for a live server: the inputs of tests/protocol/hostile.py, and inputs that need a server.
 
-A request that is to be spoiled names the buffer HANDLE, in whose place attack.py puts one that its connection owns,
-so that what is still valid goes as deep as an honest client's request.
+A request that is to be spoiled names the buffer HANDLE. attack.py replaces it by a buffer that its connection owns, so
+that what is still valid goes as deep as an honest client's request.
 """
 
 import random

@@ -1,4 +1,5 @@
-"""A target server in a process of its own, watched from outside through /proc: memory, descriptors, workers."""
+"""Start a target server in a process of its own, and watch it from outside through /proc: memory, descriptors, workers.
+"""
 
 import os
 import re

@@ -1,10 +1,10 @@
-"""Loads a target server for a while and says whether it stayed fair and well.
+"""Load a target server for a while and report whether it stayed fair and healthy.
 
     soak clients  [--clients 50] [--seconds 60]     all measure all the time: who gets how much?
     soak sessions [--sessions 10000]                come, upload, measure, go or vanish: what stays behind?
     soak run      [--hours 2] [--device NAME]       everything at once, with a line a minute
 
-Each takes --json FILE. Ctrl-C ends a run early; its verdict is on what was seen until then. Exit code 1 when
+Each takes --json FILE. Ctrl-C ends a run early; its verdict is on what was seen until then. The exit code is 1 if
 something was not as promised.
 """
 

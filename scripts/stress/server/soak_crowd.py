@@ -1,4 +1,6 @@
-"""`scripts/stress/server/soak clients`: many clients that measure on one server all the time: how much each gets."""
+"""Run `scripts/stress/server/soak clients`: many clients measure on one server all the time, and their shares are
+compared.
+"""
 
 import contextlib
 import functools

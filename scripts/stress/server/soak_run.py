@@ -1,4 +1,4 @@
-"""`scripts/stress/server/soak run`: clients of every kind on one server for hours, with a line a minute."""
+"""Run `scripts/stress/server/soak run`: clients of every kind on one server for hours, with a line a minute."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""`scripts/stress/server/soak sessions`: many sessions, some of which just vanish, and what they leave behind."""
+"""Run `scripts/stress/server/soak sessions`: open many sessions, let some vanish, and check what they leave."""
 
 import random
 import time

@@ -1,4 +1,5 @@
-"""A client without manners: it sends what it is told, repeats and repairs nothing, and can vanish at any moment."""
+"""Act as an ill-behaved client: it sends what it is given, repeats and repairs nothing, and can vanish at any moment.
+"""
 
 import itertools
 import secrets

@@ -1,4 +1,4 @@
-"""What watches a server under attack: an honest client, clients that stall, and a gauge of its processes."""
+"""Watch a server under attack: an honest client, clients that stall, and a gauge of its processes."""
 
 import time
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Batches to measure: copies, which any device does right, and kernels that crash or never end."""
+"""Make batches to measure: copies, which any device does right, and kernels that crash or never end."""
 
 import itertools
 from dataclasses import replace
