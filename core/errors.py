@@ -10,73 +10,75 @@ NAME_CHARACTERS = 200
 
 
 class DeviceNotFound(Exception):
-    """No usable device, or none that matches what was asked for."""
+    """Report that no usable device exists, or none that matches the request."""
 
 
 class DeviceError(Exception):
-    """A launch could not be built or run; `status` is the status its trial is recorded with."""
+    """Report that a launch could not be built or run; its trial is recorded with `status`."""
 
     status: ClassVar[TrialStatus] = "runtime"
 
 
 class LaunchFailed(DeviceError):
-    """The driver refused or lost a launch, or its arguments do not fit the kernel."""
+    """Report that the driver refused or lost a launch, or that its arguments do not fit the kernel."""
 
     status = "runtime"
 
 
 class BuildFailed(DeviceError):
-    """The driver's compiler refused a source text; the message holds the shortened build log."""
+    """Report that the driver's compiler refused a source text; the message holds the shortened build log."""
 
     status = "compile"
 
 
 class LimitExceeded(DeviceError):
-    """More was asked for than the device has; the message names both numbers."""
+    """Report that a request exceeds what the device has; the message names both numbers."""
 
     status = "device_limits"
 
 
 class InvalidLaunch(DeviceError):
-    """Sizes that no device would accept, such as a global size that the local size does not divide."""
+    """Report sizes that no device would accept, such as a global size that is no multiple of the local size."""
 
     status = "constraints"
 
 
 class ForkedProcess(DeviceError):
-    """A fork uses what the process that it was forked from has opened."""
+    """Report that a fork uses what its parent process has opened."""
 
 
 class UnusableMemory(DeviceError):
-    """A descriptor, an array or a size that no memory handle can be made of, or a use that does not fit a handle."""
+    """Report a descriptor, an array or a size that cannot become a memory handle, or a use that does not fit a handle.
+    """
 
 
 class MemoryClosed(DeviceError):
-    """A memory handle is used after it was closed."""
+    """Report that a memory handle was used after it was closed."""
 
 
 class MemoryInUse(DeviceError):
-    """A memory handle is to be closed while a device's buffer or a registration still holds it."""
+    """Report an attempt to close a memory handle while a device's buffer or a registration still holds it."""
 
 
 class CannotImport(DeviceError):
-    """A device cannot use memory as it lies; the message says of every importer why."""
+    """Report that a device cannot use memory in place; the message gives the reason for every importer."""
 
 
 class CannotMark(DeviceError):
-    """Persistent kernels cannot mark when their launches began and ended; the message says why, for a sentence."""
+    """Report that persistent kernels cannot mark when their launches began and ended; the message is the reason, as a
+    clause."""
 
 
 class MalformedLog(Exception):
-    """A profile log or a schematic that is none, or says something that cannot be; the message says where."""
+    """Report a file that is no profile log or schematic, or that contradicts itself; the message says where."""
 
 
 class ContextClosed(DeviceError):
-    """A loaded context is used after it was closed."""
+    """Report that a loaded context was used after it was closed."""
 
 
 class ContextError(Exception):
-    """A context binary cannot be used; `name` says why in one word."""
+    """Report that a context binary cannot be used; `name` gives the reason in one word."""
 
     name: ClassVar[str] = "context_error"
 
@@ -102,47 +104,48 @@ class MalformedHeader(ContextError):
 
 
 class MalformedEpContext(ContextError):
-    """An ONNX file, whose EPContext nodes should hold or name context binaries, cannot be used."""
+    """Report an ONNX file whose EPContext nodes should hold or name context binaries, but cannot be used."""
 
     name = "malformed_ep_context"
 
 
 class MalformedPackage(ContextError):
-    """A package of contexts cannot be used, or contexts do not go into one."""
+    """Report that a package of contexts cannot be used, or that contexts cannot be in one package."""
 
     name = "malformed_package"
 
 
 class WrongDevice(ContextError):
-    """The context was made for another device or driver, and that matters here."""
+    """Report that the context was made for another device or driver, and that this matters here."""
 
     name = "wrong_device"
 
 
 class ArenaTooSmall(ContextError):
-    """A context needs more memory than the group has that it is to join."""
+    """Report that a context needs more memory than the group that it should join has."""
 
     name = "arena_too_small"
 
 
 class UntrustedFile(ContextError):
-    """Another user could change the file, and what is in it would run as this one."""
+    """Report a file that another user could change, although its content would run as this user."""
 
     name = "untrusted_file"
 
 
 class FileChanged(ContextError):
-    """The file was written over or cut short while it was open, and what is needed of it is not what was checked."""
+    """Report that an open file was overwritten or cut short, and a part that is needed differs from what was checked.
+    """
 
     name = "file_changed"
 
 
 class UnknownGraph(ValueError):
-    """A context has no graph of the name that was asked for; the message has those that it has."""
+    """Report that a context has no graph with the requested name; the message lists its graphs."""
 
 
 def shortened(names: Iterable[str]) -> str:
-    """Names for a message, sorted: not all of them when there are many, and not all of a long one."""
+    """Return names for a message, sorted: only some of many names, and only the start of a long name."""
     known = sorted(names)
     told = ", ".join(repr(name[:NAME_CHARACTERS]) for name in known[:NAMES_TOLD])
     return f"{told} and {len(known) - NAMES_TOLD} more" if len(known) > NAMES_TOLD else told or "none"

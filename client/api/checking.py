@@ -18,7 +18,7 @@ from gputune.client.tuning.measuring.peaks import ASSUMED
 
 @dataclass(frozen=True)
 class UnsupportedNode:
-    """A node that cannot run: its name and operator, why not, and the nearest form that can."""
+    """Describe a node that cannot run: its name and operator, the reason, and the nearest form that can run."""
 
     node: str
     op: str
@@ -28,7 +28,8 @@ class UnsupportedNode:
 
 @dataclass(frozen=True)
 class CheckedTask:
-    """A kernel to be tuned. weight: how often an inference runs it; roofline_ns: of one run, at the device's peaks."""
+    """Describe a kernel to be tuned. weight: how often an inference runs it; roofline_ns: the time of one run at the
+    device's peaks."""
 
     key: str
     op: str
@@ -41,7 +42,7 @@ class CheckedTask:
 
 @dataclass(frozen=True)
 class TuningEstimate:
-    """What an effort costs. at_least: the space is so large that it was not counted to its end."""
+    """Estimate the cost of an effort. at_least: the space is so large that it was not counted to its end."""
 
     trials: int
     seconds: float
@@ -50,10 +51,10 @@ class TuningEstimate:
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """What is known of a model before any tuning. Costs are zero and tasks empty where it does not run.
+    """Describe a model before any tuning. If the model cannot run, costs are zero and tasks are empty.
 
-    flops, bytes: of an inference; constant_bytes: of weights; roofline_ns: an inference at the peaks, which are assumed
-    unless a device was named; tuning: by effort.
+    flops, bytes: per inference; constant_bytes: size of the weights; roofline_ns: time of an inference at the device's
+    peaks, which are assumed unless a device was named; tuning: estimates by effort.
     """
 
     model: Path
@@ -68,7 +69,7 @@ class ModelCheck:
     tuning: Mapping[str, TuningEstimate] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self) | {"model": str(self.model)}
 
 
@@ -80,12 +81,20 @@ def check(
     device: str | None = None,
     op_packages: Sequence[Path | str] = (),
 ) -> ModelCheck:
-    """Which nodes of an ONNX model run, what an inference costs, and about how long tuning takes. Nothing is tuned.
+    """Report which nodes of an ONNX model run, what an inference costs, and about how long tuning takes.
 
-    shapes: by name, of inputs with dynamic dimensions, one for each. device: measure the peaks on this device of the
-    machine, a name part or number of `gputune devices`. op_packages: as for `tune`.
+    Nothing is tuned.
 
-    Raises ModelError for what is wrong with the model and not with single nodes; ConfigError; TargetError.
+    Args:
+        model: the ONNX file.
+        shapes: by name, the shape of each input with dynamic dimensions.
+        device: measure the peaks on this device of the machine: a part of its name, or its number in `gputune devices`.
+        op_packages: as for `tune`.
+
+    Raises:
+        ModelError: the whole model is wrong, not only single nodes.
+        ConfigError: an argument is wrong.
+        TargetError: the device cannot be measured.
     """
     graphs = combined(pairs_of(shapes))
     if len(graphs) > 1:

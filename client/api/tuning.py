@@ -36,42 +36,44 @@ AnyPath = Path | str
 
 @dataclass(frozen=True)
 class TunedGraph:
-    """The times of a graph's inferences. end_to_end: None if no whole contexts were compared."""
+    """Hold the times of a graph's inferences. end_to_end: None if no whole contexts were compared."""
 
     name: str
     end_to_end: EndToEnd | None
 
     @property
     def untuned_ns(self) -> float | None:
-        """The median time of an untuned inference."""
+        """Return the median time of an untuned inference."""
         return None if self.end_to_end is None else self.end_to_end.untuned_ns
 
     @property
     def tuned_ns(self) -> float | None:
-        """The time of a tuned inference, of the best one if the untuned context is kept: untuned_ns by the gain."""
+        """Return the time of a tuned inference, untuned_ns divided by the gain; if the untuned context is kept, of the
+        best tuned context."""
         return None if self.end_to_end is None else self.end_to_end.tuned_ns
 
     @property
     def gain(self) -> Gain | None:
-        """How many times as fast that is as an untuned inference; None if tuning has led to no other context."""
+        """Return how many times as fast a tuned inference is as an untuned inference; None if tuning led to no other
+        context."""
         return None if self.end_to_end is None else self.end_to_end.gain
 
     @property
     def kept(self) -> Kept | None:
-        """Which context ships: "tuned", "untuned", or "last", the last choice that was certain."""
+        """Return which context ships: "tuned", "untuned", or "last", the last choice that was certain."""
         return None if self.end_to_end is None else self.end_to_end.kept
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         none = dict.fromkeys(("untuned_ns", "tuned_ns", "gain", "kept", "open"))
         return {"name": self.name} | (none if self.end_to_end is None else self.end_to_end.to_dict())
 
 
 @dataclass(frozen=True)
 class TunedTask:
-    """A kernel of the model: its configuration, and what it takes alone with that and with its default, in ns, None
-    where it was not measured. weight: how often an inference runs it; hit: whether the cache knew it; trials: by
-    status."""
+    """Describe a tuned kernel of the model: its configuration, and its time alone with that and with its default
+    configuration, in ns, or None if not measured. weight: how often an inference runs it; hit: whether the cache knew
+    it; trials: their number by status."""
 
     key: str
     op: str
@@ -85,8 +87,8 @@ class TunedTask:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning has led to. path: of the context binary; tasks: those that the model's kernels and their alternatives
-    are; warnings: what was warned of meanwhile; seconds: what all took."""
+    """Hold the result of tuning. path: the context binary; tasks: the tasks of the model's kernels and their
+    alternatives; warnings: the texts of all warnings; seconds: the time that everything took."""
 
     path: Path
     graphs: tuple[TunedGraph, ...]
@@ -97,7 +99,7 @@ class Tuned:
 
     @property
     def gain(self) -> Gain | None:
-        """That of the first graph, as are the two times and what is kept."""
+        """Return the gain of the first graph; untuned_ns, tuned_ns and kept are also the first graph's."""
         return self.graphs[0].gain
 
     @property
@@ -113,7 +115,7 @@ class Tuned:
         return self.graphs[0].kept
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         graphs, tasks = [each.to_dict() for each in self.graphs], [asdict(each) for each in self.tasks]
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         return plain | {"path": str(self.path), "graphs": graphs, "tasks": tasks, "warnings": list(self.warnings)}
@@ -121,8 +123,8 @@ class Tuned:
 
 @dataclass(frozen=True)
 class TuningProgress:
-    """How far a part of the tuning has come: `done` of `total` steps. what: what is being worked on; seconds: since
-    this part began."""
+    """Report the progress of a part of the tuning: `done` of `total` steps. what: the current work; seconds: the time
+    since this part began."""
 
     label: str
     done: int
@@ -153,24 +155,24 @@ def tune(
     op_packages: Sequence[AnyPath] = (),
     on_progress: Callable[[TuningProgress], None] | None = None,
 ) -> Tuned:
-    """Tunes an ONNX model on a target, writes its context binary and says what was gained.
+    """Tune an ONNX model on a target, write its context binary and report the gain.
 
-    Options are those of `gputune context-binary-generator`, which this runs. model: a file, or several for one context
-    with a graph each. shapes: by name, of inputs with dynamic dimensions; several shapes make a graph for each. output:
-    the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target server,
-    whose token is in token_file; by default one that runs on this machine, else one of its own, whose device is
-    `device`. effort: none, quick, normal (the default) or full. budget: what tuning may take at most, in seconds or as
-    "10m". compare_seconds: how long whole contexts of a graph may take turns in the end, by default as the effort says;
-    compare_again: compare them as if there were no last choice. wait_for_quiet: the minutes to wait at most, if other
-    programs keep the machine busy, until it is quiet. fail_under: raise GainTooSmall if the recorded gain is smaller,
-    after the context was written. cache: the folder of performance caches, by default the user's. config_file: as
-    --config_file, for all other wishes; arguments come before it. weights: packed (the default) or compact, for a
-    smaller context that packs the model's weights when it is loaded. verify: compare the context with onnxruntime.
-    op_packages: folders or entry points of packages with operators and kernels of your own. on_progress: is told of
-    every step, by whichever thread takes it; what it raises ends the tuning, and what was measured is kept.
-
-    Messages are records of the logger "gputune". Raises in one line that says what to do ConfigError, ModelError,
-    TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall; gputune.cache.CacheError.
+    Arguments are the options of `gputune context-binary-generator`, which this runs.
+    model: a file, or several for one context with a graph each. shapes: by name, of inputs with dynamic dimensions;
+    several shapes make a graph each. output: the context binary, by default MODEL.bin in the folder output.
+    target: HOST:PORT or unix:PATH of a target server; by default a running server of this machine, else a new server on
+    `device`. token_file: holds the token.
+    effort: none, quick, normal (the default) or full. budget: the longest time for tuning, in seconds or as "10m".
+    compare_seconds: how long whole contexts of a graph take turns at the end, by default as the effort says.
+    compare_again: compare them as if there were no last choice. wait_for_quiet: if other programs keep the machine
+    busy, wait up to so many minutes. fail_under: raise GainTooSmall for a smaller gain, after the context is written.
+    cache: the folder of performance caches, by default the user's. config_file: a file as for --config_file; arguments
+    override it. weights: packed (the default) or compact, for a smaller context that packs the model's weights when it
+    is loaded. verify: compare the context with onnxruntime. op_packages: folders or entry points of packages with your
+    operators and kernels. on_progress: called for every step, by any thread; an exception in it ends the tuning, and
+    measurements are kept.
+    Messages are records of the logger "gputune". Raises, in one line that says what to do, ConfigError, ModelError,
+    TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall or gputune.cache.CacheError.
     """
     begun_s = time.monotonic()
     paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]

@@ -9,7 +9,7 @@ An op package is a Python package with `__version__`, whose modules may define
   client/model/lowering/added.py.
 
 You name a package by its folder, or by the entry point of the group `gputune.op_packages` that a distribution gives it.
-Only named packages are imported: a package is code, and runs with the rights of the user who names it.
+Only named packages are imported: a package is code, and runs with the rights of the user that names it.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from gputune.runtime.execution.executor import Executor, Values
 
 @dataclass(frozen=True)
 class Bench:
-    """What inferences of a graph took, in ns of the host's clock, from before the first input was written until the
-    last output was read. percentiles_ns: p50, p90, p99 and p99.9; times_ns: of each that counts, in order."""
+    """Hold the times of a graph's inferences, in ns of the host's clock, from before the first input is written until
+    the last output is read. percentiles_ns: p50, p90, p99 and p99.9; times_ns: each time that counts, in order."""
 
     graph: str
     device: str
@@ -28,13 +28,13 @@ class Bench:
         return f"{self.inferences} inferences of {self.graph} on {self.device}: {in_words(self.percentiles_ns)}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self) | {"times_ns": list(self.times_ns)}
 
 
 def bench(executor: Executor, inputs: Values | None, warmup: int, inferences: int) -> Bench:
-    """Runs a graph so often, on random inputs where none are given. Raises ValueError for no inferences, and for inputs
-    that do not fit; DeviceError."""
+    """Run a graph `warmup` times, then `inferences` times, on random inputs if none are given. Raises ValueError for no
+    inferences, and for inputs that do not fit; DeviceError."""
     if inferences < 1 or warmup < 0:
         raise ValueError(f"bench of {inferences} inferences after {warmup}; at least 1 after 0 are needed")
     given = random_inputs(executor.graph.inputs) if inputs is None else inputs

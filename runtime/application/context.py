@@ -38,10 +38,11 @@ def load(
     cache_compatibility_mode: Compatibility = "permissive",
     perf_profile: PerfProfile | str | None = None,
 ) -> Context:
-    """Loads a context binary with all of its graphs, or with one of that name, and opens its device.
+    """Load a context binary with all of its graphs, or only the graph of the given name, and open its device.
 
-    device, cache_compatibility_mode: as of gputune.runtime.load. perf_profile: for which clocks and power inferences
-    vote. Raises as gputune.runtime.load does: ContextError, DeviceNotFound, BuildFailed, ValueError, OSError.
+    device, cache_compatibility_mode: as for gputune.runtime.load. perf_profile: the clocks and power for which
+    inferences vote. Raises as gputune.runtime.load does: ContextError, DeviceNotFound, BuildFailed, ValueError,
+    OSError.
     """
     if graph is None:
         loaded = _load_all(path, device, cache_compatibility_mode)
@@ -61,16 +62,16 @@ def load(
 
 
 class Context:
-    """A loaded context: runs whichever of its graphs takes the inputs that are given.
+    """Run a loaded context: each inference uses the graph that takes the given inputs.
 
-    path: its file. executors: by the names of its graphs, what runs them and says all that there is to know; close the
-    context and not these.
+    path: its file. executors: by the names of its graphs, the objects that run them and hold all their details; close
+    the context, not these.
 
-    Several threads may use it, one inference at a time. close() gives its device memory back; so does `with`.
+    Several threads may use it, one inference at a time. close() frees its device memory; so does `with`.
     """
 
     def __init__(self, path: Path, executors: Mapping[str, Executor], close: Callable[[], None]) -> None:
-        """Make one with load(). close: what closes the executors."""
+        """Make a context with load(). close: closes the executors."""
         self.path = path
         self.executors = dict(executors)
         self._close = close
@@ -83,37 +84,37 @@ class Context:
 
     @property
     def graphs(self) -> tuple[str, ...]:
-        """The names of its graphs."""
+        """Return the names of the graphs."""
         return tuple(self.executors)
 
     @property
     def inputs(self) -> tuple[TensorRecord, ...]:
-        """Name, shape and dtype of each input of the first graph."""
+        """Return name, shape and dtype of each input of the first graph."""
         return self._first.graph.inputs
 
     @property
     def outputs(self) -> tuple[TensorRecord, ...]:
-        """Name, shape and dtype of each output of the first graph."""
+        """Return name, shape and dtype of each output of the first graph."""
         return self._first.graph.outputs
 
     @property
     def device(self) -> DeviceIdentity:
-        """The open device."""
+        """Return the open device."""
         return self._first.device
 
     @property
     def computes(self) -> bool:
-        """False on a null device, whose outputs are zeros."""
+        """Return False on a null device, whose outputs are zeros."""
         return self._first.computes
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What costs time without being asked for, each once."""
+        """Return each cause of unexpected cost once, such as programs that were built from source."""
         return tuple(dict.fromkeys(text for one in self.executors.values() for text in one.warnings))
 
     @property
     def device_bytes(self) -> int:
-        """The device memory that it holds now; 0 once it is closed."""
+        """Return the device memory that the context holds now; 0 once it is closed."""
         return self._first.backend.allocated_bytes
 
     def __repr__(self) -> str:
@@ -123,14 +124,16 @@ class Context:
     # --- running --------------------------------------------------------------------------------------
 
     def run(self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None) -> dict[str, Array]:
-        """One inference.
+        """Run one inference.
 
-        inputs: by name an array of exactly the input's shape and dtype, or a memory handle; of a graph with one input
-        the array alone. outputs: where outputs shall be, new arrays by default. graph: which one; by default that
-        whose inputs have these names, shapes and dtypes.
+        Args:
+            inputs: by name an array of exactly the input's shape and dtype, or a memory handle; for a graph with one
+                input, the array alone.
+            outputs: by name, arrays or memory handles that receive the outputs; new arrays by default.
+            graph: the graph's name; by default the graph whose inputs have these names, shapes and dtypes.
 
-        Returns output name -> array, as Executor.run. Raises ValueError for inputs that no graph takes, or several do;
-        DeviceError.
+        Returns an array by each output's name, as Executor.run. Raises ValueError if no graph takes the inputs, or
+        several do; DeviceError.
         """
         executor = self._picked(inputs, graph)
         return executor.run(_named(inputs, executor), outputs)
@@ -138,9 +141,9 @@ class Context:
     def run_async(
         self, inputs: Inputs = NOTHING, outputs: Values = NOTHING, *, graph: str | None = None
     ) -> Future[dict[str, Array]]:
-        """Begins an inference in a thread of the context's own, behind those that were begun before, and returns its
-        future. Leave inputs as they are until it is done. Raises ValueError where no graph is found for the inputs; all
-        else that run raises, the future does."""
+        """Begin an inference in a thread of the context, after those begun before, and return its future. Do not change
+        inputs until it is done. Raises ValueError if no graph is found for the inputs; the future raises everything
+        else that run raises."""
         executor = self._picked(inputs, graph)
         named = _named(inputs, executor)
         with self._starting:
@@ -152,22 +155,22 @@ class Context:
     def bench(
         self, inputs: Inputs | None = None, *, warmup: int = 10, inferences: int = 100, graph: str | None = None
     ) -> Bench:
-        """What inferences take, copies of inputs and outputs included, one after the other: `warmup` of them that do
-        not count, then `inferences`. inputs: random ones of the first graph, or of `graph`, where none are given.
-        Raises as run does."""
+        """Measure inferences one after the other, copies of inputs and outputs included: first `warmup` that do not
+        count, then `inferences`. inputs: by default random inputs of the first graph, or of `graph`. Raises as run
+        does."""
         if inputs is not None:
             executor = self._picked(inputs, graph)
             return bench(executor, _named(inputs, executor), warmup, inferences)
         return bench(self._of_name(graph or self.graphs[0]), None, warmup, inferences)
 
     def set_perf_profile(self, profile: PerfProfile | str) -> None:
-        """Has the inferences of all graphs vote for clocks and power, as Executor.set_perf_profile does. Raises
+        """Make the inferences of all graphs vote for clocks and power, as Executor.set_perf_profile does. Raises
         ValueError."""
         for executor in self.executors.values():
             executor.set_perf_profile(profile)
 
     def close(self) -> None:
-        """Ends the inferences that were begun and gives the memory back. Doing so again does nothing."""
+        """Finish the inferences that were begun and free the memory. A second call does nothing."""
         with self._starting:
             beside, self._beside, self._closed = self._beside, None, True
         if beside is not None:

@@ -41,10 +41,10 @@ INSTALL_HINT = (
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """What discovery found out about one device, or about a driver that gave none (`identity` is None then).
+    """Report what discovery found out about one device, or about a driver without devices (`identity` is None then).
 
-    `driver_file` is the recording where the device is a replayed one; `position` counts the devices of one driver;
-    `reason` says why a device is not usable, and is empty otherwise.
+    `driver_file` is the recording if the device is replayed; `position` counts the devices of one driver; `reason` says
+    why a device is not usable, and is empty otherwise.
     """
 
     index: int
@@ -60,17 +60,17 @@ class DeviceReport:
 
     @property
     def simulated(self) -> bool:
-        """Whether it needs no driver and computes nothing."""
+        """Return whether the device needs no driver and computes nothing."""
         return self.identity is not None and self.identity.platform in SIMULATED
 
     @property
     def backend(self) -> str:
-        """The name of the module of gputune.runtime.backends that opens it."""
+        """Return the name of the module of gputune.runtime.backends that opens the device."""
         return self.identity.platform if self.identity is not None and self.simulated else "opencl"
 
     @property
     def title(self) -> str:
-        """One phrase for people: number, name, platform; or the driver when it gave no device."""
+        """Return one phrase for people: number, name, platform; or the driver if it gave no device."""
         if self.identity is None:
             return f"driver {self.driver_file or 'of the OpenCL loader'}"
         return f"#{self.index} {self.identity.name} ({self.identity.platform}, {self.identity.device_type})"
@@ -80,8 +80,7 @@ class DeviceReport:
         return f"{self.title}: {'works' if self.usable else self.reason}"
 
     def environment(self) -> dict[str, str]:
-        """Variables that a process which opens this device needs, so that it sees this driver and no
-        other."""
+        """Return the environment variables with which a process that opens this device sees only this driver."""
         return {} if self.simulated else environment_for(self.driver_file)
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class DeviceReport:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> DeviceReport:
-        """The report that to_dict wrote. Raises ValueError when a field is missing or of the wrong type."""
+        """Return the report that to_dict wrote. Raises ValueError if a field is missing or has the wrong type."""
         types = {"index": int, "driver_file": str, "usable": bool, "reason": str, "position": int}
         for name, kind in types.items():
             if not isinstance(fields.get(name), kind):
@@ -140,29 +139,29 @@ NULL_REPORTS: Mapping[str, DeviceReport] = {NULL: NULL_REPORT, WAITING: WAITING_
 
 @dataclass(frozen=True)
 class Choice:
-    """The device to use, and why, one line each: first the choice, then what was passed over."""
+    """Hold the device to use, and the reasons, one line each: first the choice, then the devices that were passed over.
+    """
 
     report: DeviceReport
     explanation: tuple[str, ...]
 
 
 def wanted_device(explicit: str | None) -> str | None:
-    """What the user asked for: the explicit value, else GPUTUNE_DEVICE, else None."""
+    """Return what the user requested: the explicit value, else GPUTUNE_DEVICE, else None."""
     return explicit or os.environ.get("GPUTUNE_DEVICE") or None
 
 
 def discover(time_limit_s: float = PROBE_SECONDS) -> list[DeviceReport]:
-    """Every device of every driver after a build-and-run smoke test, numbered in a stable order.
+    """Return every device of every driver after a build-and-run smoke test, numbered in a stable order.
 
-    A driver that gives no device, crashes or takes longer than time_limit_s gives one report without
-    identity. Where no .icd file exists (some systems have one fixed driver) the OpenCL loader's own choice is
-    probed.
+    A driver that gives no device, crashes or takes longer than time_limit_s gives one report without identity. If no
+    .icd file exists (some systems have one fixed driver), the OpenCL loader's own choice is probed.
     """
     return _of_all_drivers(lambda file: _probe([file], time_limit_s))
 
 
 def listed(time_limit_s: float = PROBE_SECONDS) -> list[DeviceReport]:
-    """The same devices with the same numbers, but untested, which takes a third of the time."""
+    """Return the same devices with the same numbers, but untested, which takes a third of the time."""
     return _of_all_drivers(lambda file: _probe([file, LIST_OPTION], time_limit_s))
 
 
@@ -174,16 +173,16 @@ def _of_all_drivers(probe: Callable[[str], list[DeviceReport]]) -> list[DeviceRe
 
 
 def find(wanted: str | None = None) -> Choice:
-    """The device to use among those of this machine, by the rule of `choose`; drivers are only looked for where that
-    needs them. Raises DeviceNotFound."""
+    """Return the device of this machine to use, by the rule of `choose`; drivers are only looked for if that needs
+    them. Raises DeviceNotFound."""
     simulated = wanted is not None and (wanted in NULL_REPORTS or wanted.startswith(REPLAY_PREFIX))
     return choose([] if simulated else discover(), wanted)
 
 
 def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice:
-    """The device to use: what `wanted` names ("null", "waiting", "replay:" with a recording or a folder of them, a
-    number of the list, or part of a device's or platform's name), else a GPU, else an accelerator, else the CPU with
-    the most compute units.
+    """Return the device to use: the device that `wanted` names ("null", "waiting", "replay:" with a recording or a
+    folder of recordings, a number of the list, or part of a device's or platform's name), else a GPU, else an
+    accelerator, else the CPU with the most compute units.
 
     Raises DeviceNotFound, which lists each device with its reason and says what to do.
     """
@@ -242,7 +241,7 @@ def _type_of(report: DeviceReport) -> str:
 
 
 def matches(report: DeviceReport, wanted: str) -> bool:
-    """Whether `wanted` is the number of a device or part of its name or platform."""
+    """Return whether `wanted` is the number of a device or part of its name or platform."""
     if wanted.isdecimal():
         return report.index == int(wanted)
     if report.identity is None:
@@ -268,9 +267,9 @@ def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceRe
 
 
 def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> list[tuple[str, str]]:
-    """The ways in which a usable device takes memory without a copy, in the order in which they are tried, each with
-    why this one cannot (empty: it can); the device is opened in a process of its own. Raises DeviceNotFound when that
-    fails or takes longer than time_limit_s."""
+    """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried, each
+    with the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
+    DeviceNotFound if that fails or takes longer than time_limit_s."""
     output, ending = _run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
     for line in output.splitlines():
         if line.startswith(MEMORY_MARK):

@@ -46,22 +46,25 @@ EMPTY_KERNEL = "__kernel void empty(__global int *unused) {}"
 
 
 class Executor(Closing):
-    """A loaded graph, ready to run.
+    """Run a loaded graph.
 
-    graph: its name, inputs and outputs (names, shapes, dtypes). header: the whole context's header. device:
-    the identity of the open device. computes: False when outputs stay zero because the device is the null
-    one. warnings: what costs time without being asked for, such as programs that were built from source, or memory that
-    has to be copied. load_ns: making this object, without opening the device, which took device_open_ns.
+    If the context has persistent kernels and the device is the context's own, inferences run by persistent kernels as
+    long as they pay (`runs` counts them) and persistent_kernels is True. Otherwise they run launch by launch.
 
-    Where the context has persistent kernels and the device is the context's own, runs are those as long as they pay
-    (`runs` says how many were) and persistent_kernels is True, and launches one by one at other times.
+    Several threads may use an executor, one inference at a time. close() frees its device memory; so does `with`.
 
-    choice: of a package, which context it is, how that fits the device, and why.
-
-    recorder: where one is set, inferences are recorded (Profiler.watch sets it). power: what votes for clocks around
-    inferences and at the end, None for nothing (set_perf_profile sets it).
-
-    Several threads may use it, one inference at a time. close() gives its device memory back; so does `with`.
+    Attributes:
+        graph: its name, inputs and outputs (names, shapes, dtypes).
+        header: the whole context's header.
+        device: the identity of the open device.
+        computes: False if outputs stay zero because the device is the null device.
+        warnings: causes of unexpected cost, such as programs that were built from source, or memory that has to be
+            copied.
+        load_ns: the time to make this object, without the time to open the device.
+        device_open_ns: the time to open the device.
+        choice: for a package, which context it is, how that fits the device, and why.
+        recorder: if set, inferences are recorded; Profiler.watch sets it.
+        power: what votes for clocks around inferences and at the end, None for no votes; set_perf_profile sets it.
     """
 
     def __init__(
@@ -74,9 +77,9 @@ class Executor(Closing):
         device_open_ns: int = 0,
         shared: SharedParts | None = None,
     ) -> None:
-        """Builds from the context's binaries, or from source when `binaries` is False or (unless `strict`)
-        the driver refuses one. shared: what it has in common with other executors on the backend. Raises WrongDevice
-        when the device cannot run the graph, BuildFailed, ContextError."""
+        """Build from the context's binaries, or from source if `binaries` is False or (unless `strict`) the driver
+        refuses one. shared: what the executor shares with other executors on the backend. Raises WrongDevice if the
+        device cannot run the graph, BuildFailed, ContextError."""
         start = time.perf_counter_ns()
         self._backend = backend
         self._shared = SharedParts() if shared is None else shared
@@ -139,22 +142,27 @@ class Executor(Closing):
     # --- running --------------------------------------------------------------------------------------
 
     def run(self, inputs: Values = NOTHING, outputs: Values = NOTHING) -> dict[str, Array]:
-        """One inference.
+        """Run one inference.
 
-        inputs: for every input that has no registered handle, and for others where that is wanted, an array of exactly
-        its shape and dtype, which is copied or read where it lies until this returns (docs/memory.md), or a memory
-        handle, which is used as it lies. outputs: in the same way, but that arrays are copied
-        where outputs shall be; new arrays by default. What is given for one inference leaves what is registered as it
-        is. A handle is kept ready for the next time: `release` gives it up.
+        Args:
+            inputs: by name, an array of exactly the input's shape and dtype, or a memory handle. Every input without a
+                registered handle needs a value. Arrays are copied, or read in place until this returns
+                (docs/memory.md). Handles are used in place.
+            outputs: by name, arrays into which outputs are copied, or memory handles, which are used in place; new
+                arrays by default.
 
-        Returns output name -> array: new ones, those given, or views of handles, where the next inference writes again;
-        outputs in memory that the host cannot see are left out. Raises ValueError that names the input or output which
-        is missing, unknown or does not fit; DeviceError, also in a fork of the process that has loaded the context."""
+        Returns an array by each output's name: a new array, the given array, or a view of a handle, to which the next
+        inference writes again. Outputs in memory that the host cannot see are omitted. A value given for one inference
+        leaves registered handles as they are. A given handle is kept ready for the next time: `release` gives it up.
+
+        Raises ValueError that names the input or output that is missing, unknown or does not fit; DeviceError, also in
+        a fork of the process that loaded the context.
+        """
         return self.run_timed(inputs, outputs)[0]
 
     def run_timed(self, inputs: Values = NOTHING, outputs: Values = NOTHING) -> tuple[dict[str, Array], int]:
-        """Like run; also the ns of the host's clock from before the first input is written until the last
-        output is read."""
+        """Run as run does, and also return the ns of the host's clock from before the first input is written until the
+        last output is read."""
         self._check()
         tensors = self._tensors
         ready, into = tensors.checked_inputs(inputs), tensors.checked_outputs(outputs)
@@ -167,10 +175,10 @@ class Executor(Closing):
             return results, time.perf_counter_ns() - begun_ns
 
     def run_in_place(self) -> int:
-        """One inference on what registered handles and shared_inputs hold now; leaves what it computes in those of the
-        outputs. Nothing is copied.
+        """Run one inference on what registered handles and shared_inputs hold now, and leave its results in the handles
+        and shared_outputs of the outputs. Nothing is copied.
 
-        Returns its ns by the host's clock. Raises ValueError where a tensor lies in neither; DeviceError.
+        Returns its ns by the host's clock. Raises ValueError if a tensor is in neither; DeviceError.
         """
         with self._turn(), self._voted():
             if self.recorder is not None:
@@ -181,19 +189,19 @@ class Executor(Closing):
 
     @property
     def runs(self) -> Runs | None:
-        """How many inferences ran in which form; None where there is only one form."""
+        """Return how many inferences ran in which form; None if there is only one form."""
         return None if self._persistent is None else self._persistent.runs
 
     # --- clocks and power -----------------------------------------------------------------------------
 
     @property
     def perf_profile(self) -> PerfProfile | None:
-        """A copy of the perf profile in force; None where none was ever set."""
+        """Return a copy of the perf profile in force; None if none was ever set."""
         return None if self.power is None else self.power.profile.copy()
 
     def set_perf_profile(self, profile: PerfProfile | str) -> None:
-        """Has inferences from now on vote for clocks and power as a perf profile says, or a preset of that name. Raises
-        ValueError for a name that is none, and for corners that are out of order."""
+        """Make inferences from now on vote for clocks and power as a perf profile, or the preset of that name, says.
+        Raises ValueError for an unknown name, and for corners that are out of order."""
         with self._turn():
             if self.power is None:
                 self.power = Power(profile, self.device)
@@ -201,9 +209,9 @@ class Executor(Closing):
                 self.power.set_profile(profile)
 
     def keep_warm(self, on: bool = True) -> None:
-        """Keeps the device awake between inferences, for a second after each at most: by empty launches, or on a CPU by
-        a thread that spins, which takes the processor from whatever else could use it (`warm_cpu_ns`). Ends that with
-        on=False. Raises DeviceError."""
+        """Keep the device awake between inferences, for at most a second after each: by empty launches, or on a CPU by
+        a thread that spins, which takes the processor from other programs (`warm_cpu_ns`). on=False ends that. Raises
+        DeviceError."""
         with self._turn():
             if self._warm is not None:
                 self._warm.close()
@@ -211,7 +219,7 @@ class Executor(Closing):
 
     @property
     def warm_cpu_ns(self) -> int:
-        """The processor time that keeping warm has taken."""
+        """Return the processor time that keeping warm has taken."""
         return 0 if self._warm is None else self._warm.cpu_ns
 
     def _voted(self) -> AbstractContextManager[None]:
@@ -233,23 +241,23 @@ class Executor(Closing):
 
     @property
     def backend(self) -> Backend:
-        """The open device."""
+        """Return the open device."""
         return self._backend
 
     @property
     def last_form(self) -> Form:
-        """How the last inference ran that was not recorded launch by launch."""
+        """Return how the last inference ran that was not recorded launch by launch."""
         return "launches" if self._persistent is None or not self.persistent_kernels else self._persistent.last_form
 
     def one_by_one(self) -> Sequence[Bound]:
-        """The launches of an inference, loaded where they are not the usual form. For recorders, which have the turn.
-        Raises DeviceError."""
+        """Return the launches of an inference, loaded if they are not the usual form. For recorders, which have the
+        turn. Raises DeviceError."""
         self._one_by_one()
         return self._launches
 
     def marked(self) -> MarkedRuns:
-        """The persistent form with marks of its launches, built when it is asked for first. For recorders. Raises
-        CannotMark, DeviceError."""
+        """Return the persistent form with marks of its launches, built when it is first requested. For recorders.
+        Raises CannotMark, DeviceError."""
         with self._turn():
             if self._persistent is None or self._markable is None:
                 raise CannotMark("persistent kernels do not run here")
@@ -262,51 +270,54 @@ class Executor(Closing):
 
     @property
     def counters(self) -> MemoryCounters:
-        """What loading, the last inference and all of them have copied, mapped and allocated, tensor by tensor."""
+        """Return what loading, the last inference and all inferences have copied, mapped and allocated, tensor by
+        tensor."""
         return self._tensors.counters
 
     def allocate_for(self, tensor: TensorRecord) -> MemHandle:
-        """New memory for one of the graph's inputs or outputs, of the kind that host and device share best; it is not
-        registered yet. Raises DeviceError."""
+        """Allocate memory for one of the graph's inputs or outputs, of the kind that host and device share best; it is
+        not registered yet. Raises DeviceError."""
         self._check()
         return self._backend.allocate_handle(tensor.nbytes)
 
     def register(self, name: str, handle: MemHandle) -> None:
-        """Has an input or output lie in a handle's memory in every inference that is given nothing else for it. Memory
-        that the device cannot use as it lies is copied, which `warnings` and the counters say. An output that has the
-        name of an input is called "output NAME".
+        """Use a handle's memory for an input or output in every inference that is given no other value for it. Memory
+        that the device cannot use in place is copied; `warnings` and the counters report that. An output with the name
+        of an input is called "output NAME".
 
         Raises ValueError for an unknown name, for memory that is too small, and for an output whose memory another
-        tensor uses; CannotImport for memory that can neither be used nor copied; DeviceError."""
+        tensor uses; CannotImport for memory that can neither be used nor copied; DeviceError.
+        """
         with self._turn():
             self._tensors.register(name, handle)
 
     def unregister(self, name: str) -> None:
-        """Ends that, and gives the handle up unless another tensor uses it. Raises ValueError for an unknown name."""
+        """End a registration, and give the handle up unless another tensor uses it. Raises ValueError for an unknown
+        name."""
         with self._turn():
             self._tensors.unregister(name)
 
     def release(self, handle: MemHandle) -> None:
-        """Gives up a handle that was given to `run`, so that it can be closed; one that is registered stays."""
+        """Give up a handle that was passed to `run`, so that it can be closed; a registered handle stays."""
         with self._turn():
             self._tensors.release(handle)
 
     @property
     def shared_inputs(self) -> dict[str, Array]:
-        """By name, arrays in the memory that the device itself reads, as far as it shares the host's and no handle is
-        registered: for run_in_place. An inference on arrays may write there, too."""
+        """Return, by name, arrays in the memory that the device itself reads, if it shares the host's memory and no
+        handle is registered: for run_in_place. An inference on arrays may write there, too."""
         with self._turn():
             return self._tensors.host_arrays("input")
 
     @property
     def shared_outputs(self) -> dict[str, Array]:
-        """The same for what the device writes."""
+        """Return, by name, arrays in the memory that the device itself writes, as shared_inputs does."""
         with self._turn():
             return self._tensors.host_arrays("output")
 
     def join_output(self, output: str, other: Executor, name: str) -> None:
-        """Has an output of this graph and an input of another one on the same device lie in one buffer, which is new
-        and the device's alone; neither takes or returns it from now on. For pipelines, before the first inference."""
+        """Join an output of this graph and an input of another graph on the same device in one new buffer that only the
+        device uses; from now on neither takes or returns it. For pipelines, before the first inference."""
         self._check()
         record = next(tensor for tensor in self.graph.outputs if tensor.name == output)
         buffer = self._backend.allocate(record.nbytes)
@@ -314,17 +325,18 @@ class Executor(Closing):
         other._tensors.link("input", name, buffer)
 
     def wait(self) -> None:
-        """Until everything that was launched on its queue is over, whatever became of it."""
+        """Wait until everything that was launched on its queue is over, whatever the result."""
         with suppress(DeviceError):
             self._backend.finish()
 
     def use_arenas(self, arenas: list[Buffer]) -> None:
-        """Has all launches use these arenas, each at least as large as the graph's. For groups, which hold the turn."""
+        """Make all launches use these arenas, each at least as large as the graph's. For groups, which hold the turn.
+        """
         self._binder.use_all("arena", arenas)
 
     def close(self) -> None:
-        """Gives its memory back and registered handles free. What it has in common with others stays theirs. Doing so
-        again does nothing."""
+        """Free its memory and release registered handles. What it shares with others stays theirs. A second call does
+        nothing."""
         with self._shared.turn:
             if self._closed:
                 return

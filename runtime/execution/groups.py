@@ -33,8 +33,14 @@ from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 @dataclass(frozen=True)
 class GroupMemory:
-    """Bytes of device memory. arenas: of one stream, by their place; streams: how many sets of them there are;
-    private: what all graphs would need with arenas of their own, in one stream; weights: held once for all."""
+    """Count bytes of device memory.
+
+    Attributes:
+        arenas: bytes of each arena of one stream, by place.
+        streams: the number of sets of arenas.
+        private: what all graphs would need with their own arenas, in one stream.
+        weights: bytes of weights, which are held once for all.
+    """
 
     arenas: tuple[int, ...]
     streams: int
@@ -43,7 +49,7 @@ class GroupMemory:
 
 
 class ContextGroup(Closing):
-    """Loaded contexts that share their arenas. Several threads may use it.
+    """Run loaded contexts that share their arenas. Several threads may use a group.
 
     A context is known by its name, and each of its graphs by NAME/GRAPH; the name alone stands for its first graph.
     """
@@ -51,8 +57,8 @@ class ContextGroup(Closing):
     def __init__(
         self, backend: Backend, arenas: Sequence[int], streams: int, strict: bool, device_open_ns: int = 0
     ) -> None:
-        """arenas: their bytes; device_open_ns: what opening the device took, which executors say. Raises DeviceError
-        where the device does not have the arenas. Make one with load_group."""
+        """Make a group with load_group. arenas: their bytes; device_open_ns: the time to open the device, which
+        executors report. Raises DeviceError if the device does not have memory for the arenas."""
         if streams < 1:
             raise ValueError(f"streams is {streams}, at least 1 is needed")
         self._strict = strict
@@ -89,7 +95,7 @@ class ContextGroup(Closing):
         return name in self._members
 
     def executors(self, name: str) -> Sequence[Executor]:
-        """The executors of a graph, one of each stream. Raises KeyError."""
+        """Return the executors of a graph, one for each stream. Raises KeyError."""
         if self._closed:
             raise ContextClosed("the group was closed")
         if name not in self._members:
@@ -97,11 +103,13 @@ class ContextGroup(Closing):
         return self._members[name]
 
     def add(self, path: Path | str, name: str | None = None, grow: bool = False) -> Executor:
-        """Loads one more context under a name, by default its file's without the ending; its first graph's executor.
+        """Load one more context under a name, by default its file's without the suffix; return its first graph's
+        executor.
 
-        grow: where it needs larger arenas than there are, these are exchanged under all members. Raises ArenaTooSmall
-        with both sizes where it does and may not; ValueError for a name that the group has already; as load_group
-        does."""
+        grow: if it needs larger arenas than the group has, replace the arenas of all members. Raises ArenaTooSmall with
+        both sizes if larger arenas are needed without grow; ValueError for a name that the group already has; as
+        load_group does.
+        """
         sources = _contexts_of(Path(path), name)
         if len(sources) > 1:
             raise ValueError(f"{path} has {len(sources)} contexts; add them one by one")
@@ -125,8 +133,8 @@ class ContextGroup(Closing):
             return self[source.name]
 
     def load(self, source: ContextSource, need: MemoryNeed) -> None:
-        """Loads a context for whose need the arenas are large enough. Raises MalformedHeader for a file that needs
-        something else by now."""
+        """Load a context for which the arenas are large enough. Raises MalformedHeader if the file's needs have
+        changed."""
         loaded: dict[str, list[Executor]] = {}
         with self._changes, ExitStack() as undo, source.open() as file:
             if MemoryNeed.of(file.header.device, file.header.graphs) != need:
@@ -142,7 +150,7 @@ class ContextGroup(Closing):
             self._needs[source.name] = need
 
     def close(self, name: str | None = None) -> None:
-        """Gives up a context, or all of them and the group's memory. Doing so again does nothing."""
+        """Close a context, or all contexts and the group's memory. A second call does nothing."""
         with self._changes:
             if name is not None:
                 if name not in self._needs:
@@ -160,11 +168,11 @@ class ContextGroup(Closing):
     # --- use ------------------------------------------------------------------------------------------
 
     def run(self, name: str, inputs: Values = NOTHING, outputs: Values = NOTHING) -> dict[str, Array]:
-        """One inference of a graph in whichever stream is free, as Executor.run. Raises KeyError, too."""
+        """Run one inference of a graph in any free stream, as Executor.run. Also raises KeyError."""
         return self.run_timed(name, inputs, outputs)[0]
 
     def run_timed(self, name: str, inputs: Values = NOTHING, outputs: Values = NOTHING) -> tuple[dict[str, Array], int]:
-        """The same with its ns, as Executor.run_timed; waiting for a stream does not count."""
+        """Run one inference and also return its ns, as Executor.run_timed; waiting for a stream does not count."""
         executors = self.executors(name)
         stream = self._free.get()
         try:
@@ -173,18 +181,18 @@ class ContextGroup(Closing):
             self._free.put(stream)
 
     def inferences(self, name: str) -> int:
-        """How many inferences of a graph all streams have run. Raises KeyError."""
+        """Return how many inferences of a graph all streams have run. Raises KeyError."""
         return sum(executor.counters.inferences for executor in self.executors(name))
 
     def set_perf_profile(self, profile: PerfProfile | str, name: str) -> None:
-        """Has the inferences of a graph vote for clocks and power, in whichever stream, as Executor.set_perf_profile.
+        """Make the inferences of a graph, in all streams, vote for clocks and power, as Executor.set_perf_profile.
         Raises KeyError, ValueError."""
         for executor in self.executors(name):
             executor.set_perf_profile(profile)
 
     @property
     def memory(self) -> GroupMemory:
-        """What the group has, and what its contexts would have without it."""
+        """Return the memory of the group, and what its contexts would need without it."""
         shared = self._streams[0][1]
         return GroupMemory(
             arenas=tuple(buffer.nbytes for buffer in shared.arenas or ()),
@@ -276,14 +284,21 @@ def load_group(
     streams: int = 1,
     cache_compatibility_mode: Compatibility = "permissive",
 ) -> ContextGroup:
-    """Loads contexts that take turns with one set of arenas, each arena as large as the largest that any of their
-    graphs has in its place. The context with the largest need is loaded first; of each file at most READ_FIRST_BYTES
-    bytes are read before memory is allocated. An ONNX file may stand for contexts by EPContext nodes, and of a
-    package it is the context that fits the device best.
+    """Load contexts that use one set of arenas in turns, each arena as large as the largest that any graph has in its
+    place.
 
-    names: of the contexts, by default their files' without the ending. streams: how many inferences may run at a time,
-    each in arenas of its own. device, cache_compatibility_mode: as of load(), for the device of the first
-    context. Raises ValueError for names that are not distinct, and as load() does.
+    The context with the largest need is loaded first. Before memory is allocated, at most READ_FIRST_BYTES bytes of
+    each file are read. An ONNX file may stand for contexts by EPContext nodes. From a package, the context that fits
+    the device best is loaded.
+
+    Args:
+        paths: the files.
+        device: as for load(), for the device of the first context.
+        names: names of the contexts; by default their files' names without the suffix.
+        streams: how many inferences may run at a time, each in its own arenas.
+        cache_compatibility_mode: as for load().
+
+    Raises ValueError for names that are not distinct, and as load() does.
     """
     strict = is_strict(cache_compatibility_mode)
     sources = context_sources(paths, names)

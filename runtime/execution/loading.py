@@ -48,24 +48,34 @@ def load(
     graph: str | None = None,
     perf_profile: PerfProfile | str | None = None,
 ) -> Executor:
-    """Loads a context binary, the one that an ONNX file (.onnx) has in EPContext nodes, or of a package that which fits
-    best (`choice` of the executor says which and why), and opens its device.
+    """Load a context binary and open its device.
 
-    device: a number or part of a name as `gputune devices` shows them, "null" or "waiting"; by default GPUTUNE_DEVICE,
-    else the device the context was made for, else the best one. On another device or driver version the
-    programs are built from source with a warning, unless cache_compatibility_mode is "strict". A context of the
-    null device runs on no other, because nothing has rearranged its weights. Of a package the device is one that a
-    context was made for where there is such a one. graph: a name, by default the first.
-    perf_profile: for which clocks and power to vote while it is loaded, around inferences and when it is closed: a
-    profile, or the name of a preset; by default no vote is made.
+    The file may also be an ONNX file (.onnx) with EPContext nodes, or a package, of which the context that fits best is
+    loaded (`choice` of the executor says which and why). On another device or driver version, the programs are built
+    from source with a warning, unless cache_compatibility_mode is "strict". A context of the null device runs on no
+    other device, because nothing has rearranged its weights.
 
-    A device that computes nothing gives zeros that look like results, so it must be named here: neither the
-    environment nor the context can choose it.
+    A device that computes nothing gives zeros that look like results. It must therefore be named in this call: neither
+    the environment nor the context can choose it.
 
-    Raises ContextError subclasses (WrongDevice in strict mode, and for a context of the null device; UntrustedFile for
-    one that another user could change, see ownership.py), DeviceNotFound, BuildFailed, ValueError for an unknown graph,
-    mode or perf profile, OSError when the file cannot be read, ForkedProcess where a process forked after it had opened
-    a device.
+    Args:
+        path: the file.
+        device: a number or part of a name from `gputune devices`, "null" or "waiting"; by default GPUTUNE_DEVICE, else
+            the device for which the context was made, else the best device. For a package, a device for which one of
+            its contexts was made, if there is any.
+        cache_compatibility_mode: "permissive", or "strict" to refuse another device or driver version.
+        graph: a name; by default the first graph.
+        perf_profile: a profile or the name of a preset: the clocks and power to vote for while the context is loaded,
+            around inferences and when it is closed. By default no vote is made.
+
+    Raises:
+        ContextError: its subclasses, such as WrongDevice in strict mode and for a context of the null device, or
+            UntrustedFile for a file that another user could change (see ownership.py).
+        DeviceNotFound: no usable device matches.
+        BuildFailed: the driver refuses the source.
+        ValueError: the graph, mode or perf profile is unknown.
+        OSError: the file cannot be read.
+        ForkedProcess: the process forked after it had opened a device.
     """
     executor = open_executor(path, device, cache_compatibility_mode, graph, perf_profile)
     refuse_zeros(path, executor, device)
@@ -75,8 +85,7 @@ def load(
 
 
 def refuse_zeros(path: Path | str, executor: Executor, device: str | None) -> None:
-    """Raises WrongDevice or DeviceNotFound where outputs are zeros that the call, which says `device`, did not ask
-    for."""
+    """Raise WrongDevice or DeviceNotFound if outputs are zeros that the call, which says `device`, did not request."""
     if executor.computes or device:
         return
     zeros = 'its outputs are zeros, not results; device="null" in the call to load() asks for that'
@@ -92,7 +101,7 @@ def open_executor(
     graph: str | None,
     perf_profile: PerfProfile | str | None = None,
 ) -> Executor:
-    """As load, for a caller that reads `warnings` and `computes` itself: any device will do."""
+    """Load as load does, for a caller that reads `warnings` and `computes` itself: any device is accepted."""
     strict = is_strict(cache_compatibility_mode)
     if is_package(path):
         check_trusted(path)
@@ -130,7 +139,7 @@ def _voted(
 
 
 def is_strict(mode: Compatibility) -> bool:
-    """Whether a context must be made for the very device. Raises ValueError for a mode that there is not."""
+    """Return whether a context must be made for exactly this device. Raises ValueError for an unknown mode."""
     if mode not in ("permissive", "strict"):
         raise ValueError(f"cache_compatibility_mode is {mode!r}, expected 'permissive' or 'strict'")
     return mode == "strict"

@@ -43,9 +43,14 @@ MOST_ROUNDS = (1 << 31) - 1
 
 @dataclass
 class Runs:
-    """What became of the inferences of a context that has persistent kernels. persistent: those that ran so to their
-    end; aborted: begun so, given up on the way and ended by launches; launches: run by launches from the beginning;
-    attempts: those of the persistent and aborted ones that were to show whether persistent kernels pay again."""
+    """Count the inferences of a context that has persistent kernels, by how they ran.
+
+    Attributes:
+        persistent: run by persistent kernels to their end.
+        aborted: begun by persistent kernels, given up on the way and finished by launches.
+        launches: run by launches from the beginning.
+        attempts: the persistent and aborted inferences that tested whether persistent kernels pay again.
+    """
 
     persistent: int = 0
     aborted: int = 0
@@ -54,7 +59,7 @@ class Runs:
 
     @property
     def inferences(self) -> int:
-        """All of them."""
+        """Return the number of all inferences."""
         return self.persistent + self.aborted + self.launches
 
 

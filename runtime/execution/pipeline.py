@@ -20,22 +20,23 @@ from gputune.runtime.execution.tensor_memory import Value
 
 @dataclass(frozen=True)
 class Link:
-    """The output of one stage that is the input of the next."""
+    """Link the output of one stage to the input of the next."""
 
     output: str
     input: str
 
 
 class Pipeline(Closing):
-    """Stages on one device, which share their arenas. Several threads may use it, one inference at a time.
+    """Run stages on one device, which share their arenas. Several threads may use a pipeline, one inference at a time.
 
-    stages: their executors in order; links: between each and the next. inputs, outputs: what no link has, by the names
-    that `run` takes: a tensor's own name, or STAGE/NAME, counted from 0, where two stages have the same.
+    stages: their executors in order; links: between each stage and the next. inputs, outputs: the tensors that no link
+    has, by the names that `run` takes. A name is the tensor's own name, or STAGE/NAME, with stages counted from 0, if
+    two stages have the same name.
     """
 
     def __init__(self, group: ContextGroup, stages: Sequence[Executor], links: Sequence[Sequence[Link]]) -> None:
-        """Allocates the memory of the links, which is the device's alone. Make one with pipeline(); it closes the
-        group. Raises DeviceError."""
+        """Make a pipeline with pipeline(); it allocates the memory of the links, which only the device uses, and closes
+        the group. Raises DeviceError."""
         self._group = group
         self._turn = threading.Lock()
         self.stages, self.links = tuple(stages), tuple(map(tuple, links))
@@ -49,17 +50,17 @@ class Pipeline(Closing):
 
     @property
     def inputs(self) -> dict[str, TensorRecord]:
-        """What `run` takes."""
+        """Return the inputs that `run` takes."""
         return {name: tensor for name, (_, tensor) in self._inputs.items()}
 
     @property
     def outputs(self) -> dict[str, TensorRecord]:
-        """What `run` returns."""
+        """Return the outputs that `run` returns."""
         return {name: tensor for name, (_, tensor) in self._outputs.items()}
 
     def run(self, inputs: Values = NOTHING, outputs: Values = NOTHING) -> dict[str, Array]:
-        """One inference through all stages: arrays and memory handles by the names of `inputs` and `outputs`, as
-        Executor.run takes them. Raises as that does."""
+        """Run one inference through all stages: arrays and memory handles by the names of `inputs` and `outputs`, as
+        Executor.run takes them. Raises as Executor.run does."""
         for what, known, names in (("input", self._inputs, inputs), ("output", self._outputs, outputs)):
             for name in names:
                 if name not in known:
@@ -76,7 +77,7 @@ class Pipeline(Closing):
         return results
 
     def close(self) -> None:
-        """Gives up all stages and their memory. Doing so again does nothing."""
+        """Close all stages and free their memory. A second call does nothing."""
         self._group.close()
 
 
@@ -86,13 +87,14 @@ def pipeline(
     links: Sequence[Mapping[str, str]] | None = None,
     cache_compatibility_mode: Compatibility = "permissive",
 ) -> Pipeline:
-    """Loads contexts of which each feeds the next; their first graphs run.
+    """Load contexts that each feed the next; the first graph of each runs.
 
-    links: for each context but the last, its outputs by name and the inputs of the next that they are. By default those
-    of equal names, else all outputs and inputs in their order, if there are as many. What is linked must have the same
-    shape and dtype; tensors of contexts lie in the order of their models, so nothing else can differ.
+    links: for each context except the last, a map from its outputs' names to the inputs of the next. By default,
+    tensors with equal names are linked; if there are none, all outputs and inputs in order, if their numbers are equal.
+    Linked tensors must have the same shape and dtype. Tensors of contexts are in their models' element order, so
+    nothing else can differ.
 
-    Raises ValueError that names both tensors where they do not fit, and as load_group does.
+    Raises ValueError that names both tensors if they do not fit, and as load_group does.
     """
     if links is not None and len(links) != len(paths) - 1:
         raise ValueError(f"{len(paths)} contexts need {len(paths) - 1} maps of links, there are {len(links)}")

@@ -35,7 +35,8 @@ PAGE = mmap.ALLOCATIONGRANULARITY
 
 
 class Lease:
-    """Keeps a handle from being closed until it is released or dropped, and the handle's memory until it is dropped."""
+    """Keep a handle from being closed until the lease is released or dropped, and the handle's memory until it is
+    dropped."""
 
     def __init__(self, handle: MemHandle, holder: str) -> None:
         self.holder = holder
@@ -43,7 +44,7 @@ class Lease:
         self._ended = handle._begin_lease(self)
 
     def release(self) -> None:
-        """Ends the lease; doing so again does nothing."""
+        """End the lease. A second call does nothing."""
         self._ended()
         self._memory = None
 
@@ -53,19 +54,18 @@ class Lease:
 
 
 class MemHandle(Closing):
-    """Memory of `nbytes` bytes.
+    """Own memory of `nbytes` bytes. Several threads may use a handle. All methods raise MemoryClosed after close().
 
-    kind: "memfd" (a sealed memory descriptor), "fd" (a dma-buf), "host" (an array, or pages of this process), "svm"
-    (OpenCL's fine-grain shared virtual memory), "usm" (Intel's unified shared memory of the host), "mapped" (a cl_mem
-    that was allocated to be mapped), "cl_mem" (an application's own) or "hardware_buffer" (Android's).
-    fd: the handle's own descriptor, None where there is none; `offset` is where its memory begins in it.
-    pointer: the cl_mem of kinds "mapped" and "cl_mem", the AHardwareBuffer of kind "hardware_buffer", else 0.
-    address: where the host sees the first byte; 0 for memory that it cannot see.
-    pages: address and size of the whole pages around the memory that belong to the handle; None where there are none.
-    owner: of kinds "svm", "usm" and "mapped" the cl_context that it was allocated in, else 0.
-    padding: how many bytes of the same allocation lie behind it.
-
-    A handle may be used by several threads. All methods raise MemoryClosed after close().
+    Attributes:
+        kind: "memfd" (a sealed memory descriptor), "fd" (a dma-buf), "host" (an array, or pages of this process), "svm"
+            (OpenCL's fine-grain shared virtual memory), "usm" (Intel's unified shared memory of the host), "mapped" (a
+            cl_mem that was allocated to be mapped), "cl_mem" (an application's own) or "hardware_buffer" (Android's).
+        offset: where its memory begins in the descriptor `fd`.
+        pointer: the cl_mem of kinds "mapped" and "cl_mem", the AHardwareBuffer of kind "hardware_buffer", else 0.
+        address: where the host sees the first byte; 0 for memory that it cannot see.
+        pages: address and size of the whole pages around the memory that belong to the handle; None if there are none.
+        owner: for kinds "svm", "usm" and "mapped", the cl_context in which it was allocated, else 0.
+        padding: how many bytes of the same allocation follow it.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class MemHandle(Closing):
 
     @classmethod
     def allocate(cls, nbytes: int) -> Self:
-        """New, zeroed memory in whole pages: a sealed memfd, which can be given to other processes, or pages of this
-        process (kind "host") where the system has none. Raises UnusableMemory."""
+        """Allocate zeroed memory in whole pages: a sealed memfd, which can be passed to other processes, or pages of
+        this process (kind "host") if the system has none. Raises UnusableMemory."""
         _check_size(nbytes)
         fd = sealed_memfd(nbytes)
         if fd is not None:
@@ -112,9 +112,9 @@ class MemHandle(Closing):
 
     @classmethod
     def from_fd(cls, fd: int, offset: int, nbytes: int) -> Self:
-        """The bytes [offset, offset + nbytes) of a memfd that is sealed against shrinking, or of a dma-buf; the handle
-        has a descriptor of its own, so the caller may close fd. Raises UnusableMemory for every other descriptor and
-        for ranges outside of its memory."""
+        """Make a handle of the bytes [offset, offset + nbytes) of a memfd that is sealed against shrinking, or of a
+        dma-buf; the handle has its own descriptor, so the caller may close fd. Raises UnusableMemory for every other
+        descriptor and for ranges outside its memory."""
         _check_size(nbytes)
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise UnusableMemory(f"offset {offset!r} is no number of bytes")
@@ -132,8 +132,9 @@ class MemHandle(Closing):
 
     @classmethod
     def from_array(cls, array: Any) -> Self:
-        """The memory of a numpy array, or of what has DLPack or __array_interface__, as it lies; the handle holds it.
-        Raises UnusableMemory unless it is the host's, writable, C-contiguous, not empty and of plain numbers."""
+        """Make a handle of the memory of a numpy array, or of an object with DLPack or __array_interface__, in place;
+        the handle holds the object. Raises UnusableMemory unless the memory is the host's, writable, C-contiguous, not
+        empty and of plain numbers."""
         values = _as_array(array)
         if values.dtype.hasobject:
             raise UnusableMemory(f"an array of {values.dtype} holds references, not numbers")
@@ -147,14 +148,14 @@ class MemHandle(Closing):
 
     @classmethod
     def from_cl_mem(cls, pointer: int, nbytes: int) -> Self:
-        """The first nbytes bytes of an application's own cl_mem, given as the number of its pointer. It must be a
-        buffer of the backend's own context (Backend.context_pointer), and live until it is imported."""
+        """Make a handle of the first nbytes bytes of an application's own cl_mem, given as the number of its pointer.
+        It must be a buffer of the backend's own context (Backend.context_pointer), and live until it is imported."""
         return cls._of_pointer("cl_mem", pointer, nbytes)
 
     @classmethod
     def from_hardware_buffer(cls, pointer: int, nbytes: int) -> Self:
-        """The first nbytes bytes of an AHardwareBuffer of format BLOB (Android), given as the number of its pointer.
-        It must live as long as the handle and what was imported from it."""
+        """Make a handle of the first nbytes bytes of an AHardwareBuffer of format BLOB (Android), given as the number
+        of its pointer. It must live as long as the handle and what was imported from it."""
         return cls._of_pointer("hardware_buffer", pointer, nbytes)
 
     @classmethod
@@ -191,12 +192,13 @@ class MemHandle(Closing):
 
     @property
     def fd(self) -> int | None:
-        """The handle's own descriptor, which lives until close(); None for memory without one."""
+        """Return the handle's own descriptor, which lives until close(); None for memory without a descriptor."""
         self._check()
         return self._fd
 
     def fileno(self) -> int:
-        """The handle's descriptor, for socket.send_fds and subprocess. Raises UnusableMemory where there is none."""
+        """Return the handle's descriptor, for socket.send_fds and subprocess. Raises UnusableMemory if there is none.
+        """
         fd = self.fd
         if fd is None:
             raise UnusableMemory(f"{self} has no descriptor; MemHandle.allocate makes memory that has one")
@@ -204,13 +206,13 @@ class MemHandle(Closing):
 
     @property
     def array(self) -> Bytes | None:
-        """All bytes for the host, as it lies; None for memory that the host cannot see."""
+        """Return all bytes for the host, in place; None for memory that the host cannot see."""
         self._check()
         return self._array
 
     def view(self, dtype: npt.DTypeLike, shape: Sequence[int]) -> npt.NDArray[Any]:
-        """The start of the memory as an array of dtype and shape. Raises UnusableMemory when it is too small, cannot be
-        seen by the host, or for a dtype of references."""
+        """Return the start of the memory as an array of dtype and shape. Raises UnusableMemory if it is too small or
+        cannot be seen by the host, and for a dtype of references."""
         array, kind = self.array, np.dtype(dtype)
         if array is None:
             raise UnusableMemory(f"{self} cannot be seen by the host")
@@ -226,8 +228,8 @@ class MemHandle(Closing):
 
     @contextlib.contextmanager
     def host_access(self) -> Iterator[None]:
-        """For the host's use of memory that no device has: tells the exporter of a dma-buf when it begins and ends, and
-        does nothing for other memory. Raises UnusableMemory when the exporter refuses."""
+        """Bracket the host's use of memory that no device has: notify the exporter of a dma-buf when the use begins and
+        ends; do nothing for other memory. Raises UnusableMemory if the exporter refuses."""
         if self.kind != "fd":
             self._check()
             yield
@@ -239,8 +241,8 @@ class MemHandle(Closing):
             synchronise(self.fileno(), DMA_BUF_SYNC_END)
 
     def overlaps(self, other: MemHandle) -> bool:
-        """Whether both have bytes in common, through whatever mappings; what OpenCL does with two buffers of the same
-        memory in one launch is undefined. Memory of two descriptors of one dma-buf is not found out everywhere."""
+        """Return whether both have bytes in common, through any mappings. What OpenCL does with two buffers of the same
+        memory in one launch is undefined. Memory of two descriptors of one dma-buf is not detected everywhere."""
         self._check()
         other._check()
         if self._fd is not None and other._fd is not None:
@@ -252,18 +254,18 @@ class MemHandle(Closing):
         return bool(self.address and other.address) and _meet(self.address, self.nbytes, other.address, other.nbytes)
 
     def hold(self, holder: str) -> Lease:
-        """Keeps the handle from being closed; `holder` is told to those that try."""
+        """Keep the handle from being closed; an attempt to close it reports `holder`."""
         return Lease(self, holder)
 
     # --- its end ---
 
     @property
     def closed(self) -> bool:
-        """Whether close() was called."""
+        """Return whether close() was called."""
         return self._closed
 
     def close(self) -> None:
-        """Gives up descriptor and memory; views of it that the host still has stay valid. Doing so again does nothing.
+        """Give up descriptor and memory; views of it that the host still has stay valid. A second call does nothing.
         Raises MemoryInUse while leases are held."""
         with self._lock:
             if self._closed:

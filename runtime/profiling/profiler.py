@@ -46,8 +46,8 @@ STATE_SECONDS = 0.25
 
 
 class Observer(Protocol):
-    """A measurement of an application's own. before and after are called next to an inference, outside of its time;
-    results gives what was measured of it by names with their units."""
+    """Measure something of the application's own. before and after are called around an inference, outside its time;
+    results returns the measurements by names with their units."""
 
     def before(self) -> None: ...
     def after(self) -> None: ...
@@ -55,8 +55,8 @@ class Observer(Protocol):
 
 
 class Profiled(Protocol):
-    """An executor, as far as profiling needs it. recorder: of its inferences, None while they are not recorded;
-    persistent_kernels: whether it may use them."""
+    """Represent an executor, as far as profiling needs it. recorder: records its inferences, None while they are not
+    recorded; persistent_kernels: whether it may use them."""
 
     recorder: Recorder | None
     persistent_kernels: bool
@@ -86,12 +86,12 @@ def _begun(path: Path) -> BinaryIO:
 
 
 class Profiler(Closing):
-    """Writes a log of inferences. level: how much of them. Usable from several threads; `with` or close() ends the log,
-    which can be read before, too."""
+    """Write a log of inferences. Several threads may use a profiler. `with` or close() ends the log, which can also be
+    read before. level: how much of each inference is recorded."""
 
     def __init__(self, log: Path | str | BinaryIO, level: str = "detailed", observers: Sequence[Observer] = ()) -> None:
-        """log: a file, which is replaced, or a stream. observers: are asked in every inference that is recorded. Raises
-        ValueError for an unknown level, FileExistsError for a context binary, OSError."""
+        """Open a log. log: a file, which is replaced, or a stream. observers: called around every recorded inference.
+        Raises ValueError for an unknown level, FileExistsError for a context binary, OSError."""
         self.level: Level = level_named(level)
         self._file = _begun(Path(log)) if isinstance(log, str | Path) else None
         self._stream: Any = log if self._file is None else self._file
@@ -105,16 +105,16 @@ class Profiler(Closing):
     # --- what is recorded -----------------------------------------------------------------------------
 
     def watch(self, *executors: Profiled, context: str = "") -> None:
-        """Has every inference of these be recorded from now on. context: what the log calls their context. Raises
-        OSError, ValueError for a profiler that was closed."""
+        """Record every inference of these executors from now on. context: the name of their context in the log. Raises
+        OSError, ValueError for a closed profiler."""
         for executor in executors:
             unmarked = "an application's own inferences are not marked" if executor.graph.persistent else ""
             executor.recorder = self.recorder(executor, context, unmarked)
             self._watched.append(executor)
 
     def recorder(self, executor: Profiled, context: str = "", unmarked: str = "") -> Recorder:
-        """Describes a graph in the log and returns what records its inferences, once it is the executor's. unmarked: as
-        LoggedGraph says. Raises OSError, ValueError for a profiler that was closed."""
+        """Describe a graph in the log, and return what records its inferences once it is the executor's recorder.
+        unmarked: as LoggedGraph says. Raises OSError, ValueError for a closed profiler."""
         writer = self._log(executor.device, executor.backend.settings)
         launches = logged_launches(executor.graph)
         place = writer.add_graph(
@@ -152,13 +152,14 @@ class Profiler(Closing):
         compared: int = 0,
         context: str = "",
     ) -> None:
-        """Records so many inferences of an executor, which `infer` makes and of which it returns the ns. The first
-        `compared` of them take turns with unprofiled ones, so that the log says what profiling costs, and how launches
-        one by one compare with the form in which the graph usually runs. At level qhas others take part by persistent
-        kernels that mark their launches; these may be given up, and outputs are not complete then.
+        """Record a number of inferences of an executor; `infer` makes each and returns its ns. The first `compared` of
+        them take turns with unprofiled inferences, so that the log says what profiling costs, and how launches one by
+        one compare with the form in which the graph usually runs. At level qhas, others also run by persistent kernels
+        that mark their launches; these may be given up, and their outputs are then incomplete.
 
-        after: is called with the number of those that are done; what it raises ends this. Raises as infer does,
-        OSError."""
+        after: called with the number of finished inferences; an exception in it ends the recording. Raises as infer
+        does, OSError.
+        """
         marked, reason = self._marked(executor, infer, compared)
         recorder = self.recorder(executor, context, reason)
         persistent = self.level == "basic"
@@ -183,8 +184,8 @@ class Profiler(Closing):
                 self._writer.add(each)
 
     def close(self) -> None:
-        """Ends the log; nothing is watched any more, and what still runs is not in it. Doing so again does nothing.
-        Raises OSError."""
+        """End the log: nothing is watched any more, and inferences still running are not in it. A second call does
+        nothing. Raises OSError."""
         while self._watched:
             self._watched.pop().recorder = None
         if self._counters is not None:

@@ -1,12 +1,13 @@
-/* gputune.h: loads a context binary on the device that it was tuned for, and runs it.
+/* Load a context binary on the device for which it was tuned, and run it.
  *
- * C99 and OpenCL 1.2. Nothing is linked but libc, libm, libdl and the system's threads: libOpenCL.so is looked for when
- * a device is opened. Objects belong to the caller, who closes them in the reverse order; there is no global state.
+ * The library needs C99 and OpenCL 1.2. It links only libc, libm, libdl and the system's threads, and looks for
+ * libOpenCL.so when a device is opened. You own all objects and close them in the reverse order. There is no global
+ * state.
  *
- * Functions that can fail return a code and, where the caller has given an error, write one line of text into it.
- * Several threads may use an object, and inferences of a graph take turns; only closing is for one thread alone. What
- * is opened with a device belongs to the process that has opened it: in a fork every use of it fails with
- * GPUTUNE_FORKED_PROCESS at once, and closing gives back memory and nothing else. */
+ * A function that can fail returns a code. If you pass an error, it also writes one line of text there. Several threads
+ * may use an object, and inferences of a graph take turns; only one thread may close it. An open device and all objects
+ * on it belong to the process that opened the device. In a fork, every use of them fails at once with
+ * GPUTUNE_FORKED_PROCESS, and closing them only frees memory. */
 #ifndef GPUTUNE_H
 #define GPUTUNE_H
 
@@ -26,7 +27,7 @@ typedef enum gputune_code {
     GPUTUNE_INVALID_ARGUMENT,
     GPUTUNE_IO_ERROR,
     GPUTUNE_OUT_OF_MEMORY,
-    /* of files */
+    /* files */
     GPUTUNE_NOT_A_CONTEXT,
     GPUTUNE_UNSUPPORTED_FORMAT_VERSION,
     GPUTUNE_TRUNCATED,
@@ -38,7 +39,7 @@ typedef enum gputune_code {
     GPUTUNE_ARENA_TOO_SMALL,
     GPUTUNE_UNTRUSTED_FILE,
     GPUTUNE_FILE_CHANGED,
-    /* of devices */
+    /* devices */
     GPUTUNE_DEVICE_NOT_FOUND,
     GPUTUNE_BUILD_FAILED,
     GPUTUNE_LIMIT_EXCEEDED,
@@ -55,15 +56,15 @@ typedef struct gputune_error {
     char message[GPUTUNE_MESSAGE_BYTES];
 } gputune_error;
 
-/* The name of a code as gputune's other parts have it, such as "checksum_mismatch". */
+/* Return the name of a code, the same as in gputune's other parts, such as "checksum_mismatch". */
 const char *gputune_code_name(gputune_code code);
 
 typedef struct gputune_file gputune_file;     /* an open context binary, package or ONNX file with EPContext nodes */
 typedef struct gputune_device gputune_device; /* an open OpenCL device */
-typedef struct gputune_memory gputune_memory; /* memory that a device uses as it lies */
+typedef struct gputune_memory gputune_memory; /* memory that a device uses in place */
 typedef struct gputune_group gputune_group;   /* arenas that several graphs share, one inference at a time */
 typedef struct gputune_graph gputune_graph;   /* a loaded graph */
-typedef struct gputune_profile gputune_profile; /* a profile log that is being written */
+typedef struct gputune_profile gputune_profile; /* an open profile log */
 
 /* --- files ------------------------------------------------------------------------------------------------------- */
 
@@ -71,13 +72,13 @@ typedef struct gputune_profile gputune_profile; /* a profile log that is being w
 
 typedef struct gputune_tensor {
     const char *name;
-    const char *dtype; /* as numpy calls it, such as "float32" */
+    const char *dtype; /* numpy's name, such as "float32" */
     size_t rank;
     size_t shape[GPUTUNE_MOST_DIMENSIONS];
     size_t nbytes;
 } gputune_tensor;
 
-/* What a graph takes and gives. Pointers hold as long as what they were asked of. */
+/* Describes the inputs and outputs of a graph. Pointers stay valid as long as the object that returned them. */
 typedef struct gputune_graph_info {
     const char *name;
     const gputune_tensor *inputs;
@@ -88,17 +89,17 @@ typedef struct gputune_graph_info {
     size_t arena_bytes;
 } gputune_graph_info;
 
-/* Opens a file and checks its header; sections are read and checked when they are used. Refuses one that another user
- * could change, as its code would run as this one's. Of one that is written over while it is open nothing is used that
- * was not checked: what needs it fails with GPUTUNE_FILE_CHANGED. Replace a file by renaming a new one. */
+/* Open a file and check its header; sections are read and checked when they are used. A file that another user could
+ * change is refused, because its code would run as this user. If a file is overwritten while it is open, no unchecked
+ * part of it is used: a call that needs it fails with GPUTUNE_FILE_CHANGED. To replace a file, rename a new file. */
 gputune_code gputune_open(const char *path, gputune_file **file, gputune_error *error);
 void gputune_close(gputune_file *file);
 
-/* How many contexts a file holds: 1, those of a package, or those of an ONNX file's main nodes. */
+/* Return the number of contexts in a file: 1, or the number in a package or of an ONNX file's main nodes. */
 size_t gputune_context_count(const gputune_file *file);
-/* Their names: of a package those of its index, else "". */
+/* Return a context's name: in a package its name in the index, else "". */
 const char *gputune_context_name(const gputune_file *file, size_t context);
-/* The device that a context was made for, as its driver calls it. */
+/* Return the device for which a context was made, by its driver's name. */
 const char *gputune_context_device(const gputune_file *file, size_t context);
 size_t gputune_graph_count(const gputune_file *file, size_t context);
 gputune_code gputune_graph_info_of(const gputune_file *file, size_t context, size_t graph, gputune_graph_info *info,
@@ -107,8 +108,8 @@ gputune_code gputune_graph_info_of(const gputune_file *file, size_t context, siz
 /* --- devices ----------------------------------------------------------------------------------------------------- */
 
 typedef struct gputune_device_options {
-    const char *library; /* of OpenCL; NULL: GPUTUNE_OPENCL_LIBRARY, else where systems have it */
-    const char *device;  /* a part of its name or its platform's; NULL: the one `file` was made for, else the best */
+    const char *library; /* OpenCL library; NULL: GPUTUNE_OPENCL_LIBRARY, else the usual places */
+    const char *device;  /* part of its or its platform's name; NULL: the device of `file`, else the best */
     const gputune_file *file;
 } gputune_device_options;
 
@@ -118,23 +119,23 @@ const char *gputune_device_name(const gputune_device *device);
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-/* New memory that host and device share as well as they can. */
+/* Allocate memory that host and device share as well as they can. */
 gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_memory **memory, gputune_error *error);
-/* Memory of the caller that outlives the object. */
+/* Wrap your own memory, which must outlive the object. */
 gputune_code gputune_wrap(gputune_device *device, void *data, size_t nbytes, gputune_memory **memory,
                           gputune_error *error);
-/* A sealed memfd or a dma-buf; the descriptor is duplicated. */
+/* Import a sealed memfd or a dma-buf; the descriptor is duplicated. */
 gputune_code gputune_import(gputune_device *device, int descriptor, size_t nbytes, gputune_memory **memory,
                             gputune_error *error);
-/* What the host sees of it between inferences; NULL where it sees nothing. */
+/* Return the memory as the host sees it between inferences; NULL if the host cannot see it. */
 void *gputune_memory_data(const gputune_memory *memory);
-/* How the device uses it: "shared", "mapped", or why it is copied. */
+/* Return how the device uses the memory: "shared", "mapped", or why it is copied. */
 const char *gputune_memory_kind(const gputune_memory *memory);
 void gputune_free(gputune_memory *memory);
 
 /* --- graphs ------------------------------------------------------------------------------------------------------ */
 
-/* Arenas for the graphs of these files, as large as the largest need. */
+/* Allocate arenas for the graphs of these files, as large as the largest need. */
 gputune_code gputune_open_group(gputune_device *device, const gputune_file *const *files, size_t count,
                                 gputune_group **group, gputune_error *error);
 void gputune_close_group(gputune_group *group);
@@ -148,50 +149,50 @@ typedef struct gputune_shape {
 
 typedef struct gputune_load_options {
     const char *graph;           /* its name; NULL: by shapes, else the first */
-    const gputune_shape *shapes; /* of inputs: the graph that takes them */
+    const gputune_shape *shapes; /* of inputs; selects the graph that takes them */
     size_t shape_count;
-    bool strict;              /* refuse what was made for another device, which is built from source otherwise */
+    bool strict;              /* refuse a context for another device; default: build it from source */
     bool one_by_one;          /* no persistent kernels */
-    gputune_group *group;     /* NULL: arenas of its own */
-    const char *perf_profile; /* a preset: for which clocks and power to vote around inferences; NULL: no vote */
+    gputune_group *group;     /* NULL: its own arenas */
+    const char *perf_profile; /* preset with the clocks and power to vote for around inferences; NULL: no vote */
 } gputune_load_options;
 
-/* Programs are built, weights copied and arguments bound; `file` may be closed afterwards, and changed. Of a package
- * the context is loaded that fits the device best. options may be NULL. */
+/* Load a graph: build programs, copy weights and bind arguments. You may then close `file`, and change it. From a
+ * package, the context that fits the device best is loaded. options may be NULL. */
 gputune_code gputune_load(gputune_device *device, const gputune_file *file, const gputune_load_options *options,
                           gputune_graph **graph, gputune_error *error);
 void gputune_unload(gputune_graph *graph);
 
 const gputune_graph_info *gputune_info(const gputune_graph *graph);
-/* What costs time without being asked for, one line each; NULL behind the last. */
+/* Return a cause of unexpected cost, one line each; NULL after the last. */
 const char *gputune_warning(const gputune_graph *graph, size_t number);
-/* Of a package: which context was taken and why; "" otherwise. */
+/* Return which context of a package was loaded and why; "" for other files. */
 const char *gputune_choice(const gputune_graph *graph);
 
-/* Where a tensor lies for an inference: `data` of exactly its bytes, which are copied, or `memory`, which is used as it
- * lies. The order of values is the graph's where no names are given. */
+/* Says where a tensor is for an inference: `data` of exactly its size, which is copied, or `memory`, which is used in
+ * place. Without names, values are in the graph's order. */
 typedef struct gputune_value {
     const char *name; /* NULL: the next one */
     void *data;
     gputune_memory *memory;
 } gputune_value;
 
+/* Run one inference and return when the outputs are in place. */
 gputune_code gputune_run(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
                          const gputune_value *outputs, size_t output_count, gputune_error *error);
 
 typedef void (*gputune_callback)(void *user, gputune_code code, const gputune_error *error);
 
-/* Returns at once; the callback comes from a thread of the graph when outputs are where they shall be. What the values
- * point to must live until then; inferences begin in the order in which they were asked for. Unloading waits for
- * them. */
+/* Start an inference and return at once. A thread of the graph calls the callback when the outputs are in place. Keep
+ * what the values point to until then. Inferences begin in the order of the calls. Unloading waits for them. */
 gputune_code gputune_run_async(gputune_graph *graph, const gputune_value *inputs, size_t input_count,
                                const gputune_value *outputs, size_t output_count, gputune_callback callback, void *user,
                                gputune_error *error);
 
-/* Inferences from now on vote for clocks and power as the preset says; NULL ends that. */
+/* Make inferences from now on vote for clocks and power as the preset says; NULL ends that. */
 gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, gputune_error *error);
 
-/* How inferences ran, and what they copied between the caller's memory and the device's. */
+/* Counts how inferences ran, and what they copied between your memory and the device's. */
 typedef struct gputune_counters {
     uint64_t inferences, persistent, aborted, launches;
     uint64_t bytes_copied, writes, reads, maps, allocations;
@@ -203,10 +204,10 @@ void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_
 
 typedef enum gputune_level { GPUTUNE_BASIC, GPUTUNE_DETAILED } gputune_level;
 
-/* A log in the form that `gputune profile-viewer` reads: whole inferences; at the level detailed launch by launch. */
+/* Open a log for `gputune profile-viewer`. It records whole inferences; at level detailed, each launch. */
 gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
                                   gputune_profile **profile, gputune_error *error);
-/* Records the inferences of a graph from now on; NULL ends that. */
+/* Record the inferences of a graph from now on; NULL ends that. */
 gputune_code gputune_record(gputune_graph *graph, gputune_profile *profile, gputune_error *error);
 gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error);
 

@@ -1,5 +1,5 @@
-// gputune.hpp: gputune.h for C++11. What fails throws gputune::Error; objects close themselves, in the reverse order of
-// their making as C++ does it: a graph must not outlive its device, group and memory.
+// Wrap gputune.h for C++11. A call that fails throws gputune::Error. Objects close themselves in the reverse order of
+// their creation, as C++ does: a graph must not outlive its device, group and memory.
 #ifndef GPUTUNE_HPP
 #define GPUTUNE_HPP
 
@@ -17,14 +17,14 @@ struct Error : std::runtime_error {
     gputune_code code;
 };
 
-// Calls what returns a code and takes an error as its last argument.
+// Call a function that returns a code and takes an error as its last argument.
 template <typename Function, typename... Arguments>
 void call(Function function, Arguments... arguments) {
     gputune_error error;
     if (function(arguments..., &error) != GPUTUNE_OK) throw Error(error);
 }
 
-// An object of gputune.h with the function that ends it: one owner, which can be moved.
+// Own an object of gputune.h, and close it with its function. Objects can be moved, not copied.
 template <typename Object, void (*close)(Object *)>
 class Owned {
 public:

@@ -26,8 +26,10 @@ CUSTOM = "custom"
 
 
 class PerfProfile(Accessors):
-    """The settings of one; a new one asks for nothing. Whatever uses a profile for longer takes a copy, and is given
-    the profile again after a change."""
+    """Hold the settings of a perf profile; a new profile requests nothing.
+
+    Objects that use a profile for longer take a copy. After a change, pass the profile to them again.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +37,8 @@ class PerfProfile(Accessors):
 
     @classmethod
     def from_preset(cls, name: str) -> PerfProfile:
-        """A copy of a preset, to be used or changed. Raises ValueError, with the nearest, where there is none."""
+        """Return a copy of a preset, to be used or changed. Raises ValueError, with the nearest name, for an unknown
+        preset."""
         profile = cls()
         for section, key, value in PRESETS[preset_name(name)].values():
             profile.set_value(section, key, value)
@@ -43,8 +46,8 @@ class PerfProfile(Accessors):
 
     @classmethod
     def from_dict(cls, sections: object) -> PerfProfile:
-        """The profile of `to_dict`; what is left out is as in a new one. Raises ValueError with section, key and reason
-        for whatever is no setting, and for corners that are out of order."""
+        """Return the profile of `to_dict`; omitted settings are as in a new profile. Raises ValueError with section,
+        key and reason for an unknown setting, and for corners that are out of order."""
         profile = cls()
         for section, key, value in _entries(sections):
             profile.set_value(section, key, value)
@@ -52,15 +55,15 @@ class PerfProfile(Accessors):
         return profile
 
     def to_dict(self) -> dict[str, dict[str, Plain]]:
-        """Plain values by section and key, in the order and the spelling of the original's YAML files. Settings that
-        are left open are left out."""
+        """Return plain values by section and key, in the order and the spelling of the original's YAML files. Open
+        settings are omitted."""
         return {
             section: {key: plain(self._values[section][key]) for key in kinds if key in self._values[section]}
             for section, kinds in KINDS.items()
         }
 
     def copy(self) -> PerfProfile:
-        """One of its own with the same settings."""
+        """Return a separate profile with the same settings."""
         other = PerfProfile()
         other._values = {section: dict(values) for section, values in self._values.items()}
         return other
@@ -70,7 +73,8 @@ class PerfProfile(Accessors):
         self._votes.clear()
 
     def vote(self, phase: Phase, moment: Moment) -> Vote:
-        """What to ask for when a phase begins ("start") or is over ("done"). Raises ValueError for other words."""
+        """Return what to request when a phase begins ("start") or is over ("done"). Raises ValueError for other words.
+        """
         if moment not in MOMENTS:
             raise ValueError(f"a vote is one of {' and '.join(MOMENTS)}, not {shown(moment)}")
         vote = self._votes.get((phase, moment))
@@ -79,7 +83,7 @@ class PerfProfile(Accessors):
         return vote
 
     def check(self) -> None:
-        """Raises ValueError, naming both, where two corners are not in the order min <= target <= max. DISABLE has no
+        """Raise ValueError that names two corners if they are not in the order min <= target <= max. DISABLE has no
         place in it."""
         for phase in PHASES:
             for moment in MOMENTS:
@@ -88,33 +92,33 @@ class PerfProfile(Accessors):
 
     @property
     def name(self) -> str:
-        """The preset with the same settings, else "custom"."""
+        """Return the preset with the same settings, else "custom"."""
         return next((name for name, preset in _presets().items() if preset == self), CUSTOM)
 
     @property
     def silent(self) -> bool:
-        """Whether it asks for nothing: no call is made, and no file opened."""
+        """Return whether the profile requests nothing: no call is made, and no file opened."""
         votes = [self.vote(phase, moment) for phase in PHASES for moment in MOMENTS]
         return not self.sleep_disable_ms and all(vote.empty for vote in votes)
 
     @property
     def hysteresis_us(self) -> int:
-        """How long the start vote is held after an inference."""
+        """Return how long the start vote is held after an inference."""
         return self.get_dsp_hysteresis_time_us()
 
     @property
     def rpc_polling_us(self) -> int:
-        """For how long to poll for an answer of the device before waiting for it."""
+        """Return how long to poll for an answer of the device before waiting for it."""
         return self.get_dsp_rpc_polling_time()
 
     @property
     def async_voting(self) -> bool:
-        """Whether votes are cast on a thread of their own."""
+        """Return whether votes are cast on a thread of their own."""
         return self.get_enable_async_voting()
 
     @property
     def sleep_disable_ms(self) -> int:
-        """For how long a device may not sleep once an inference has begun; 0 for no such demand."""
+        """Return for how long a device may not sleep once an inference has begun; 0 for no such demand."""
         return self.get_sleep_disable()
 
     def __eq__(self, other: object) -> bool:
