@@ -1,4 +1,4 @@
-"""What all tests share: a deliberate environment, and the rule for tests that need an OpenCL device."""
+"""Set a deliberate environment for all tests, and the rule for tests that need an OpenCL device."""
 
 import functools
 import gc

@@ -1,4 +1,4 @@
-"""The device that tests run on, looked for once: discovery builds and runs a kernel in a process per driver."""
+"""Find the device that tests run on, once: discovery builds and runs a kernel in a process for each driver."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Ports that nothing listens on, and that stay so."""
+"""Reserve ports on which nothing listens, and nothing will."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""The numbers of variants in a request that a test makes."""
+"""Number the variants in a request that a test makes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How long tests wait: until something has happened, however busy the machine is."""
+"""Wait in tests until something has happened, however busy the machine is."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A Python as a phone has it: with numpy and pyopencl, and nothing else of what gputune uses on a host."""
+"""Provide a Python as on a phone: with numpy and pyopencl, and nothing else that gputune uses on a host."""
 
 import os
 import subprocess

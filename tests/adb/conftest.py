@@ -1,4 +1,4 @@
-"""An adb server of our own and devices for it."""
+"""Start a private adb server with devices."""
 
 import os
 import shutil

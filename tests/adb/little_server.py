@@ -1,6 +1,6 @@
-"""Stands for the bundle where only its life on the device is tested: it shakes hands and answers nothing else.
+"""Replace the bundle in tests of its life on the device: shake hands and answer nothing else.
 
-It takes the options of the target server, and writes what it was given into server.json beside its token.
+It takes the options of the target server, and writes them to server.json next to its token.
 """
 
 import argparse

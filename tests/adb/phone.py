@@ -1,7 +1,7 @@
-"""The device's end of adb, as small as it can be: an ADB daemon that runs commands on this machine.
+"""Act as the device's end of adb, as small as possible: an ADB daemon that runs commands on this machine.
 
-It has the services shell:, sync: (STAT, SEND, DATA, DONE, QUIT) and tcp:, in their plain forms. What the daemon calls
-/data lies in a temporary folder, and its commands see few programs.
+It has the services shell:, sync: (STAT, SEND, DATA, DONE, QUIT) and tcp:, in their plain forms. The daemon's /data is a
+temporary folder, and its commands see few programs.
 """
 
 from __future__ import annotations

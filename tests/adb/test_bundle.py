@@ -1,4 +1,4 @@
-"""The bundle runs where there are only numpy and pyopencl, its worker and its probes included."""
+"""Test that the bundle, with its worker and its probes, runs with only numpy and pyopencl."""
 
 import io
 import json

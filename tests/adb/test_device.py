@@ -1,4 +1,4 @@
-"""What is asked of a device over adb, with the real adb client and server."""
+"""Test requests to a device over adb, with the real adb client and server."""
 
 import os
 import shutil

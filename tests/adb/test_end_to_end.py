@@ -1,4 +1,4 @@
-"""--adb: the bundle goes to a device with a bare Python, a model is tuned there, and its context runs there."""
+"""Test --adb: the bundle goes to a device with a bare Python, a model is tuned there, and its context runs there."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""Where adb comes from, and what its absence does to these tests."""
+"""Test where adb comes from, and what these tests do without it."""
 
 import os
 import subprocess

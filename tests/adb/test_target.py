@@ -1,4 +1,4 @@
-"""The life of a target server on a device: put there, started, met again after a lost cable, and stopped."""
+"""Test the life of a target server on a device: put there, started, found again after a lost cable, and stopped."""
 
 import contextlib
 import json

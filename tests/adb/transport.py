@@ -1,4 +1,4 @@
-"""The transport protocol of Android's adbd: CNXN, AUTH, OPEN, OKAY, WRTE and CLSE, as over TCP (`adb connect`).
+"""Speak the transport protocol of Android's adbd, CNXN, AUTH, OPEN, OKAY, WRTE and CLSE, as over TCP (`adb connect`).
 
 It announces no features, so that clients use the plain forms of the services.
 """

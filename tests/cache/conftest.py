@@ -1,4 +1,4 @@
-"""Keys and records that the cache tests share."""
+"""Provide keys and records for the cache tests."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""The benchmark of large caches, on a small one."""
+"""Test the benchmark of large caches, on a small cache."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What was chosen inside whole models: stored, replaced, emptied, and refused when it cannot be true."""
+"""Test choices for whole models in the store: stored, replaced, emptied, and refused if they are impossible."""
 
 import dataclasses
 import sqlite3

@@ -1,4 +1,4 @@
-"""gputune performance-cache list and show."""
+"""Test gputune performance-cache list and show."""
 
 import dataclasses
 import json

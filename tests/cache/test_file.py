@@ -1,4 +1,4 @@
-"""Damaged, foreign, newer and unreachable files."""
+"""Test damaged, foreign, newer and unreachable files."""
 
 import contextlib
 import dataclasses

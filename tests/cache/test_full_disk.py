@@ -1,4 +1,4 @@
-"""A disk that is full: said once, nothing that was stored is lost, and what is going on goes on."""
+"""Test a full disk: it is reported once, nothing stored is lost, and the current work continues."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Invalidating happens once per generation, whatever is interrupted."""
+"""Test that invalidation happens once per generation, whatever is interrupted."""
 
 import contextlib
 import functools

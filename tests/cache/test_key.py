@@ -1,4 +1,4 @@
-"""Each field of a key is a reason of its own, and today's digests are pinned."""
+"""Test that each field of a key matters, and that today's digests are pinned."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""A cache on a network file system, which the list of mounts says."""
+"""Test a cache on a network file system, which the list of mounts reveals."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Several processes at once, and processes that are killed."""
+"""Test several processes at once, and processes that are killed."""
 
 import signal
 import subprocess

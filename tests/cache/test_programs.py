@@ -1,4 +1,4 @@
-"""Compiled programs are those of this installation, or they are not used."""
+"""Test that only compiled programs of this installation are used."""
 
 from collections.abc import Callable
 from dataclasses import replace

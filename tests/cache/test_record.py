@@ -1,4 +1,4 @@
-"""A record with impossible contents cannot be made; a row survives the way there and back."""
+"""Test that a record with impossible contents cannot be made, and that a row survives a round trip."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""What goes into the store comes out of it, and what is malformed inside does no harm."""
+"""Test that the store returns what it was given, and that malformed content does no harm."""
 
 import dataclasses
 import json

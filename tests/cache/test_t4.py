@@ -1,4 +1,4 @@
-"""Trials as T4: valid by the published schema, and read again by our own tools."""
+"""Test trials as T4: valid by the published schema, and readable by gputune's own tools."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Measurements that leave a file and come back: exports, what is taken in twice, and winners that disagree."""
+"""Test measurements that leave a file and come back: exports, repeated imports, and winners that disagree."""
 
 import base64
 import contextlib

@@ -1,4 +1,4 @@
-"""A cache that is used twice: opened again, written again after a write that failed, and beside another process."""
+"""Test a cache that is used twice: opened again, written again after a failed write, and next to another process."""
 
 import dataclasses
 import sqlite3

@@ -1,4 +1,5 @@
-"""What may go, what a file holds, whether it is whole, how two differ, and why a task has to be measured again."""
+"""Test what may be pruned, what a file holds, whether it is intact, how two differ, and why a task is measured again.
+"""
 
 import dataclasses
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""The benchmark of what a cache measures again, on one field."""
+"""Test the benchmark of what a cache measures again, on one field."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A target that answers each variant as a test decides, and a tuner on it."""
+"""Provide a target that answers each variant as a test decides, and a tuner on it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

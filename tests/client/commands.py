@@ -1,4 +1,4 @@
-"""Runs the command line in this process, as a test sees it."""
+"""Run the command line in this process for tests."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A small context binary of the null device."""
+"""Provide a small context binary of the null device."""
 
 from pathlib import Path
 from typing import Any

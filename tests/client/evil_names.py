@@ -1,4 +1,4 @@
-"""Names that are more than names in some syntax, and a model that has them everywhere."""
+"""List names that have a meaning in some syntax, and make a model that has them everywhere."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A target server in a thread that answers as a test decides, and can be lost at any moment."""
+"""Run a target server in a thread that answers as a test decides, and can be lost at any moment."""
 
 import socket
 import ssl

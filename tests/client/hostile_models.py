@@ -1,4 +1,4 @@
-"""Model files that are hostile or broken, without end from a seed."""
+"""Make hostile or broken model files without end from a seed."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence

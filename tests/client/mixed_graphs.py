@@ -1,6 +1,6 @@
-"""Made-up models in which operators of all kinds follow each other: windows, products, reductions, moves, elementwise.
+"""Make up models that mix operators of all kinds: windows, products, reductions, moves, elementwise.
 
-What breaks there and nowhere else is what lies between operators: orders of elements, views, fusions, shared memory.
+Only here is the code between operators tested together: element orders, views, fusions, shared memory.
 """
 
 import random

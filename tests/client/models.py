@@ -1,4 +1,4 @@
-"""Small ONNX models for tests, written in onnx's text form, with weights from a seeded generator."""
+"""Build small ONNX models for tests, written in onnx's text form, with weights from a seeded generator."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Summaries for scripts, held against their schemas in docs/."""
+"""Check summaries for scripts against their schemas in docs/."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""A JSON value from outside has 32 levels at most, whoever reads it; a deeper one is refused as any other wrong one."""
+"""Test that every reader refuses a foreign JSON value with more than 32 levels like any other wrong value."""
 
 import re
 import sqlite3

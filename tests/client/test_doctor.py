@@ -1,4 +1,4 @@
-"""Each kind of finding of the doctor, with fakes for what it looks at."""
+"""Test each kind of finding of the doctor, with fakes for what it examines."""
 
 import json
 import os

@@ -1,5 +1,7 @@
-"""The same evil names through all that is written: whatever a name holds, files and pages have the structure that plain
-names give them, and the name is what their readers read."""
+"""Test that files and pages keep their structure whatever a name holds, and that their readers read that name.
+
+The same evil names go through everything that is written; plain names give the expected structure.
+"""
 
 import csv
 import json

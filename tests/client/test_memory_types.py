@@ -1,4 +1,4 @@
-"""What is said of inputs and outputs when a model is prepared: how it is written, and where it goes."""
+"""Test what users say of inputs and outputs when a model is prepared: how it is written, and where it goes."""
 
 from dataclasses import replace
 from pathlib import Path

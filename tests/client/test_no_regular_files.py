@@ -1,4 +1,4 @@
-"""A named pipe where a file is expected is refused at once by whatever reads files that others have made."""
+"""Test that every reader of foreign files refuses a named pipe at once."""
 
 import os
 from collections.abc import Callable

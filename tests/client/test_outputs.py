@@ -1,4 +1,4 @@
-"""Slots for results: never over an input, shown to be writable without leaving a trace, complete or not at all."""
+"""Test slots for results: never over an input, tested for writing without a trace, complete or not at all."""
 
 import errno
 import os

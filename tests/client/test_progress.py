@@ -1,4 +1,4 @@
-"""What a user sees while a command works, to the byte."""
+"""Test what a user sees while a command works, to the byte."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""What config files of all commands have in common: how a file is read, and what is shown of what is wrong in it."""
+"""Test what all commands' config files have in common: how a file is read, and how its mistakes are shown."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Names that OpenCL devices give themselves, by the family that a tier should put them in."""
+"""List names that OpenCL devices give themselves, by the family in which a tier should put them."""
 
 KNOWN = {
     "adreno": ("QUALCOMM Adreno(TM)",),

@@ -1,4 +1,4 @@
-"""JSON for tools holds no word that JSON has not; that of digests is what it always was."""
+"""Test that JSON for tools holds only valid JSON, and that JSON for digests never changes."""
 
 import json
 import math

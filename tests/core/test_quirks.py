@@ -1,4 +1,4 @@
-"""What follows from the name of a driver."""
+"""Test what follows from the name of a driver."""
 
 import dataclasses
 

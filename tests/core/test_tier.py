@@ -1,4 +1,4 @@
-"""Real device strings and their tiers."""
+"""Test real device strings and their tiers."""
 
 import pytest
 

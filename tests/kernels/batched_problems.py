@@ -1,4 +1,4 @@
-"""Batches of products whose shapes and steps hurt."""
+"""List batches of products with difficult shapes and steps."""
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem as Problem

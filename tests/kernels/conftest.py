@@ -1,4 +1,4 @@
-"""onnxruntime as the judge of references."""
+"""Provide onnxruntime as the judge of references."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

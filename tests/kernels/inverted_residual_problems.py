@@ -1,4 +1,4 @@
-"""Inverted residual blocks whose shapes hurt, and real ones."""
+"""List inverted residual blocks with difficult shapes, and real blocks."""
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.inverted_residual import InvertedResidualProblem as Problem

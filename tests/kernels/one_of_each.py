@@ -1,4 +1,4 @@
-"""One problem of every family, with sizes that no vector and no work-group divides."""
+"""Provide one problem of every family, with sizes that no vector and no work-group divides."""
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem

@@ -1,4 +1,4 @@
-"""A convolution of NHWC maps, or of planes, by onnxruntime."""
+"""Compute a convolution of NHWC maps, or of planes, by onnxruntime."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Problems whose shapes hurt, and the devices their spaces are asked for."""
+"""List problems with difficult shapes, and the devices for which their spaces are tested."""
 
 from typing import Any
 

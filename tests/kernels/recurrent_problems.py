@@ -1,4 +1,4 @@
-"""Recurrent problems that hurt: odd and prime sizes, one element, every cell with every option of it."""
+"""List difficult recurrent problems: odd and prime sizes, one element, every cell with each of its options."""
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem

@@ -1,4 +1,4 @@
-"""Separable convolutions whose shapes hurt, and real ones."""
+"""List separable convolutions with difficult shapes, and real convolutions."""
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.separable import SeparableProblem

@@ -1,4 +1,4 @@
-"""Batched products: the reference against numpy's own, what a problem refuses, and what may be read in place."""
+"""Test batched products: the reference compared with numpy, what a problem refuses, and what may be read in place."""
 
 import math
 from dataclasses import replace

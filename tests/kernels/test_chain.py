@@ -1,4 +1,4 @@
-"""Chains: every function against onnxruntime, the side of an operand, and what the OpenCL text keeps."""
+"""Test chains: every function compared with onnxruntime, the side of an operand, and what the OpenCL text keeps."""
 
 import re
 import struct

@@ -1,4 +1,4 @@
-"""Concat: the reference against onnxruntime, vectors that fit, and what is refused."""
+"""Test Concat: the reference compared with onnxruntime, vectors that fit, and what is refused."""
 
 from collections.abc import Callable
 from typing import Any

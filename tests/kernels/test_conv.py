@@ -1,4 +1,4 @@
-"""Convolution: the reference against onnxruntime, what a problem refuses, and what it costs."""
+"""Test convolution: the reference compared with onnxruntime, what a problem refuses, and what it costs."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Transposed convolution: the reference against onnxruntime, phases and taps, and what is refused."""
+"""Test transposed convolution: the reference compared with onnxruntime, phases and taps, and what is refused."""
 
 from collections.abc import Callable
 from typing import Any

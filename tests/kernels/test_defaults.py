@@ -1,4 +1,4 @@
-"""Default configurations follow the device: its vectors, its cores, its limits."""
+"""Test that default configurations follow the device: its vectors, its cores, its limits."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Depthwise convolution: the reference against onnxruntime, what a problem refuses, and what it costs."""
+"""Test depthwise convolution: the reference compared with onnxruntime, what a problem refuses, and what it costs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Elementwise chains: how loops collapse, what the offsets say, and what is refused."""
+"""Test elementwise chains: how loops collapse, what the offsets say, and what is refused."""
 
 import math
 from typing import Any

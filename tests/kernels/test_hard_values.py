@@ -1,4 +1,4 @@
-"""Which values an op must survive, and that verification asks for it."""
+"""Test which values an op must survive, and that verification checks it."""
 
 from typing import Any
 

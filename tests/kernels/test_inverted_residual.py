@@ -1,4 +1,4 @@
-"""Inverted residual blocks: the reference against onnxruntime, the space, what is refused, what they cost."""
+"""Test inverted residual blocks: the reference compared with onnxruntime, the space, refusals, and costs."""
 
 import random
 from dataclasses import replace

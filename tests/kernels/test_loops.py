@@ -1,4 +1,4 @@
-"""Loops: the offsets that templates are given reach every element once, whatever the axes and the width."""
+"""Test loops: the templates' offsets reach every element once, whatever the axes and the width."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""Matrix product: the reference, what a problem refuses, and how the reduction is split."""
+"""Test matrix product: the reference, what a problem refuses, and how the reduction is split."""
 
 import numpy as np
 import onnxruntime

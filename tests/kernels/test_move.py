@@ -1,4 +1,4 @@
-"""Moves: borders by hand, loops that become one, legal defaults, and what is refused."""
+"""Test moves: borders by hand, loops that become one, legal defaults, and what is refused."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Normalise and LRN: references against onnxruntime, spaces that follow the device, refusals."""
+"""Test Normalise and LRN: references compared with onnxruntime, spaces that follow the device, refusals."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pooling: the reference against onnxruntime, and which windows are refused."""
+"""Test pooling: the reference compared with onnxruntime, and which windows are refused."""
 
 from collections.abc import Callable
 from typing import Any

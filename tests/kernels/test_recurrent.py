@@ -1,4 +1,4 @@
-"""Recurrent cells: guesses and launches fit devices and problems, and wrong problems say what is wrong."""
+"""Test recurrent cells: guesses and launches fit devices and problems, and wrong problems say what is wrong."""
 
 from dataclasses import replace
 from typing import Any

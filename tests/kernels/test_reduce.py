@@ -1,4 +1,4 @@
-"""Reduce, ArgMax and Scan: references against onnxruntime, spaces that follow the device, refusals."""
+"""Test Reduce, ArgMax and Scan: references compared with onnxruntime, spaces that follow the device, refusals."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Nearest-neighbour resizing: the reference against onnxruntime, and what is refused."""
+"""Test nearest-neighbour resizing: the reference compared with onnxruntime, and what is refused."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Separable convolution: the reference against the two it is made of, its space, what it refuses, what it costs."""
+"""Test separable convolution: the reference compared with its two parts, its space, refusals, and costs."""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Softmax: the reference against onnxruntime, also where exponentials would overflow."""
+"""Test softmax: the reference compared with onnxruntime, also if exponentials would overflow."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tuning spaces: the rules of any space, and what every family's spaces, guesses and launches must keep."""
+"""Test tuning spaces: the rules of any space, and what every family's spaces, guesses and launches must keep."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What the families that stream memory promise on any device, from one work-item to a large GPU."""
+"""Test what the families that stream memory promise on any device, from one work-item to a large GPU."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""TopK's family: what it refuses, and its reference."""
+"""Test TopK's family: what it refuses, and its reference."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Layout conversion: the reference against onnxruntime, there and back, and the limits of a block."""
+"""Test layout conversion: the reference compared with onnxruntime, both ways, and the limits of a block."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Functions of elements of any types: each against onnxruntime, what C leaves undefined, and what is refused."""
+"""Test functions of elements of any types: each compared with onnxruntime, what C leaves undefined, and refusals."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""gputune.h in Python, for the tests: structures as they lie in C, and a class for each kind of object."""
+"""Bind gputune.h in Python for the tests: structures as they lie in C, and a class for each kind of object."""
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence

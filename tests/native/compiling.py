@@ -1,4 +1,4 @@
-"""The C runtime, compiled for the tests: once for a state of the sources, with every warning an error."""
+"""Compile the C runtime for the tests: once for a state of the sources, with every warning an error."""
 
 import ctypes
 import functools

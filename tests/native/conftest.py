@@ -1,4 +1,4 @@
-"""The C runtime, bound for the tests; without a C compiler they are skipped, and under CI they fail."""
+"""Provide the bound C runtime; without a C compiler its tests are skipped, and under CI they fail."""
 
 import os
 

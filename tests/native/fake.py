@@ -1,4 +1,4 @@
-"""The OpenCL library of fake_opencl.c, and contexts for its device."""
+"""Provide the OpenCL library of fake_opencl.c, and contexts for its device."""
 
 import ctypes
 import itertools

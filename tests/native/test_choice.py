@@ -1,5 +1,7 @@
-"""Which context of a package the C runtime takes, and what it says of it: as in Python, on a device of which no rule of
-the tiers knows a family."""
+"""Test which context of a package the C runtime takes, and what it says of it, on a device of unknown family.
+
+The result must equal Python's. No rule of the tiers knows the device's family.
+"""
 
 import random
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Digests of graphs in logs of the C runtime are those of schematics: their JSON is Python's."""
+"""Test that digests of graphs in logs of the C runtime equal the schematics' digests: their JSON is Python's."""
 
 import ctypes
 

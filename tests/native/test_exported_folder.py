@@ -1,4 +1,4 @@
-"""An exported folder builds with nothing but a compiler, and its program runs the context on files."""
+"""Test that an exported folder builds with only a compiler, and that its program runs the context on files."""
 
 import os
 import shutil

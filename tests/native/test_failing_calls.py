@@ -1,4 +1,4 @@
-"""The C runtime on an OpenCL library each of whose calls may fail: an error with a name, and nothing is left behind."""
+"""Test the C runtime on an OpenCL library whose calls may all fail: a named error, and nothing is leaked."""
 
 import contextlib
 from collections.abc import Iterator

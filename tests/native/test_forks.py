@@ -1,4 +1,4 @@
-"""What the C runtime has opened belongs to the process that has opened it, as in Python (test_opened.py)."""
+"""Test that what the C runtime opens belongs to the process that opened it, as in Python (test_opened.py)."""
 
 import subprocess
 from pathlib import Path

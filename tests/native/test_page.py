@@ -1,4 +1,4 @@
-"""docs/native.md: its errors are those of gputune.h, and its programs compile."""
+"""Test docs/native.md: its errors are the errors of gputune.h, and its programs compile."""
 
 import os
 import re

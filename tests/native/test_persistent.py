@@ -1,5 +1,7 @@
-"""The C runtime decides between persistent kernels and launches as Python's does: both play the same scripts of times
-and flags on a made-up device, and ask the same of it."""
+"""Test that the C runtime decides between persistent kernels and launches as Python's runtime does.
+
+Both play the same scripts of times and flags on a made-up device, and ask the same of it.
+"""
 
 import ctypes
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Both readers read golden files alike, and refuse changed ones with the same name of error."""
+"""Test that both readers read golden files alike, and refuse changed files with the same name of error."""
 
 import os
 from collections import Counter

@@ -1,5 +1,7 @@
-"""Files of contexts that are replaced in place while the C runtime has them open: what was checked is used, or nothing.
-Python's are in tests/runtime/context/test_stored.py."""
+"""Test context files that are replaced in place while the C runtime has them open: only checked bytes are used.
+
+tests/runtime/context/test_stored.py tests Python's runtime.
+"""
 
 import os
 import subprocess

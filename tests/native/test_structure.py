@@ -1,4 +1,4 @@
-"""The C runtime is small, and so are its functions; what it exports is what its header declares."""
+"""Test that the C runtime and its functions are small, and that it exports what its header declares."""
 
 import re
 from pathlib import Path

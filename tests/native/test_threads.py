@@ -1,4 +1,4 @@
-"""Several threads that use the same objects of the C runtime, under sanitizers for threads and for memory."""
+"""Test several threads that use the same objects of the C runtime, under sanitizers for threads and for memory."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What objects of the C runtime do the second time, or after a failure: nothing of what was before is left in them."""
+"""Test objects of the C runtime on second use or after a failure: nothing of their earlier state is left."""
 
 import os
 from collections.abc import Iterator

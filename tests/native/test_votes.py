@@ -1,5 +1,6 @@
-"""Votes of the C runtime: they mean the same as Python's, count beside them, and either brings back what the other has
-left."""
+"""Test votes of the C runtime: they mean the same as Python's, count together with them, and both clean up for each
+other.
+"""
 
 import subprocess
 import sys

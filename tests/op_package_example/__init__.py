@@ -1,4 +1,4 @@
-"""An op package: an operator of its own domain, com.example.Wave, and another Softmax in the place of the stock one.
+"""Add an op package: an operator of its own domain, com.example.Wave, and a Softmax that replaces the stock Softmax.
 
     gputune context-binary-generator --op_packages tests/op_package_example --model model.onnx ...
 

@@ -1,7 +1,7 @@
-"""Another Softmax: maximum and sum in one pass, after Milakov, Gimelshein (2018), arXiv:1805.02867.
+"""Replace Softmax: maximum and sum in one pass, after Milakov, Gimelshein (2018), arXiv:1805.02867.
 
-It takes the stock family's problems, and has its reference, work and tolerance. What it has no kernel for, it leaves to
-the stock one.
+It takes the stock family's problems, and has its reference, work and tolerance. Problems for which it has no kernel are
+left to the stock family.
 """
 
 from gputune.kernels.family import DeviceLimits, Instance, Launch

@@ -1,4 +1,5 @@
-"""com.example.Wave: output = amplitude * sin(input) + shift[c], over rows [rows, columns]; the shift is a constant.
+"""Compute com.example.Wave: output = amplitude * sin(input) + shift[c], over rows [rows, columns]; the shift is a
+constant.
 
 The operator has the inputs X (float32, any rank) and shift [last axis of X], and the attribute amplitude, 1 by default.
 """

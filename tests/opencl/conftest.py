@@ -1,4 +1,4 @@
-"""Kernels on a real device: launched between guard regions on poisoned memory, and held against their reference."""
+"""Run kernels on a real device: between guard regions on poisoned memory, and compare them with their reference."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence

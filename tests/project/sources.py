@@ -1,5 +1,8 @@
-"""What the project's Python files hold. Each is parsed once, and its syntax tree let go: many of them would make the
-garbage collector slow for all later tests."""
+"""Describe the project's Python files: imports, lines and sizes of their parts.
+
+Each file is parsed once, and its syntax tree is dropped: many trees would make the garbage collector slow for all later
+tests.
+"""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""What `scripts/bench kernels` and `scripts/bench models` are made of."""
+"""Test the parts of `scripts/bench kernels` and `scripts/bench models`."""
 
 import argparse
 import json

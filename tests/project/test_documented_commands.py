@@ -1,4 +1,4 @@
-"""Every gputune command that README and docs/ show works; scripts/try-wheel runs the same with an installed wheel."""
+"""Test every gputune command in README and docs/; scripts/try-wheel runs the same with an installed wheel."""
 
 import re
 import sys

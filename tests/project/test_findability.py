@@ -1,4 +1,4 @@
-"""Files have the names that are searched for: the usual words of a task lead to the right file by its path alone."""
+"""Test that files have the names people search for: the usual words of a task lead to the right file by its path."""
 
 import re
 from pathlib import Path

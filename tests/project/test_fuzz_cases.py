@@ -1,4 +1,4 @@
-"""A few cases of the commands of scripts/fuzz that change files, each time the same; and how one is repeated."""
+"""Test a few cases of the scripts/fuzz commands that change files, each time the same, and how to repeat a case."""
 
 import argparse
 import random

@@ -1,4 +1,4 @@
-"""Property tests repeat themselves in the suite, and explore by scripts/fuzz."""
+"""Test that property tests repeat themselves in the suite, and explore with scripts/fuzz."""
 
 import importlib.util
 import sys

@@ -1,4 +1,4 @@
-"""Random models agree with onnxruntime, and what does not is found, named and kept."""
+"""Test that random models agree with onnxruntime, and that each difference is found, named and kept."""
 
 import json
 import re

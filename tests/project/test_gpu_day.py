@@ -1,4 +1,4 @@
-"""scripts/gpu/day: what crashes or hangs costs its phase, what was written stays, and a rehearsal fills the records."""
+"""Test scripts/gpu/day: a crash or hang costs its phase, records stay, and a rehearsal fills the records."""
 
 import ctypes
 import json

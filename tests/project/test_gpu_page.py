@@ -1,4 +1,4 @@
-"""docs/gpus.md: what is kept of a day, and what its tables show; scripts/docs holds the page to them."""
+"""Test docs/gpus.md: what is kept of a day, and what its tables show; scripts/docs checks the page."""
 
 import json
 import re

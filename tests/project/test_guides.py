@@ -1,4 +1,4 @@
-"""The pages of docs/contributing: their code runs, and the files that they name are there."""
+"""Test the pages of docs/contributing: their code runs, and the files that they name exist."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`scripts/bench load` and `scripts/bench executor`: what they count, tried on the null device."""
+"""Test what `scripts/bench load` and `scripts/bench executor` count, on the null device."""
 
 import argparse
 import json

@@ -1,5 +1,7 @@
-"""examples/ocr.py: boxes around text on made-up maps, the error rate, and the memory of its graphs. What it reads needs
-models and a device."""
+"""Test examples/ocr.py: boxes around text on made-up maps, the error rate, and the memory of its graphs.
+
+To test what it reads needs models and a device.
+"""
 
 import math
 import sys

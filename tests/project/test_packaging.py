@@ -1,4 +1,4 @@
-"""The distribution holds every folder and template, and depends on exactly what the code imports."""
+"""Test that the distribution holds every folder and template, and depends on exactly what the code imports."""
 
 import ast
 import fnmatch

@@ -1,4 +1,4 @@
-"""The README and docs/ tell the truth: the tour is run, options exist, tables say what the code says."""
+"""Test that README and docs/ are true: the tour runs, options exist, tables match the code."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""scripts/recording/record: a space is measured once, kept, told in T4, and tuned from again without the device."""
+"""Test scripts/recording/record: a space is measured once, kept, written as T4, and tuned again without the device."""
 
 import dataclasses
 import json

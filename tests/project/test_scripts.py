@@ -1,4 +1,4 @@
-"""The scripts: what they refuse, and that they refuse it before they install or run anything."""
+"""Test what the scripts refuse, and that they refuse it before they install or run anything."""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""`scripts/bench search`: its table, its numbers, and what it refuses before it has worked for minutes."""
+"""Test `scripts/bench search`: its table, its numbers, and what it refuses before it has worked for minutes."""
 
 import argparse
 import json

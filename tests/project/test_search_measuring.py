@@ -1,4 +1,4 @@
-"""The replay of raw samples through the server's successive halving: what it draws, what it counts, and what judges."""
+"""Test the replay of raw samples through the server's successive halving: its draws, its counts, and its judge."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,7 @@
-"""The structure of the code: which folder may import which, how much is in one place, and by which file each outside
-library comes in. ARCHITECTURE.md gives the reasons."""
+"""Test the structure of the code: which folder may import which, how much is in one place, and the doors of libraries.
+
+Each outside library comes in by one file. ARCHITECTURE.md gives the reasons.
+"""
 
 import functools
 import os

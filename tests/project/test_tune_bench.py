@@ -1,4 +1,4 @@
-"""The tools of scripts/bench tune, on the null device."""
+"""Test the tools of scripts/bench tune on the null device."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""examples/two_parts.py: where a network can be cut in two."""
+"""Test where examples/two_parts.py can cut a network in two."""
 
 import sys
 from pathlib import Path

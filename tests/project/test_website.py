@@ -1,4 +1,4 @@
-"""The site's pages lead to each other, whatever folder their texts come from."""
+"""Test that the site's pages link to each other, whatever folder their texts come from."""
 
 import importlib.util
 import re

@@ -1,5 +1,7 @@
-"""Words that code, scripts and docs do without: private names for things that have one in the field, and persons where
-a process, a client or a variant is meant."""
+"""Test that code, scripts and docs avoid private words for what the field has a word for, and persons for processes.
+
+A person in place of a client or a variant is refused, too.
+"""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""scripts/models/zoo: what it takes and feeds to models, and when it calls them right; refilled weights."""
+"""Test scripts/models/zoo: what it accepts and feeds to models, when it calls them right, and refilled weights."""
 
 from pathlib import Path
 from typing import Any, NoReturn

@@ -1,4 +1,4 @@
-"""The example messages as fixtures."""
+"""Provide the example messages as fixtures."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One example of every message, and a few of those with fields that may be nothing."""
+"""List one example of every message, and a few with fields that may be empty."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Frames that are as large as the limits allow, of those kinds that take longest to read."""
+"""Make frames as large as the limits allow, of the kinds that take longest to read."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,10 +1,10 @@
-"""Hostile input for a target server, the same for the same seed.
+"""Make hostile input for a target server, the same for the same seed.
 
     for item in hostile_inputs(seed=1, count=1000):
         Victim(item.authenticated).swallow(item)  # victim.py; raises nothing
 
-For a live server, open a socket, shake hands first when item.authenticated, send item.data in pieces of the sizes
-item.steps, and close. Whatever the server answers is right as long as it goes on serving others.
+For a live server, open a socket, shake hands first if item.authenticated, send item.data in pieces of the sizes
+item.steps, and close. Any answer of the server is right as long as it continues to serve others.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Two connections that talk to each other without a socket."""
+"""Let two connections talk to each other without a socket."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

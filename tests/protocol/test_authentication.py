@@ -1,4 +1,4 @@
-"""The proof of a token: who is refused by whom, and that keys fit one connection and one direction only."""
+"""Test the proof of a token: which side refuses which, and that keys fit only one connection and direction."""
 
 import hashlib
 import hmac

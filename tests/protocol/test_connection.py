@@ -1,4 +1,4 @@
-"""The state machine: the handshake, who may send what when, and which id answers which."""
+"""Test the state machine: the handshake, which side may send what when, and which id answers which."""
 
 from typing import Any
 

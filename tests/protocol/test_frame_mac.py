@@ -1,4 +1,4 @@
-"""MACs of frames: frames of any size come through, and nothing comes through that was tampered with."""
+"""Test MACs of frames: frames of any size come through, and no frame comes through that was tampered with."""
 
 import hashlib
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Messages to bytes and back: golden frames, frames in pieces, broken frames."""
+"""Convert messages to bytes and back: golden frames, frames in pieces, broken frames."""
 
 import struct
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Anything may arrive: random messages come back as they were, and hostile input ends in errors with known names."""
+"""Test that random messages come back unchanged, and that hostile input ends in errors with known names."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Every limit is checked against what a request asks for, and named in the error."""
+"""Test that every limit is checked against a request, and named in the error."""
 
 import time
 from contextlib import suppress

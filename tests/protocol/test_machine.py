@@ -1,4 +1,4 @@
-"""Both sides talk in any order, in any pieces, with any number of open requests, and a stranger joins in.
+"""Test both sides in any order, in any pieces, with any number of open requests, and with a stranger that joins.
 
 A model keeps what must arrive next on each wire and which requests are open; hypothesis looks for a conversation in
 which the connections disagree with it.

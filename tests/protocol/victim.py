@@ -1,4 +1,4 @@
-"""What hostile input is fed to: a server's connection driven as a daemon drives it, without the daemon."""
+"""Feed hostile input to a server's connection, driven as a daemon drives it, without the daemon."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A small context of the null device, and the identity it was made for."""
+"""Provide a small context of the null device, and the identity for which it was made."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is open belongs to a process: forks are told so."""
+"""Test that open resources belong to a process, and that forks get an error."""
 
 import os
 import subprocess

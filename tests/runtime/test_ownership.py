@@ -1,4 +1,4 @@
-"""Which files count as the user's own, so that what is in them may run."""
+"""Test which files count as the user's own, so that their content may run."""
 
 import os
 import sys

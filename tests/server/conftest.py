@@ -1,4 +1,4 @@
-"""Target servers on the null device, and requests that they understand."""
+"""Provide target servers on the null device, and requests that they understand."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Descriptors for tests, and how many a process has."""
+"""Provide descriptors for tests, and count how many a process has."""
 
 import fcntl
 import os

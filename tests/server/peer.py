@@ -1,4 +1,4 @@
-"""A client as small as the protocol allows, for tests that look at the server's side of it."""
+"""Provide the smallest client that the protocol allows, for tests of the server's side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server process: hostile clients, and a clean beginning and end in every way."""
+"""Test the server process: hostile clients, and a clean beginning and end in every way."""
 
 import os
 import re

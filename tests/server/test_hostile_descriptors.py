@@ -1,4 +1,4 @@
-"""Descriptors that are no safe memory, or that nothing asks for: named errors, and a server that lives on."""
+"""Test descriptors that are unsafe memory or unrequested: named errors, and a server that lives on."""
 
 import fcntl
 import os

@@ -1,4 +1,5 @@
-"""What fails leaves no descriptor open: a count around each failing path of memory, sockets, workers and files."""
+"""Test that failures leave no descriptor open: a count around each failing path of memory, sockets, workers and files.
+"""
 
 import asyncio
 import fcntl

@@ -1,4 +1,4 @@
-"""A server on a local socket, and memory that clients register over it."""
+"""Test a server on a local socket, and memory that clients register over it."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""What a kernel prints is a line of the log, and nothing more."""
+"""Test that what a kernel prints is a line of the log, and nothing more."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""How the server is run: a graceful stop, its log, its status, and building while another request is measured."""
+"""Test how the server is run: a graceful stop, its log, its status, and building while another request is measured."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""What a client can ask of a server, on the null device."""
+"""Test what a client can request of a server, on the null device."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which target server is used, and the embedded one's life."""
+"""Test which target server is used, and the embedded server's life."""
 
 import os
 import re

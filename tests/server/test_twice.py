@@ -1,5 +1,7 @@
-"""A second time is as the first: clients that come back, success after failure, what is ended or opened twice. Each
-test has an object with a state, of server/, runtime/memory or runtime/backends, do the same twice."""
+"""Test that a second time is like the first: clients that return, success after failure, things ended or opened twice.
+
+Each test makes an object with a state, of server/, runtime/memory or runtime/backends, do the same twice.
+"""
 
 import asyncio
 import itertools

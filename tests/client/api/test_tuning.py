@@ -1,4 +1,4 @@
-"""gputune.tune and gputune.check: the command line's answers as records, on the null device."""
+"""Test gputune.tune and gputune.check: the command line's answers as records, on the null device."""
 
 import inspect
 import json

@@ -1,4 +1,4 @@
-"""Options and keys of the original tools, and what becomes of each: the test that shows what it does, or REFUSED."""
+"""List options and keys of the original tools, each with the test that shows what it does, or REFUSED."""
 
 from dataclasses import dataclass
 

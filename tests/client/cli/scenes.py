@@ -1,4 +1,4 @@
-"""One call of every command that writes files, on small inputs of all kinds, in a folder of its own."""
+"""Call every command that writes files once, on small inputs of all kinds, in its own folder."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""However a command ends: one line on standard error, and the right exit code."""
+"""Test that every command ends with one line on standard error and the right exit code."""
 
 import errno
 import os

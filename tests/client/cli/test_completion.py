@@ -1,4 +1,4 @@
-"""What shells offer behind the words of a command line, and the scripts that ask for it."""
+"""Test what shells offer to complete a command line, and the scripts that ask for it."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""context-binary-utility: what a context holds, and the memory that several need as a group."""
+"""Test context-binary-utility: what a context holds, and the memory that several need as a group."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""gputune devices --memory, where no driver is needed."""
+"""Test gputune devices --memory without a driver."""
 
 import json
 from dataclasses import replace

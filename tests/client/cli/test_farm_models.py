@@ -1,4 +1,4 @@
-"""Which files --models of `gputune farm tune` means."""
+"""Test which files --models of `gputune farm tune` names."""
 
 from pathlib import Path
 

@@ -1,5 +1,7 @@
-"""Options that name files: each says what the command does with its file, and no output may be an input, or another
-output, however it is spelt. test_outputs_over_inputs.py has files that no option names."""
+"""Test options that name files: no output may be an input or another output, however it is spelt.
+
+Each option says what the command does with its file. test_outputs_over_inputs.py has files that no option names.
+"""
 
 import os
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The help of every command: it fits a terminal of 80 columns, and each command has a version."""
+"""Test the help of every command: it fits a terminal of 80 columns, and each command has a version."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""One name for one thing: how options are called in all commands."""
+"""Test that all commands use the same option name for the same thing."""
 
 import click
 

@@ -1,4 +1,5 @@
-"""Every option and key of the original tools: it does what it says, or is refused by name with what to use instead."""
+"""Test every option and key of the original tools: it works as documented, or is refused by name with an alternative.
+"""
 
 import importlib
 import json

@@ -1,5 +1,8 @@
-"""Every command that writes files runs once while all files that it opens are watched: all of them were told. Then each
-output is put where each input lies, by links: the command is refused, and nothing has changed."""
+"""Test that no command overwrites its inputs.
+
+Every command that writes files runs once while the files that it opens are watched: all of them were reported. Then
+each output is put where each input lies, by links: the command is refused, and nothing has changed.
+"""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""gputune package: contexts of several devices go into one file, come out as they were, and are chosen by net-run."""
+"""Test gputune package: contexts of several devices go into one file, come out unchanged, and net-run chooses among
+them.
+"""
 
 import json
 from pathlib import Path

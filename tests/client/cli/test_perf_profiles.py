@@ -1,4 +1,4 @@
-"""--perf_profile and --perf_config_yaml, and what becomes of them."""
+"""Test --perf_profile and --perf_config_yaml, and their effects."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""gputune power on trees of fake files."""
+"""Test gputune power on trees of fake files."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""gputune profile-viewer"""
+"""Test gputune profile-viewer."""
 
 import json
 from collections.abc import Sequence

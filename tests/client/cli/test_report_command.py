@@ -1,4 +1,4 @@
-"""gputune tuning-report: options, folders, errors, and its numbers beside those of the generator."""
+"""Test gputune tuning-report: options, folders, errors, and its numbers compared with the generator's."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Texts from a target, a file or a kernel give a terminal no orders, wherever they are printed."""
+"""Test that texts from a target, a file or a kernel cannot control a terminal, wherever they are printed."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""`gputune show-kernel`: sources and launches of a task are those that a device gets."""
+"""Test `gputune show-kernel`: a device gets the same sources and launches of a task."""
 
 import json
 import re

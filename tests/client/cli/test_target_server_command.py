@@ -1,4 +1,4 @@
-"""`gputune target-server`: the options of the server, shown and checked as those of all commands."""
+"""Test `gputune target-server`: the server's options are shown and checked like all commands' options."""
 
 import os
 import sys

@@ -1,9 +1,9 @@
-"""How often recorded rounds of equal contexts are told as different, and rounds of contexts a tenth apart are not.
+"""Test how often recorded rounds of equal contexts seem different, and rounds of contexts a tenth apart do not.
 
-`scripts/bench certainty --whole` took the rounds next to other programs on two processors. A comparison here is made of
-blocks of neighbouring rounds, so that what changes slowly stays as it was. Of two equal contexts either one could have
-been called the first: so blocks of such are turned round as a coin falls, or else a thousand comparisons would all find
-the same small difference that the few hundred recorded rounds happen to have.
+`scripts/bench certainty --whole` took the rounds next to other programs on two processors. Here a comparison consists
+of blocks of neighbouring rounds, so that slow changes stay as they were. Either of two equal contexts could have come
+first. Such blocks are therefore swapped as a coin falls; otherwise a thousand comparisons would all find the same small
+difference that the few hundred recorded rounds happen to have.
 """
 
 from __future__ import annotations

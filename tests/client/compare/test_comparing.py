@@ -1,4 +1,4 @@
-"""gputune compare on the null device: what it finds, writes and refuses, and that contenders stand still."""
+"""Test gputune compare on the null device: what it finds, writes and refuses, and that contenders stand still."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The search for smaller arenas: plans stay right, are never worse than the quick one, and do not depend on chance."""
+"""Test the search for smaller arenas: plans stay right, are never worse than the quick plan, and are deterministic."""
 
 import itertools
 import random

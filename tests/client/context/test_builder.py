@@ -1,4 +1,4 @@
-"""Where a context's tensors and weights lie."""
+"""Test where a context's tensors and weights lie."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

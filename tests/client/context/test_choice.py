@@ -1,4 +1,4 @@
-"""Generations that compare whole contexts, on the null device as if it computed: what is chosen and remembered."""
+"""Test generations that compare whole contexts, on the null device as if it computed: what is chosen and remembered."""
 
 import itertools
 import time

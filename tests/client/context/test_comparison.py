@@ -1,4 +1,4 @@
-"""What whole contexts lead to, with a runner whose times the test decides."""
+"""Test the result of comparing whole contexts, with a runner whose times the test decides."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Programs that are asked for together: each is heard of once, whatever becomes of the connection or of one of them."""
+"""Test programs that are requested together: each is reported once, whatever fails."""
 
 import time
 from collections.abc import Iterator

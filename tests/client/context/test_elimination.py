@@ -1,4 +1,4 @@
-"""Which of several contexts ships: made-up times, no device."""
+"""Test which of several contexts ships, with made-up times and no device."""
 
 import itertools
 import random

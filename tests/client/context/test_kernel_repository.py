@@ -1,4 +1,4 @@
-"""Programs that were compiled before are not compiled again, whatever asks for them."""
+"""Test that programs compiled before are not compiled again, whatever asks for them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What conditions on build options leave of a source."""
+"""Test what conditions on build options leave of a source."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The memory plan as a property: no two tensors that are alive together ever overlap."""
+"""Test the memory plan's property that no two tensors that are alive together overlap."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which launches become a persistent kernel, and how many."""
+"""Test which launches become a persistent kernel, and how many."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Where launches go on: what was complete stays, and what runs again finds what it found the first time."""
+"""Test where launches resume: what was complete stays, and what runs again finds what it found the first time."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""gputune export: a folder that holds all that its program needs, and what it refuses."""
+"""Test gputune export: a folder that holds all that its program needs, and what it refuses."""
 
 import os
 import re

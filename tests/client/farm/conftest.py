@@ -1,4 +1,4 @@
-"""A farm on one server of the null device: several hosts, each with sessions of its own there."""
+"""Provide a farm on one server of the null device: several hosts, each with its own sessions there."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Requests that the null device answers."""
+"""Provide requests that the null device answers."""
 
 from gputune.core.launches import Launch, Variant, Work
 from gputune.server.protocol.messages import ProfileKernel

@@ -1,4 +1,4 @@
-"""A farm of processes, on Dask's distributed, which has to be installed for these."""
+"""Test a farm of processes on Dask's distributed, which must be installed for these tests."""
 
 import json
 import signal

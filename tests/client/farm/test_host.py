@@ -1,4 +1,4 @@
-"""What the host of a device does with what it is sent, and how devices are told apart."""
+"""Test what the host of a device does with requests, and how devices are distinguished."""
 
 from pathlib import Path
 

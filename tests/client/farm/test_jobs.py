@@ -1,4 +1,4 @@
-"""What is written down of jobs, and what a farm starts without."""
+"""Test what is recorded about jobs, and what a farm starts without."""
 
 import errno
 import os

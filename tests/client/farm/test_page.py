@@ -1,4 +1,4 @@
-"""The status page of a farm."""
+"""Test the status page of a farm."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Sessions on the devices of a farm: shared work, lost devices, late ones, and whose they are."""
+"""Test sessions on the devices of a farm: shared work, lost devices, late devices, and their owners."""
 
 import threading
 from collections.abc import Callable

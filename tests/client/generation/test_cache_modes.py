@@ -1,4 +1,4 @@
-"""Cache modes on the null device: what is read, what is kept, what fails."""
+"""Test cache modes on the null device: what is read, what is kept, what fails."""
 
 import shutil
 from pathlib import Path

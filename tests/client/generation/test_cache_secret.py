@@ -1,4 +1,4 @@
-"""The secret of an installation: made once, whole from the first moment, and refused if others can use it."""
+"""Test an installation's secret: created once, complete from the first moment, and refused if others can use it."""
 
 import os
 import secrets

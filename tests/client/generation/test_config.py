@@ -1,4 +1,4 @@
-"""The config file: what binds, and the one line for what does not."""
+"""Test the config file: which keys take effect, and the one line for any other key."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Both forms of a config file, for both commands that take one."""
+"""Test both forms of a config file, for both commands that take it."""
 
 import json
 from pathlib import Path

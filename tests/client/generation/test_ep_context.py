@@ -1,4 +1,5 @@
-"""An ONNX file beside the context binary: valid for onnx, known to ONNX Runtime, and loaded like the context itself."""
+"""Test an ONNX file for the context binary: valid for onnx, known to ONNX Runtime, and loaded like the context itself.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Why a generation would measure: hits, what is stale and why, what is new; end to end on the null device."""
+"""Test why a generation would measure: hits, stale entries with reasons, and new tasks; end to end on the null device.
+"""
 
 import json
 import sqlite3

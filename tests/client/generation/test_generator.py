@@ -1,4 +1,4 @@
-"""The generator end to end on the null device: caching, resuming, summaries, and errors before any tuning."""
+"""Test the generator end to end on the null device: caching, resuming, summaries, and errors before any tuning."""
 
 import json
 import re

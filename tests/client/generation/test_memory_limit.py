@@ -1,4 +1,4 @@
-"""memory_limit_hint: what gives way, in which order, and what is said of it."""
+"""Test memory_limit_hint: what is reduced, in which order, and what is said of it."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""gputune model-check: what runs, what does not and why, and what it costs."""
+"""Test gputune model-check: what runs, what does not and why, and what it costs."""
 
 import ast
 import json

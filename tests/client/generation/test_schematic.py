@@ -1,4 +1,5 @@
-"""Schematics against what was built and against the ONNX graph, and where a generation writes them and its log."""
+"""Compare schematics with what was built and with the ONNX graph, and test where a generation writes them and its log.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Several models in one context: graphs of their own, with what they have in common kept once."""
+"""Test several models in one context: each has its own graphs, and common parts are kept once."""
 
 from dataclasses import replace
 from pathlib import Path

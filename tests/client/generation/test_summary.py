@@ -1,4 +1,4 @@
-"""What scripts rely on: the summary of a generation, its schema, and the gain below which a generation fails."""
+"""Test what scripts rely on: the summary of a generation, its schema, and the gain below which a generation fails."""
 
 import hashlib
 import math

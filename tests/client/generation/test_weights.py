@@ -1,4 +1,4 @@
-"""--weights, its key and its argument: which form a context has, and what is said of its bytes."""
+"""Test --weights, its key and its argument: which form a context has, and what is said of its bytes."""
 
 import json
 from pathlib import Path

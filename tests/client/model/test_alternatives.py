@@ -1,4 +1,4 @@
-"""Plans with and without optional fusion: what may be fused, when it is, and that the plans compute the same."""
+"""Test plans with and without optional fusion: what may be fused, when it is, and that the plans compute the same."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Every operator with an axis, along each axis counted from either end: the result is onnxruntime's.
+"""Test every operator with an axis, along each axis counted from either end: the result equals onnxruntime's.
 
-One table holds the operators; a test compares it with onnx's schemas. Where onnxruntime does not know an operator,
-ONNX's own evaluator says what is right.
+One table holds the operators; a test compares it with onnx's schemas. If onnxruntime does not know an operator, ONNX's
+own evaluator decides.
 """
 
 from collections.abc import Callable, Iterator

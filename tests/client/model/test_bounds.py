@@ -1,4 +1,4 @@
-"""Indices and lengths that are known are looked at before anything runs: onnxruntime refuses to run such nodes, too."""
+"""Test that known indices and lengths are checked before anything runs: onnxruntime refuses such nodes, too."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Models that onnx's checker refuses though they are sound, and such as are not: onnxruntime runs the former."""
+"""Test models that onnx's checker refuses: sound models, which onnxruntime runs, and unsound models."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,5 @@
-"""--set_output_tensors and --enable_intermediate_outputs: which tensors become outputs, and what they then hold."""
+"""Test --set_output_tensors and --enable_intermediate_outputs: which tensors become outputs, and what they then hold.
+"""
 
 from dataclasses import replace
 from pathlib import Path

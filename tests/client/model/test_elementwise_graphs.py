@@ -1,4 +1,4 @@
-"""Elementwise operators of all types, in small models and in graphs made up by hypothesis, against onnxruntime."""
+"""Compare elementwise operators of all types with onnxruntime, in small models and in graphs from hypothesis."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Windows over maps with depth: as windows over maps, against onnxruntime."""
+"""Compare windows over maps with depth, folded into windows over maps, with onnxruntime."""
 
 from typing import Any
 

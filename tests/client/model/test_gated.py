@@ -1,4 +1,4 @@
-"""Activations spelt as a value times a gate: every order that exporters write, and what only looks like one."""
+"""Test activations spelt as a value times a gate: every order that exporters write, and what only looks like one."""
 
 from typing import Any
 

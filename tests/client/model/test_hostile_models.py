@@ -1,4 +1,6 @@
-"""Hostile models: each is refused in one line, or is none and is lowered. `scripts/fuzz models` has more."""
+"""Test that each hostile model is refused in one line, or proves harmless and is lowered. `scripts/fuzz models` has
+more.
+"""
 
 import itertools
 from pathlib import Path

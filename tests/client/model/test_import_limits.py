@@ -1,4 +1,4 @@
-"""What is refused at import, before anything is tuned: what no context can hold, and what takes memory without end."""
+"""Test what import refuses before any tuning: what no context can hold, and what takes memory without end."""
 
 import resource
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Reading ONNX files: what comes out, and one clear line for everything that cannot be tuned."""
+"""Test reading ONNX files: the result, and one clear line for everything that cannot be tuned."""
 
 import re
 from pathlib import Path

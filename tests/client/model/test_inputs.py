@@ -1,5 +1,6 @@
-"""Making the inputs of a model static: by their shapes, by the names of dimensions, and by what the one says of the
-other."""
+"""Test making the inputs of a model static: by their shapes, by names of dimensions, and by what inputs say of each
+other.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which Concats nothing has to run: products read the parts, also behind a pooling; against onnxruntime."""
+"""Test which Concats nothing has to run: products read the parts, also after a pooling; compared with onnxruntime."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pass that recognises normalisations which are spelt out: every spelling is one operation and stays right."""
+"""Test the pass that recognises spelt-out normalisations: every spelling becomes one operation and stays right."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Convolutions and poolings over lines: what is lifted to maps, what follows, and that all of it is right."""
+"""Test convolutions and poolings over lines: what is lifted to maps, what follows, and that all of it is right."""
 
 from collections.abc import Callable
 from pathlib import Path

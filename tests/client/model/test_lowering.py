@@ -1,4 +1,4 @@
-"""Whole plans against onnxruntime, with the kernel families' references in the place of kernels."""
+"""Compare whole plans with onnxruntime, using the kernel families' references in place of kernels."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

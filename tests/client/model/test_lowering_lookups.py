@@ -1,4 +1,4 @@
-"""What indices and places decide: against onnxruntime, in value and type."""
+"""Compare operators that depend on indices and positions with onnxruntime, in value and type."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Concat, ConvTranspose and Sum: importing, fusing and lowering them, against onnxruntime."""
+"""Test importing, fusing and lowering Concat, ConvTranspose and Sum, compared with onnxruntime."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Normalisations: importing and lowering them, against onnxruntime."""
+"""Test importing and lowering normalisations, compared with onnxruntime."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Everything that only puts elements elsewhere: against onnxruntime, as views where nothing has to move."""
+"""Test everything that only moves elements, compared with onnxruntime; if nothing has to move, it becomes a view."""
 
 from collections.abc import Mapping
 from typing import Any

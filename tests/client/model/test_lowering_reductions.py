@@ -1,4 +1,5 @@
-"""Reductions, places of extremes, running sums and softmaxes: importing and lowering them, against onnxruntime."""
+"""Test importing and lowering reductions, positions of extremes, running sums and softmaxes, compared with onnxruntime.
+"""
 
 from collections.abc import Iterable
 from typing import Any

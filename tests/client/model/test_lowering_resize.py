@@ -1,4 +1,4 @@
-"""Resize: nearest elements and weighted sums, in all the ways that ONNX knows, against onnxruntime."""
+"""Test Resize, nearest elements and weighted sums, in all of ONNX's modes, compared with onnxruntime."""
 
 from typing import Any
 

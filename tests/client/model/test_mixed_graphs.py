@@ -1,4 +1,4 @@
-"""Made-up models of all kinds of operators, imported, simplified and lowered, against onnxruntime."""
+"""Compare made-up models of all kinds of operators, imported, simplified and lowered, with onnxruntime."""
 
 from pathlib import Path
 

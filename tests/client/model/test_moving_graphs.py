@@ -1,4 +1,4 @@
-"""Random graphs of everything that moves elements, convolutions among them, against onnxruntime."""
+"""Compare random graphs of everything that moves elements, with convolutions among them, with onnxruntime."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names that passes and lowering give: whatever a model calls its own tensors and nodes, it computes the same."""
+"""Test names from passes and lowering: whatever names a model uses for its tensors and nodes, it computes the same."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Products with one-hot vectors: looked up as they are computed, whatever the indices are."""
+"""Test products with one-hot vectors: looked up with the same result, whatever the indices are."""
 
 from pathlib import Path
 

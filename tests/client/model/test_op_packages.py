@@ -1,4 +1,4 @@
-"""Op packages: what they bring, where it reaches, and what is no package."""
+"""Test op packages: what they add, how far it reaches, and what is not a package."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What each pass makes of a graph; that the results are right is the business of test_lowering."""
+"""Test what each pass makes of a graph; test_lowering checks that the results are right."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Matrix products of all forms, from ONNX to the plan, against onnxruntime."""
+"""Compare matrix products of all forms, from ONNX to the plan, with onnxruntime."""
 
 import string
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN as plans: every attribute against onnxruntime, and what becomes of several outputs."""
+"""Test LSTM, GRU and RNN as plans: every attribute compared with onnxruntime, and what becomes of several outputs."""
 
 import json
 from pathlib import Path

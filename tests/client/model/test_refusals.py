@@ -1,4 +1,4 @@
-"""What a model that cannot run is told: every reason, in one form, by the names that the model has."""
+"""Test the refusal of models that cannot run: every reason, in one form, by the names in the model."""
 
 import json
 from pathlib import Path

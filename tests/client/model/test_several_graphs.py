@@ -1,4 +1,4 @@
-"""Several shapes of one model in one context: tasks merge, constants and programs are kept once."""
+"""Test several shapes of one model in one context: tasks merge, constants and programs are kept once."""
 
 from collections.abc import Callable
 from pathlib import Path

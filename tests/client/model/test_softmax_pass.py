@@ -1,4 +1,4 @@
-"""The pass that recognises softmaxes which are spelt out: every spelling is one operation and stays right."""
+"""Test the pass that recognises spelt-out softmaxes: every spelling becomes one operation and stays right."""
 
 import pytest
 

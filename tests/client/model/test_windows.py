@@ -1,6 +1,6 @@
-"""Convolutions, transposed convolutions, poolings and matrix products of all kinds, against onnxruntime.
+"""Compare convolutions, transposed convolutions, poolings and matrix products of all kinds with onnxruntime.
 
-What they need to be right: strides, pads, asymmetric ones, dilations, groups, lines, odd and prime sizes, batches.
+They cover strides, symmetric and asymmetric pads, dilations, groups, lines, odd and prime sizes, and batches.
 """
 
 from collections.abc import Sequence

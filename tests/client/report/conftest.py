@@ -1,4 +1,4 @@
-"""A made-up performance cache with a context, and the report of both."""
+"""Provide a made-up performance cache with a context, and the report of both."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The line of the best so far, the fastest configurations and the roofline say the same of a task."""
+"""Test that the best-so-far line, the fastest configurations and the roofline say the same of a task."""
 
 import re
 from datetime import UTC, datetime

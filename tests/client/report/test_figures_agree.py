@@ -1,4 +1,6 @@
-"""No two figures of a tuning contradict each other: rounds that were recorded on a busy machine, and made-up ones."""
+"""Test that no two figures of a tuning contradict each other, with rounds recorded on a busy machine and made-up
+rounds.
+"""
 
 import math
 from collections.abc import Sequence

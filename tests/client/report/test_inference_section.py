@@ -1,4 +1,4 @@
-"""What a report opens with: bars of whole contexts, then of each operation, and the way from default to tuned."""
+"""Test how a report opens: bars of whole contexts, then of each operation, and the way from default to tuned."""
 
 import math
 import re

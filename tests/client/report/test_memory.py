@@ -1,4 +1,4 @@
-"""The memory report: lifetimes from a context's file alone, the page, and the command."""
+"""Test the memory report: lifetimes from a context's file alone, the page, and the command."""
 
 import json
 from collections.abc import Callable, Iterator

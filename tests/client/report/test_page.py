@@ -1,4 +1,4 @@
-"""The report of a tuning: what is gathered, that nothing from a file becomes markup, and the page in a browser."""
+"""Test the report of a tuning: what is gathered, that nothing from a file becomes markup, and the page in a browser."""
 
 import re
 import statistics

@@ -1,4 +1,4 @@
-"""The values of a report: intervals, problems in words, scales and units."""
+"""Test the values of a report: intervals, problems in words, scales and units."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Single tasks of a report."""
+"""Provide single tasks of a report."""
 
 from datetime import UTC, datetime
 from pathlib import Path

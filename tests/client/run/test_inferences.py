@@ -1,4 +1,4 @@
-"""How many inferences net-run runs, and what it tells of them."""
+"""Test how many inferences net-run runs, and what it reports of them."""
 
 import csv
 from collections.abc import Callable

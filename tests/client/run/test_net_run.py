@@ -1,4 +1,4 @@
-"""Input lists and result files."""
+"""Test input lists and result files."""
 
 import io
 import os

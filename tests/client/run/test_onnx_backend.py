@@ -1,5 +1,7 @@
-"""ONNX's backend interface, on the null device: what is bound, what is known, what is refused. Numbers are compared on
-a device, in tests/opencl/client/test_onnx_suite.py."""
+"""Test ONNX's backend interface on the null device: what is bound, what is known, what is refused.
+
+tests/opencl/client/test_onnx_suite.py compares numbers, on a device.
+"""
 
 import unittest
 from typing import Any

@@ -1,4 +1,5 @@
-"""net-run of several contexts: lists of files, results and summaries by name, and arenas that are shared or not."""
+"""Test net-run of several contexts: lists of files, results and summaries by name, and arenas that are shared or not.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A client of a fake target, and what it asks."""
+"""Provide a client of a fake target, and its requests."""
 
 from typing import Any
 

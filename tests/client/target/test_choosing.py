@@ -1,4 +1,4 @@
-"""What is said while a target is chosen, and who has to hear it."""
+"""Test what is said while a target is chosen, and where it is said."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""Tokens and TLS from the host's side: what is read, what is proven, and what a user is told when it does not fit."""
+"""Test tokens and TLS from the host's side: what is read, what is proven, and what a user sees if it does not fit."""
 
 import ssl
 import subprocess

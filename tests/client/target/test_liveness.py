@@ -1,4 +1,4 @@
-"""Heartbeats, and how long a silent server is waited for."""
+"""Test heartbeats, and how long the client waits for a silent server."""
 
 import threading
 import time

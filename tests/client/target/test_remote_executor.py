@@ -1,4 +1,4 @@
-"""A context that runs on a target, with a fake of the connection: what is sent, and what is believed."""
+"""Test a context that runs on a target, with a fake connection: what is sent, and what is believed."""
 
 from pathlib import Path
 from types import SimpleNamespace

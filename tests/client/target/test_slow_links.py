@@ -1,4 +1,4 @@
-"""Links that are slow, and forwarders with nothing behind them."""
+"""Test slow links, and forwarders without a server."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""A session that outlives its connection, against servers that are lost at chosen moments."""
+"""Test a session that outlives its connection, with servers that are lost at chosen moments."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""What a server's report becomes, and a real server on the null device that tells it."""
+"""Test what a server's report becomes, and a real server on the null device that sends it."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Several targets for one generation: who is refused, and what is left open."""
+"""Test several targets for one generation: which are refused, and what is left open."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""When a pause is asked for, why, and for how long; states are made up."""
+"""Test when a pause is requested, why, and for how long, with made-up states."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""When noise is more than a task may gain, its trials end early; on a quiet machine they never do. All made up."""
+"""Test with made-up times that trials end early if noise exceeds a task's possible gain, and never on a quiet machine.
+"""
 
 import random
 import statistics

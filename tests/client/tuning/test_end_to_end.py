@@ -1,4 +1,4 @@
-"""The record of what tuning gains: its times, its words, and its JSON."""
+"""Test the record of what tuning gains: its times, its words, and its JSON."""
 
 import math
 import re

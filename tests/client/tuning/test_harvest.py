@@ -1,4 +1,4 @@
-"""The program that a target has harvested is kept for what it was compiled for."""
+"""Test that a program harvested by a target is kept for what it was compiled for."""
 
 from collections.abc import Callable
 from dataclasses import replace

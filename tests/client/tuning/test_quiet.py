@@ -1,4 +1,5 @@
-"""When a machine is too busy to measure on, how long is waited for it, and what records keep of that; all made up."""
+"""Test with made-up states when a machine is too busy to measure, how long tuning waits, and what records keep of it.
+"""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Identity of what was rendered: caches of before must hit, so digests are compared with those written then."""
+"""Test the digests of rendered launches: they equal digests from earlier versions, so that old caches hit."""
 
 from dataclasses import dataclass, replace
 

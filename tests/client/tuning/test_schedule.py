@@ -1,4 +1,4 @@
-"""Whose turn it is: the schedule's rules, and the scheduler that several targets work off."""
+"""Test the schedule's rules, and the scheduler that serves several targets."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Strategies and stop conditions: what they propose, and when they end."""
+"""Test strategies and stop conditions: what they propose, and when they end."""
 
 from dataclasses import replace
 

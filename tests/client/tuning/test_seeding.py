@@ -1,4 +1,4 @@
-"""Where a search begins: what won elsewhere and for near problems, as far as it is legal here."""
+"""Test where a search begins: legal winners from elsewhere and from near problems."""
 
 import logging
 from dataclasses import replace

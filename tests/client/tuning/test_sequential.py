@@ -1,4 +1,4 @@
-"""The interval that may be looked at after every round."""
+"""Test the interval that may be looked at after every round."""
 
 from __future__ import annotations
 

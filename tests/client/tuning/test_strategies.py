@@ -1,4 +1,4 @@
-"""Strategies on spaces whose best is known: what they propose, what they learn, and that the seed decides."""
+"""Test strategies on spaces whose best is known: what they propose, what they learn, and that the seed decides."""
 
 import math
 from collections.abc import Callable, Sequence

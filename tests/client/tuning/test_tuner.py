@@ -1,4 +1,4 @@
-"""The tuner against a target that answers as the test decides: what is stored, resumed, repeated and kept."""
+"""Test the tuner with a target that answers as the test decides: what is stored, resumed, repeated and kept."""
 
 import json
 import logging

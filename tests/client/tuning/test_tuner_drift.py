@@ -1,4 +1,4 @@
-"""The tuner on a device that changes its speed: times are held against the baseline's beside them."""
+"""Test the tuner on a device that changes its speed: times are relative to the baseline's times of the same passes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a user may ask of tuning: how it is written, which tasks are meant, and the one line for what makes no sense."""
+"""Test what a user may ask of tuning: how it is written, which tasks it names, and the one line for nonsense."""
 
 import re
 from collections.abc import Callable

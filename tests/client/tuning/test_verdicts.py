@@ -1,7 +1,7 @@
-"""One verdict: what is said of a task before a generation, wherever it is said, is what the tuner then does.
+"""Test that what is said of a task before a generation, anywhere, is what the tuner then does.
 
-What can be different from the time when tasks were tuned is drawn: launches, effort, failures that are tried again,
-settings and limits of the device, what is asked of single tasks, the cache mode.
+What can differ from the time when tasks were tuned is drawn: launches, effort, failures that are tried again, settings
+and limits of the device, options for single tasks, the cache mode.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""Schematics of made-up graphs, which fit the logs of tests/runtime/profiling/made_up.py."""
+"""Make schematics of made-up graphs, which fit the logs of tests/runtime/profiling/made_up.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles of inferences that never ran, with all that a log and a schematic can say."""
+"""Make profiles of inferences that never ran, with all that a log and a schematic can say."""
 
 from __future__ import annotations
 

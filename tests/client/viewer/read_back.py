@@ -1,5 +1,7 @@
-"""Traces read back, each by rules of its own: Chrome's JSON strictly, Perfetto's by its own decoder. Both become the
-same, so that they can be compared."""
+"""Read traces back, each by its own rules: Chrome's JSON strictly, Perfetto's by a separate decoder.
+
+Both become the same, so that they can be compared.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of an inference goes: all of it has a name."""
+"""Test that all the time of an inference has a name."""
 
 import numpy as np
 from hypothesis import given

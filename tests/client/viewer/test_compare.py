@@ -1,4 +1,4 @@
-"""What has changed between two profiles is named, and nothing else is."""
+"""Test that each change between two profiles is named, and nothing else."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The dominant path of made-up graphs is the known one."""
+"""Test that the dominant path of made-up graphs is the known path."""
 
 from collections.abc import Iterator, Sequence
 

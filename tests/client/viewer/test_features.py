@@ -1,4 +1,4 @@
-"""The config file of the viewer."""
+"""Test the config file of the viewer."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The first finding names the cause that was planted, and its share."""
+"""Test that the first finding names the cause that was planted, and its share."""
 
 from collections.abc import Sequence
 from dataclasses import replace

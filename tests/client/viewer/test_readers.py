@@ -1,4 +1,4 @@
-"""Which reader a name means."""
+"""Test which reader a name selects."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""No operation is above its roofline, and the peaks are measured ones."""
+"""Test that no operation is above its roofline, and that the peaks are measured."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The schematic: what is written is read, and what contradicts itself or the log is refused."""
+"""Test the schematic: it is read as written, and refused if it contradicts itself or the log."""
 
 import json
 from collections.abc import Sequence

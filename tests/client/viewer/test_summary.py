@@ -1,4 +1,4 @@
-"""The summary: its form is what the schema says, and its sums are those of the log."""
+"""Test the summary: its form matches the schema, and its sums match the log."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The topology: every operation, edge and tensor of the schematic with the times of the log."""
+"""Test the topology: every operation, edge and tensor of the schematic with the times of the log."""
 
 import json
 

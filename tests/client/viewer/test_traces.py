@@ -1,4 +1,4 @@
-"""Traces: what is drawn, in both formats the same, to the nanosecond."""
+"""Test that traces show the same in both formats, to the nanosecond."""
 
 import csv
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Contexts of one model side by side on a real device: with and without fusion they compute what the model says."""
+"""Test contexts of one model together on a real device: with and without fusion they compute what the model says."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Compact contexts on a real device: what it packs when it loads them is what a packed context has, bit for bit."""
+"""Test compact contexts on a real device: what it packs on loading equals a packed context, bit for bit."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

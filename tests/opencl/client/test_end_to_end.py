@@ -1,4 +1,6 @@
-"""The whole way on a real device: tune, write, run, against onnxruntime; a warm cache; another server; a kill."""
+"""Test the whole way on a real device: tune, write, run, compare with onnxruntime; a warm cache; another server; a
+kill.
+"""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""Made-up models of all kinds of operators as contexts on the device, against onnxruntime."""
+"""Compare made-up models of all kinds of operators, as contexts on the device, with onnxruntime."""
 
 from pathlib import Path
 

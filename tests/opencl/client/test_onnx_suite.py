@@ -1,4 +1,4 @@
-"""A sample of ONNX's own test suite on the device, of its small models; scripts/models/onnx_suite runs all of it."""
+"""Run a sample of small models of ONNX's own test suite on the device; scripts/models/onnx_suite runs all of it."""
 
 import unittest
 from collections.abc import Iterator

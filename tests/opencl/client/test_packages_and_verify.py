@@ -1,4 +1,4 @@
-"""On a real device: an op package end to end, several graphs in one context, and what --verify says of a wrong one."""
+"""Test on a real device: an op package end to end, several graphs in one context, and --verify of a wrong context."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Contexts with persistent kernels on a real device: what runs in which form, and what is given up and resumed."""
+"""Test contexts with persistent kernels on a real device: what runs in which form, and what is given up and resumed."""
 
 import dataclasses
 import itertools

@@ -1,4 +1,4 @@
-"""Models with recurrent cells as contexts on the device, against onnxruntime: every output, lengths that come in."""
+"""Compare models with recurrent cells, as contexts on the device, with onnxruntime: every output, lengths as inputs."""
 
 from pathlib import Path
 

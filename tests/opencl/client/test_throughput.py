@@ -1,4 +1,4 @@
-"""throughput-net-run on a real device: two contexts that share arenas beside two that share nothing."""
+"""Test throughput-net-run on a real device: two contexts that share arenas in parallel with two that share nothing."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Runs kernels of all families on buffers that end, and then begin, at a page without access.
+"""Run kernels of all families on buffers that end, and then begin, at a page without access.
 
-A kernel that reads or writes outside of a buffer ends the process there. So it runs in a process of its own, which says
-the name of a case before it begins: `python -m tests.opencl.kernels.pages PART PARTS` for every PARTS-th case from PART
-on, and with PART "outside" kernels that do read outside.
+A kernel that reads or writes outside a buffer ends the process. Kernels therefore run in a process of their own, which
+prints the name of a case before it begins: `python -m tests.opencl.kernels.pages PART PARTS` for every PARTS-th case
+from PART on, and with PART "outside" kernels that do read outside.
 """
 
 import ctypes

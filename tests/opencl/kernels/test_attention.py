@@ -1,4 +1,4 @@
-"""A transformer's block on the device against onnxruntime: thirds of one tensor, masks, and rows without anything."""
+"""Compare a transformer's block on the device with onnxruntime: thirds of one tensor, masks, and empty rows."""
 
 from pathlib import Path
 from typing import Any

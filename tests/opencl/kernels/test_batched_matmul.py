@@ -1,4 +1,4 @@
-"""Batched products on the device: shapes and steps that hurt, packed and in place, alone and in work-groups."""
+"""Test batched products on the device: difficult shapes and steps, packed and in place, alone and in work-groups."""
 
 import random
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Elementwise kernels against the reference: broadcasting of every kind, and every function of a chain."""
+"""Compare elementwise kernels with the reference: broadcasting of every kind, and every function of a chain."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Gather kernels against their reference, and indices that point outside."""
+"""Compare Gather kernels with their reference, and test indices that point outside."""
 
 from typing import Any
 

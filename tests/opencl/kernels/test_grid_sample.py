@@ -1,4 +1,4 @@
-"""GridSample kernels against their reference: every kind, every border, and grids that are no numbers."""
+"""Compare GridSample kernels with their reference: every kind, every border, and grids that are no numbers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Kernels of several families on inputs that are large enough to have hard values among them."""
+"""Test kernels of several families on inputs that are large enough to contain hard values."""
 
 from typing import Any
 

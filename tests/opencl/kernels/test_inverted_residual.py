@@ -1,5 +1,5 @@
-"""Inverted residual blocks on the device: every shape that hurts, with strips of a work-item's own and shared
-ones, in one step and in several."""
+"""Test inverted residual blocks on the device: every difficult shape, private and shared strips, one step and several.
+"""
 
 import random
 from typing import Any

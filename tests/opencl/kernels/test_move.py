@@ -1,4 +1,4 @@
-"""Move kernels against their reference: every border, step and type, on sizes that fit no vector."""
+"""Compare Move kernels with their reference: every border, step and type, on sizes that fit no vector."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Concat, Resize and ConvTranspose kernels against their references, on sizes that fit no vector."""
+"""Compare Concat, Resize and ConvTranspose kernels with their references, on sizes that fit no vector."""
 
 import subprocess
 import sys

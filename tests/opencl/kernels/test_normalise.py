@@ -1,4 +1,4 @@
-"""Normalise and LRN kernels against the reference: along and across rows, in groups, with shared rows."""
+"""Compare Normalise and LRN kernels with the reference: along and across rows, in groups, with shared rows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""No kernel reads or writes outside of its buffers: they end, or begin, at a page without access (pages.py)."""
+"""Test that no kernel reads or writes outside its buffers, which end or begin at a page without access (pages.py)."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Pooling kernels against the reference over windows, pads and channels that do not fit the vectors."""
+"""Compare Pooling kernels with the reference over windows, pads and channels that do not fit the vectors."""
 
 import math
 from typing import Any

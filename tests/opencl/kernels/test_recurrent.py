@@ -1,4 +1,5 @@
-"""Recurrent kernels against the reference: every cell, both directions, ragged states, tiles of the batch, lanes."""
+"""Compare recurrent kernels with the reference: every cell, both directions, ragged states, tiles of the batch, lanes.
+"""
 
 from itertools import cycle
 from typing import Any

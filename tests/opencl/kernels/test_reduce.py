@@ -1,4 +1,4 @@
-"""Reduce, ArgMax and Scan kernels against the reference: along and across rows, through several loops, shared rows."""
+"""Compare Reduce, ArgMax and Scan kernels with the reference: along and across rows, in several loops, shared rows."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Resampling kernels against their reference: few taps and many, places that point outside."""
+"""Compare resampling kernels with their reference: few taps and many, positions that point outside."""
 
 from typing import Any
 

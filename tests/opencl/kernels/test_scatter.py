@@ -1,4 +1,4 @@
-"""Scatter kernels against their reference, the order of updates, and indices that point outside."""
+"""Compare Scatter kernels with their reference: the order of updates, and indices that point outside."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Separable convolution on the device: every shape that hurts, with strips of a work-item's own and shared ones."""
+"""Test separable convolution on the device: every difficult shape, with private and shared strips of a work-item."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Softmax kernels against the reference: along and across rows, ragged ends, large values."""
+"""Compare Softmax kernels with the reference: along and across rows, ragged ends, large values."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The sweep of tests/client/model/test_windows.py on the device, a sample of it, and joined maps; with defaults."""
+"""Run a sample of the sweep of tests/client/model/test_windows.py, and joined maps, on the device with defaults."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""The tiled kernels on the device: every shape that hurts, in the default, a starter and configurations by chance."""
+"""Test the tiled kernels on the device: every difficult shape, with the default, a starter and random configurations.
+"""
 
 import random
 from collections.abc import Sequence

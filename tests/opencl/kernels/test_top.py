@@ -1,4 +1,4 @@
-"""TopK kernels against the reference: many equal elements, NaN, any type, along and across."""
+"""Compare TopK kernels with the reference: many equal elements, NaN, any type, along and across."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Layout conversion kernels against the reference: ragged blocks, pictures, and through local memory."""
+"""Compare layout conversion kernels with the reference: ragged blocks, pictures, and through local memory."""
 
 from typing import Any
 

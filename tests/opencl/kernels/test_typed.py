@@ -1,4 +1,4 @@
-"""Functions of elements of any types against the reference: every function, types of all widths, broadcasting."""
+"""Compare functions of elements of any types with the reference: every function, all widths, broadcasting."""
 
 from typing import Any
 

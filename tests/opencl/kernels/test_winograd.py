@@ -1,4 +1,4 @@
-"""Winograd convolutions on the device: each algorithm on shapes that divide nothing, and how exact it is."""
+"""Test Winograd convolutions on the device: each algorithm on shapes that divide nothing, and its accuracy."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The C runtime on a real device."""
+"""Provide the C runtime on a real device."""
 
 from tests.native.conftest import c_compiler, native
 

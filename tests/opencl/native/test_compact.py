@@ -1,4 +1,4 @@
-"""Compact contexts in C: what the device packs when they are loaded is what Python's runtime has, bit for bit."""
+"""Test compact contexts in C: what the device packs on loading equals Python's, bit for bit."""
 
 from collections.abc import Iterator
 from pathlib import Path

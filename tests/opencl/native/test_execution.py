@@ -1,4 +1,4 @@
-"""Contexts in C as in Python: the same bits, the same counters, the same choice and the same refusals."""
+"""Test that contexts in C give the same bits, counters, choice and refusals as in Python."""
 
 import os
 import subprocess

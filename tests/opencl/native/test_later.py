@@ -1,4 +1,4 @@
-"""Inferences of the C runtime that are asked for now and run later, on a real device."""
+"""Test asynchronous inferences of the C runtime on a real device."""
 
 import threading
 from pathlib import Path

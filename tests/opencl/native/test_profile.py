@@ -1,4 +1,4 @@
-"""Logs that the C runtime writes: Python reads them, accounts for their inferences, and knows them by their digests."""
+"""Test logs of the C runtime: Python reads them, accounts for their inferences, and recognises their digests."""
 
 from pathlib import Path
 from typing import Any

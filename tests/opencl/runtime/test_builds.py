@@ -1,4 +1,4 @@
-"""Programs that several processes have compiled: a context loads them without a source and computes what it should."""
+"""Test programs that several processes have compiled: a context loads them without source and computes correctly."""
 
 from collections.abc import Iterator
 from pathlib import Path

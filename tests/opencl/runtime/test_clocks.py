@@ -1,4 +1,4 @@
-"""The device's clock beside the host's, as far as a driver lets it be read."""
+"""Compare the device's clock with the host's, as far as a driver allows it to be read."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The same machine code has the same name, whatever its options are called; other code has another one."""
+"""Test that the same machine code has the same name whatever its options, and other code has another name."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A context on a real device: right outputs, no compilation from binaries, and a rebuild from source elsewhere."""
+"""Test a context on a real device: right outputs, no compilation from binaries, and a rebuild from source elsewhere."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""What preparation and execution lead to on a real device, number by number: what is allocated, copied and mapped."""
+"""Count what preparation and execution allocate, copy and map on a real device, number by number."""
 
 import warnings
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Discovery with real drivers: working and broken ones side by side, and one driver per process."""
+"""Test discovery with real drivers: working and broken drivers together, and one driver per process."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""Reading a binary compiles nothing that was compiled for the size it runs with, and the binary runs with any size."""
+"""Test that reading a binary compiles nothing for a size that it already has, and that the binary runs with any size.
+"""
 
 import json
 import os

@@ -1,4 +1,5 @@
-"""Groups of contexts on a real device: whichever has used the arenas before, results are those of private ones."""
+"""Test groups of contexts on a real device: results equal private contexts' results, whichever used the arenas before.
+"""
 
 import threading
 from pathlib import Path

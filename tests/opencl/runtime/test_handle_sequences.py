@@ -1,5 +1,7 @@
-"""Random sequences of what an application may do with handles and a loaded graph: nothing aborts, results are right,
-and nothing is left behind. GPUTUNE_SEQUENCES asks for more of them than the suite runs."""
+"""Test random sequences of an application's calls on handles and a loaded graph: no abort, right results, no leak.
+
+GPUTUNE_SEQUENCES asks for more of them than the suite runs.
+"""
 
 import gc
 import os

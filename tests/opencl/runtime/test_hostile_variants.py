@@ -1,4 +1,4 @@
-"""A tuning space that holds one of every way to fail: the right variant wins, and every failure has its name."""
+"""Test a tuning space with one of every way to fail: the right variant wins, and every failure has its name."""
 
 import re
 from pathlib import Path

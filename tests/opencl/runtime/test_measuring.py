@@ -1,4 +1,5 @@
-"""Measuring on a real device: right variants are ranked, and every kind of wrong one is named and never wins."""
+"""Test measuring on a real device: right variants are ranked, and every kind of wrong variant is named and never wins.
+"""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Memory of the caller on a real device: kernels read and write it where it lies."""
+"""Test an application's memory on a real device: kernels read and write it in place."""
 
 import subprocess
 import sys

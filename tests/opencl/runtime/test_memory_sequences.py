@@ -1,4 +1,4 @@
-"""Random sequences of what can be done with memory handles on a real device: no abort, no leak, and right results."""
+"""Test random sequences of operations on memory handles on a real device: no abort, no leak, and right results."""
 
 import gc
 from pathlib import Path

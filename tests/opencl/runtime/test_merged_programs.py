@@ -1,4 +1,4 @@
-"""Variants that share a program on a real device: each computes and fails as it does alone, and says what it took."""
+"""Test variants that share a program on a real device: each computes and fails as alone, and reports its own cost."""
 
 import random
 import re

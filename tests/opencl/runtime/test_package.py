@@ -1,4 +1,4 @@
-"""A package on a real device: its own context runs from binaries, another's from source, and both compute the same."""
+"""Test a package on a real device: its own context runs from binaries, another's from source, with equal results."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,6 +1,7 @@
-"""Persistent kernels on a real device: each work-item runs once, in its own place, and launches keep their order.
+"""Test persistent kernels on a real device: each work-item runs once, in its own place, and launches keep their order.
 
-With one group they run on any device; with as many as run at the same time where the driver is known to let them.
+With one group they run on any device. With as many groups as run at the same time, they run if the driver is known to
+let them.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""A network in two parts on a real device gives what the whole network gives."""
+"""Test that a network in two parts on a real device gives the whole network's results."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Inputs that kernels read where the application has them: what is copied, what is found, and what is not read."""
+"""Test inputs that kernels read in the application's memory: what is copied, what is found, and what is not read."""
 
 import ctypes
 import gc

@@ -1,4 +1,4 @@
-"""Three programs and two descriptors: results are those of arrays, and gputune copies nothing."""
+"""Test three programs and two descriptors: results equal results from arrays, and gputune copies nothing."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A target on a local socket with a real device: it computes in the client's memory, and only names travel."""
+"""Test a target on a local socket with a real device: it computes in the client's memory, and only names travel."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A target server on a real device: what it measures, refuses and survives."""
+"""Test a target server on a real device: what it measures, refuses and survives."""
 
 import os
 import re

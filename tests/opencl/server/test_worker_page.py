@@ -1,4 +1,4 @@
-"""A real worker process with kernels that never end or crash: what its page says about them, to judge it by."""
+"""Test a real worker process with kernels that hang or crash: what its page says about them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""All graphs of a context as one object: which one runs, what is refused, and whether its memory is given back."""
+"""Test all graphs of a context as one object: which graph runs, what is refused, and that its memory is freed."""
 
 import threading
 import time

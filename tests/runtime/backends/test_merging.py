@@ -1,4 +1,5 @@
-"""Several launches in one text: each copy means what the source means alone, and who might not is left alone."""
+"""Test several launches in one text: each copy means what the source means alone, and uncertain sources are left alone.
+"""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""The null device's clock, and how a device that is lost is known."""
+"""Test the null device's clock, and how a lost device is recognised."""
 
 import numpy as np
 import pytest

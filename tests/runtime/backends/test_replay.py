@@ -1,4 +1,4 @@
-"""The replay backend and the recordings that it answers from; nothing here needs hardware."""
+"""Test the replay backend and the recordings that it answers from; nothing here needs hardware."""
 
 import dataclasses
 import gzip

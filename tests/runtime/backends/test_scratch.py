@@ -1,4 +1,4 @@
-"""The folder in memory: private, gone with its process, and cleared of what killed processes left."""
+"""Test the folder in memory: private, removed with its process, and cleared of what killed processes left."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Sources and options that could make a compiler use a file of this machine."""
+"""Test sources and options that could make a compiler use a file of this machine."""
 
 import time
 from contextlib import suppress

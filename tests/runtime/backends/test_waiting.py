@@ -1,4 +1,4 @@
-"""The null device that waits: its times pass, and its clock is another one than the host's."""
+"""Test the null device that waits: its times pass, and its clock differs from the host's."""
 
 import itertools
 import time

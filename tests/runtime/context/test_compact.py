@@ -1,4 +1,4 @@
-"""The form of compact contexts: what packs weights is read, checked as strictly as graphs are, and has a version."""
+"""Test the form of compact contexts: packings are read, checked as strictly as graphs are, and have a version."""
 
 import dataclasses
 import struct

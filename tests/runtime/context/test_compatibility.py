@@ -1,4 +1,4 @@
-"""How a context fits a device: one verdict, of which loading makes its warnings and errors."""
+"""Test how a context fits a device: one verdict, from which loading makes its warnings and errors."""
 
 import warnings
 from dataclasses import replace

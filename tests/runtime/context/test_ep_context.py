@@ -1,4 +1,4 @@
-"""ONNX files with EPContext nodes lead to the contexts that they name, and to nothing else."""
+"""Test that ONNX files with EPContext nodes lead only to the contexts that they name."""
 
 import os
 import subprocess

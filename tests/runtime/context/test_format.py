@@ -1,4 +1,4 @@
-"""A context file is read back as it was written, and nothing damaged or contradictory gets through."""
+"""Test that a context file is read back as written, and that damaged or contradictory files are refused."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""The memory block of a context file: read alone, from few bytes, and equal to what the header says."""
+"""Test the memory block of a context file: read alone, from few bytes, and equal to what the header says."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""A package holds contexts of several devices with each section once, and gives them back byte by byte."""
+"""Test that a package holds contexts of several devices with each section once, and restores them byte by byte."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Files that are replaced in place while they are open: what is read of them is what was checked, or an error."""
+"""Test files that are replaced in place while they are open: a read gives checked bytes, or an error."""
 
 import hashlib
 import os

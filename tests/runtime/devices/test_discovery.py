@@ -1,4 +1,4 @@
-"""The choice rule, what a probe's output becomes, and which drivers a process sees."""
+"""Test the choice rule, what a probe's output becomes, and which drivers a process sees."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What a machine counts of its load, and what is made of a system that counts none of it."""
+"""Test what a machine counts of its load, and how a system is handled that counts none of it."""
 
 import os
 import resource

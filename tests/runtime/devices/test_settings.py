@@ -1,4 +1,4 @@
-"""What of a process's surroundings a measurement depends on, and what not."""
+"""Test on which parts of a process's environment a measurement depends."""
 
 import os
 from pathlib import Path

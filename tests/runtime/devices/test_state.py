@@ -1,4 +1,4 @@
-"""The device's state from the files of a system made up here, and whatever this one has."""
+"""Test the device's state from the files of a made-up system, and from this system's files."""
 
 from pathlib import Path
 from types import SimpleNamespace

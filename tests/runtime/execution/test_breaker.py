@@ -1,4 +1,5 @@
-"""When inferences are persistent, by made-up times: machines that are quiet, busy, or one after the other."""
+"""Test with made-up times when inferences are persistent: on quiet machines, busy machines, and machines that change.
+"""
 
 import random
 from collections.abc import Sequence

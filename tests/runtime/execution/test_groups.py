@@ -1,4 +1,4 @@
-"""Groups of contexts on the null device: what they allocate, read and refuse."""
+"""Test groups of contexts on the null device: what they allocate, read and refuse."""
 
 import dataclasses
 import gc

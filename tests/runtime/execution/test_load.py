@@ -1,4 +1,4 @@
-"""Loading and running a context of the null device: no OpenCL, zero outputs, clear errors."""
+"""Test loading and running a context of the null device: no OpenCL, zero outputs, clear errors."""
 
 import re
 import subprocess

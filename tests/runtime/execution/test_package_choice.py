@@ -1,4 +1,4 @@
-"""Which context of a package a device takes, and that it says why."""
+"""Test which context of a package a device takes, and that it says why."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Contexts that feed each other, on the null device: what is linked, named, counted and refused."""
+"""Test contexts that feed each other, on the null device: what is linked, named, counted and refused."""
 
 import dataclasses
 import threading

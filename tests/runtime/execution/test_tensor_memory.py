@@ -1,5 +1,7 @@
-"""Inputs and outputs by arrays and by memory handles, on the null device: what is allocated, copied and mapped is
-counted, and what does not fit is refused by name."""
+"""Test inputs and outputs by arrays and by memory handles, on the null device.
+
+What is allocated, copied and mapped is counted, and what does not fit is refused by name.
+"""
 
 import dataclasses
 import gc

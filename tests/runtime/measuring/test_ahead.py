@@ -1,4 +1,4 @@
-"""Variants that another process compiles meanwhile: they come last and backwards, and nothing is measured beside it."""
+"""Test variants that another process compiles meanwhile: they come last and backwards, and no measurement overlaps."""
 
 import numpy as np
 import pytest

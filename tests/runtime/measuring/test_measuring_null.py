@@ -1,4 +1,4 @@
-"""Measuring on the null device: the same times everywhere, and the rules of measuring, which need no hardware."""
+"""Test measuring on the null device: the same times everywhere, and the rules of measuring, which need no hardware."""
 
 import gc
 import subprocess

@@ -1,4 +1,4 @@
-"""What a batch says about how it was measured: cold, which code is the same, where the time went, whose binary."""
+"""Test what a batch says about how it was measured: cold, equal code, where the time went, whose binary."""
 
 from collections.abc import Callable
 from dataclasses import replace

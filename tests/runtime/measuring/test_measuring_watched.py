@@ -1,4 +1,4 @@
-"""What a watcher is told while a batch is measured, what a baseline is for, and that a batch can be given up."""
+"""Test what a watcher hears while a batch is measured, the use of a baseline, and giving up a batch."""
 
 import itertools
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Successive halving: which runners stay, when more samples would change nothing, and why each was eliminated."""
+"""Test successive halving: which runners stay, when more samples would change nothing, and why each was eliminated."""
 
 import math
 from collections.abc import Callable, Sequence

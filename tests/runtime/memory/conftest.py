@@ -1,4 +1,4 @@
-"""No test of memory may leave a descriptor open."""
+"""Check that no test of memory leaves a descriptor open."""
 
 import gc
 import sys

@@ -1,5 +1,7 @@
-"""An OpenCL library of Python functions behind real function pointers: it answers what a test says and writes down what
-it is asked, with the structures and lists that pointers lead to."""
+"""Provide an OpenCL library of Python functions behind real function pointers.
+
+It answers what a test says, and records each request with the structures and lists to which its pointers lead.
+"""
 
 # ruff: noqa: N802 - methods are called as the library's functions are
 

@@ -1,4 +1,4 @@
-"""Memory handles: what they are made of, what is refused, and that nothing is left behind."""
+"""Test memory handles: what they are made of, what is refused, and that nothing is leaked."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Each importer's calls against a library that writes them down; those for hardware were run nowhere else."""
+"""Test each importer's calls on a library that records them; the importers for hardware have run nowhere else."""
 
 import fcntl
 import gc

@@ -1,4 +1,4 @@
-"""Which arrays of an application are kept as buffers: a device that writes down what it is lent."""
+"""Test which arrays of an application are kept as buffers, on a device that records what it is lent."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Controls in a folder, and profiles, for tests of votes."""
+"""Provide controls in a folder, and profiles, for tests of votes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Perf profiles drawn at random."""
+"""Draw perf profiles at random."""
 
 from hypothesis import strategies as st
 

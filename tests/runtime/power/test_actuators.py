@@ -1,5 +1,7 @@
-"""Each family of devices on a tree of its files: what is written in which order, what is said of files that refuse,
-and that everything comes back as it was."""
+"""Test each family of devices on a tree of its files.
+
+The tests check what is written in which order, what is said of files that refuse, and that everything is restored.
+"""
 
 import errno
 import threading

@@ -1,4 +1,4 @@
-"""Votes of several processes: the strongest live one is in force, and behind the last the originals are back."""
+"""Test votes of several processes: the strongest live vote is in force, and after the last the originals are back."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""The kernel's own latency file, where this process may open it."""
+"""Test the kernel's own latency file, if this process may open it."""
 
 import os
 import signal

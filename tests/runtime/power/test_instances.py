@@ -1,4 +1,4 @@
-"""Perf profiles of loaded contexts: what is voted when, with a steering that only notes it."""
+"""Test perf profiles of loaded contexts: what is voted when, with a steering that only records it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

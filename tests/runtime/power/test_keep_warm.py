@@ -1,4 +1,4 @@
-"""Empty launches between inferences: only there, and never beside one."""
+"""Test empty launches between inferences: only there, and never during an inference."""
 
 import threading
 import time

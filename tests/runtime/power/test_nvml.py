@@ -1,4 +1,4 @@
-"""Locked clocks of NVIDIA GPUs, on a library that only notes its calls."""
+"""Test locked clocks of NVIDIA GPUs, on a library that only records its calls."""
 
 import errno
 from collections.abc import Sequence

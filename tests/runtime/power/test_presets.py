@@ -1,4 +1,4 @@
-"""The preset perf profiles equal their table, which stands here a second time."""
+"""Test that the preset perf profiles equal their table, which is repeated here."""
 
 import pytest
 

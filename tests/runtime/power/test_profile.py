@@ -1,4 +1,4 @@
-"""Perf profiles: the original's API and its code snippets, ranges and order of corners, and the plain form."""
+"""Test perf profiles: the original's API and its code snippets, ranges and order of corners, and the plain form."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Votes of several instances: the strongest is in force."""
+"""Test that the strongest of several instances' votes is in force."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Votes around inferences: how many become system calls, and what is in force with several instances."""
+"""Test votes around inferences: how many become system calls, and what is in force with several instances."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""Perf profiles as YAML files: strict to read, stable to write, and both agree."""
+"""Test perf profiles as YAML files: strict to read, stable to write, and consistent."""
 
 from pathlib import Path
 

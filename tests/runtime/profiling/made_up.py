@@ -1,4 +1,4 @@
-"""Logs of inferences that never ran, for tests of what reads them."""
+"""Make logs of inferences that never ran, for tests of their readers."""
 
 from __future__ import annotations
 

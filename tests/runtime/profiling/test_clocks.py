@@ -1,4 +1,4 @@
-"""Fitting a device's clock to the host's: made-up clocks whose true times are known."""
+"""Test fitting a device's clock to the host's, with made-up clocks whose true times are known."""
 
 from dataclasses import dataclass
 from random import Random

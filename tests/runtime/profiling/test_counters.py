@@ -1,4 +1,4 @@
-"""What the system counts: real software events where it lets us, and every refusal named."""
+"""Test what the system counts: real software events if it allows them, and every refusal named."""
 
 import errno
 import mmap

@@ -1,4 +1,4 @@
-"""The profile log: what is written is read, and whatever is cut off or wrong is noticed."""
+"""Test the profile log: it is read as written, and whatever is cut off or wrong is noticed."""
 
 from contextlib import nullcontext
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Marks inside persistent kernels: from ticks of an unknown clock to the device's."""
+"""Test marks inside persistent kernels: from ticks of an unknown clock to the device's clock."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Recording inferences on the null device: what of them is in the log, whichever way they run."""
+"""Test recording inferences on the null device: what the log holds of them, whichever way they run."""
 
 import sys
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Admission: a connection without the token keeps no other out, with TLS or without."""
+"""Test admission: a connection without the token keeps no other out, with TLS or without."""
 
 import asyncio
 import errno

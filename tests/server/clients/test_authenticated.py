@@ -1,4 +1,4 @@
-"""Who is let in: by a token in both directions, over TLS, and where the server may listen without."""
+"""Test which clients are let in: by a token in both directions, over TLS, and when the server may listen without."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""One client's connection: what it writes together, and a defect that ends it alone."""
+"""Test one client's connection: what it writes together, and a defect that ends only it."""
 
 import errno
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who is served next: fair between owners by the device's time, in order for each."""
+"""Test which request is served next: fair between owners by the device's time, in order for each."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Guesses at the token: each address waits for its own mistakes only, and a right token is let in after them."""
+"""Test guesses at the token: each address waits only for its own mistakes, and a right token is let in after them."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,7 @@
-"""A server under hostile inputs, under several clients at once, and after many sessions: short forms of scripts/fuzz
-and scripts/stress/server/soak."""
+"""Test a server under hostile inputs, under several clients at once, and after many sessions.
+
+These are short forms of scripts/fuzz and scripts/stress/server/soak.
+"""
 
 import struct
 from itertools import islice

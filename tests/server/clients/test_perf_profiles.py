@@ -1,4 +1,4 @@
-"""Perf profiles of connections to a server on the null device."""
+"""Test perf profiles of connections to a server on the null device."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Slots of the admission are shared evenly between addresses, and one host has one address."""
+"""Test that slots of the admission are shared evenly between addresses, and that one host has one address."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A long batch lets others have the device between two variants, with made up workers and no clock."""
+"""Test that a long batch lets others have the device between two variants, with made-up workers and no clock."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""The memory of all sessions together: what counts, who is refused, and that all of it is free again."""
+"""Test the memory of all sessions together: what counts, which request is refused, and that all of it is freed."""
 
 import socket
 import struct

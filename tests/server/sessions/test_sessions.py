@@ -1,4 +1,4 @@
-"""What clients own and wait for: buffers, limits, turns, cancelling, silence, and clients that do not read."""
+"""Test what clients own and wait for: buffers, limits, turns, cancelling, silence, and clients that do not read."""
 
 import itertools
 import os

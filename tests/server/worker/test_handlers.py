@@ -1,4 +1,4 @@
-"""The worker's side without a process: what each request does on the null device, and what the page says."""
+"""Test the worker's side without a process: what each request does on the null device, and what the page says."""
 
 import re
 import struct

@@ -1,4 +1,4 @@
-"""The page of memory that daemon and worker share."""
+"""Test the page of memory that daemon and worker share."""
 
 import os
 import time

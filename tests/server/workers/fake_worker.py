@@ -1,4 +1,4 @@
-"""Made-up workers for a supervisor: they work, hang, die or talk nonsense."""
+"""Provide made-up workers for a supervisor: they work, hang, die or talk nonsense."""
 
 import asyncio
 import signal

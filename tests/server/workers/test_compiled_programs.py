@@ -1,4 +1,4 @@
-"""The folder of what was compiled: only for real devices, emptied when it is full, gone with its daemon."""
+"""Test the folder of compiled programs: only for real devices, emptied when it is full, removed with its daemon."""
 
 import os
 import shutil

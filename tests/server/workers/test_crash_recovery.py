@@ -1,4 +1,4 @@
-"""What is concluded from dead workers, without any worker."""
+"""Test the conclusions from dead workers, without any worker."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Real worker processes that are killed: batches, buffers and sources outlive them."""
+"""Test real worker processes that are killed: batches, buffers and sources outlive them."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Several workers compile while nothing is measured, one has the device alone while something is; with made up ones."""
+"""Test with made-up workers that several compile while nothing is measured, and a measurement has the device alone."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Real worker processes: how their end is noticed, what ends with them, and what a start that fails leaves behind."""
+"""Test real worker processes: how their end is noticed, what ends with them, and what a failed start leaves."""
 
 import asyncio
 import logging

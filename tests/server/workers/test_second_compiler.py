@@ -1,4 +1,5 @@
-"""Half of a batch compiled by a second process: it helps, it never keeps the worker from measuring, and it may fail."""
+"""Test a second process that compiles half of a batch: it helps, never keeps the worker from measuring, and may fail.
+"""
 
 import asyncio
 import threading

@@ -1,4 +1,6 @@
-"""The supervisor with workers that hang, crash and talk nonsense: made up ones, and real ones that are killed."""
+"""Test the supervisor with workers that hang, crash and talk nonsense: made-up workers, and real workers that are
+killed.
+"""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""What is said of a tensor that is wrong."""
+"""Test what is said of a tensor that is wrong."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The search for the operation to blame, on a numpy machine whose memory and kernels can be made to go wrong."""
+"""Test the search for the operation to blame, on a numpy machine whose memory and kernels can fail on request."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise

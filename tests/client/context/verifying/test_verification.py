@@ -1,4 +1,4 @@
-"""--verify: what counts as the same, and what is refused before anything takes time. Misses are in tests/opencl."""
+"""Test --verify: what counts as equal, and what is refused before anything takes time. Misses are in tests/opencl."""
 
 import sys
 from pathlib import Path

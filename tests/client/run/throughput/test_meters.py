@@ -1,4 +1,4 @@
-"""Meters of energy, on trees of files as Linux shows them."""
+"""Test energy meters on trees of files as Linux shows them."""
 
 import ctypes
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The config file of throughput-net-run."""
+"""Test the config file of throughput-net-run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""throughput-net-run: instances beside each other on the null device, what they count, and what ends a run."""
+"""Test throughput-net-run: parallel instances on the null device, what they count, and what ends a run."""
 
 import json
 from collections.abc import Callable, Mapping

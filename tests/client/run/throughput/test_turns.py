@@ -1,4 +1,4 @@
-"""Whose turn is next."""
+"""Test which thread's turn is next."""
 
 import functools
 import threading

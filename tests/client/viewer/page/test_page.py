@@ -1,4 +1,4 @@
-"""The page of a profile: what it holds, that nothing from a file becomes markup, and how it is in a browser."""
+"""Test the page of a profile: what it holds, that nothing from a file becomes markup, and how it looks in a browser."""
 
 import json
 import re
