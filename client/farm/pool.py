@@ -1,7 +1,7 @@
 """Manage the devices of a farm for one job: which devices it has, and which session runs on which device.
 
 A session outlives its device. It continues on another device of the same tier, and sends again what that device needs.
-When more devices come, sessions that share a device part, and further devices get new sessions.
+When devices join, sessions that share a device move apart; if no sessions share a device, new sessions are opened.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 PoCL keeps a shared library of each kernel for each local size with which it was launched, named after the kernel.
 
 When PoCL reads a binary, it adds a library for any local size and compiles every kernel once more for it, which is half
-of the cost of a program. gputune launches a program with the sizes that follow its binary; for other sizes, PoCL makes
-code from the LLVM code in the binary. Nothing therefore runs the library for any size, unless
+of the cost of a program. gputune launches a program with the sizes with which it ran before its binary was saved. For
+other sizes, PoCL makes code from the LLVM code in the binary. Nothing therefore runs the library for any size, unless
 POCL_WORK_GROUP_SPECIALIZATION=0 asks for it. If a kernel was launched with one local size, the library for that size is
 put in its place beforehand.
 

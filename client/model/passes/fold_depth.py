@@ -1,5 +1,6 @@
-"""Turn windows over maps with a depth, [N, C, D, H, W], into windows over plain maps, and poolings of bytes into
-floats.
+"""Turn windows over maps with a depth, [N, C, D, H, W], into windows over plain maps.
+
+Poolings of bytes become poolings of floats.
 
 A pooling becomes a pooling over rows and columns, then a pooling over the depth: sums, maxima and the counts that
 averages divide by all factor. A convolution, transposed or not, sees the depths of its window side by side as channels,

@@ -1,4 +1,4 @@
-"""Replace a Concat along channels whose only readers are 1x1 convolutions.
+"""Omit a Concat along channels if only 1x1 convolutions read it.
 
 Such a convolution is a matrix product, which reads the parts of its left side in place, so nothing has to run the
 Concat. A pooling between the two is applied to each part.

@@ -1,7 +1,7 @@
 """Sink reshapes below elementwise operators, so that these work on maps.
 
-Exporters of lines write a convolution over maps, remove its axis of one element, and then add the bias. Above a sunk
-Reshape, bias and activation join the convolution, and maps keep their device layout.
+Exporters of lines write a convolution over maps, remove its axis of one element, and then add the bias. Once the
+Reshape is sunk, bias and activation join the convolution, and maps keep their device layout.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Choose a few configurations, one of which is good nearly everywhere, from measurements on other devices.
 
-The choice is greedy, as Xu, Hoos, Leyton-Brown: Hydra (2010) build portfolios of algorithms: the next configuration is
-the one that helps most where the chosen configurations do badly.
+The choice is greedy, as Xu, Hoos, Leyton-Brown: Hydra (2010) build portfolios of algorithms: the next configuration
+helps most on the devices on which the chosen configurations do badly.
 """
 
 import math
