@@ -1,5 +1,4 @@
-"""Turn an ONNX model into a tuned context binary, and run, compare and report on the result: the program on the host.
-"""
+"""Turn an ONNX model into a tuned context binary, and run, compare and report on it: the program on the host."""
 
 import logging
 

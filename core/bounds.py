@@ -1,5 +1,4 @@
-"""Define bounds of the values in records that travel between programs: part of their types, checked by their readers.
-"""
+"""Define bounds of values in records that travel between programs: part of their types, checked by readers."""
 
 from __future__ import annotations
 

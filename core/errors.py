@@ -48,8 +48,7 @@ class ForkedProcess(DeviceError):
 
 
 class UnusableMemory(DeviceError):
-    """Report a descriptor, an array or a size that cannot become a memory handle, or a use that does not fit a handle.
-    """
+    """Report a descriptor, array or size that cannot become a memory handle, or a use that does not fit a handle."""
 
 
 class MemoryClosed(DeviceError):
@@ -134,8 +133,7 @@ class UntrustedFile(ContextError):
 
 
 class FileChanged(ContextError):
-    """Report that an open file was overwritten or cut short, and a part that is needed differs from what was checked.
-    """
+    """Report that an open file was overwritten or cut short, and a needed part differs from what was checked."""
 
     name = "file_changed"
 

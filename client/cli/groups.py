@@ -1,5 +1,4 @@
-"""Define command groups whose help prints a whole sentence for each command; click cuts it off at the terminal's edge.
-"""
+"""Define command groups whose help prints a whole sentence for each command; click's own help cuts it off."""
 
 import click
 

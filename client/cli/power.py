@@ -1,5 +1,4 @@
-"""Define `gputune power`: show what controls the clocks of this machine's devices, and what perf profiles would change.
-"""
+"""Define `gputune power`: show what controls the clocks of this machine's devices, and what perf profiles change."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

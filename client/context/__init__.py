@@ -1,2 +1,1 @@
-"""Make a context binary from plans and winners: programs, memory, persistent kernels, and the choice between contexts.
-"""
+"""Make a context binary from plans and winners: programs, memory, persistent kernels, the choice of a context."""

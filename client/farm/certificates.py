@@ -1,5 +1,4 @@
-"""Create a private certificate authority, and the certificates with which the members of a farm prove their identity.
-"""
+"""Create a private certificate authority, and the certificates by which members of a farm prove their identity."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Run a model in onnxruntime as the oracle of what it computes. Only this module needs that library, which is optional.
-"""
+"""Run a model in onnxruntime as the oracle of what it computes. Only this module needs that optional library."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Write a profile as files: the file name decides the format, and the features decide which further files are written.
-"""
+"""Write a profile as files: the file name decides the format, the features decide which further files follow."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pool NHWC maps by maximum, average or Lp norm; global pooling has a window as large as the map. See pool_window.cl.
-"""
+"""Pool NHWC maps by maximum, average or Lp norm; global pooling has a window of the map's size. See pool_window.cl."""
 
 import math
 from collections.abc import Mapping

@@ -139,8 +139,7 @@ NULL_REPORTS: Mapping[str, DeviceReport] = {NULL: NULL_REPORT, WAITING: WAITING_
 
 @dataclass(frozen=True)
 class Choice:
-    """Hold the device to use, and the reasons, one line each: first the choice, then the devices that were passed over.
-    """
+    """Hold the device to use, and the reasons, one line each: first the choice, then the devices passed over."""
 
     report: DeviceReport
     explanation: tuple[str, ...]

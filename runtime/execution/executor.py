@@ -330,8 +330,7 @@ class Executor(Closing):
             self._backend.finish()
 
     def use_arenas(self, arenas: list[Buffer]) -> None:
-        """Make all launches use these arenas, each at least as large as the graph's. For groups, which hold the turn.
-        """
+        """Let all launches use these arenas, each at least as large as the graph's; for groups, which hold a turn."""
         self._binder.use_all("arena", arenas)
 
     def close(self) -> None:

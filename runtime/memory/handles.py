@@ -197,8 +197,7 @@ class MemHandle(Closing):
         return self._fd
 
     def fileno(self) -> int:
-        """Return the handle's descriptor, for socket.send_fds and subprocess. Raises UnusableMemory if there is none.
-        """
+        """Return the descriptor, for socket.send_fds and subprocess. Raises UnusableMemory if there is none."""
         fd = self.fd
         if fd is None:
             raise UnusableMemory(f"{self} has no descriptor; MemHandle.allocate makes memory that has one")

@@ -1,5 +1,4 @@
-"""Test what may be pruned, what a file holds, whether it is intact, how two differ, and why a task is measured again.
-"""
+"""Test pruning, what a file holds, whether it is intact, how two differ, and why a task is measured again."""
 
 import dataclasses
 from datetime import UTC, datetime, timedelta

@@ -9,12 +9,12 @@ from .sources import ROOMS, ROOT, python_files
 
 PLACES = (*ROOMS, "examples", "scripts", "tests")
 
-NO_VERBS = frozenset(
-    """a all an another any anything as at because both by each every everything for from gputune how however if in it
-    its many no nobody none of on one only our several some such that the their there these they this those three to two
-    what whatever when where whether which who whose why with without""".split()
-)
-"""Words with which foreign sentences begin; `gputune` would be the name of a command."""
+NO_VERBS = """
+a all an another any anything as at because both by each every everything for from gputune how however if in it its many
+no nobody none of on one only our several some such that the their there these they this those three to two what
+whatever when where whether which who whose why with without
+"""
+"""Words with which other sentences begin; `gputune` would be the name of a command."""
 
 
 def is_imperative(text: str) -> bool:
@@ -22,7 +22,7 @@ def is_imperative(text: str) -> bool:
     word = text.split()[0].strip(",.:;") if text.split() else ""
     lower = word.lower()
     ending = (lower.endswith("s") and not lower.endswith("ss")) or (lower.endswith("ing") and lower != "bring")
-    return word.isalpha() and word[0].isupper() and word[1:].islower() and lower not in NO_VERBS and not ending
+    return word.isalpha() and word[0].isupper() and word[1:].islower() and lower not in NO_VERBS.split() and not ending
 
 
 @pytest.mark.parametrize("text", ["Return a name.", "Bring it back.", "Pass it on.", "Read, gather and write a page."])

@@ -1,8 +1,8 @@
 """Make streams of signed frames that were tampered with on the way, the same for the same seed.
 
-    recorded = Recorded.made()
-    kind, stream = tampered(Random(seed), recorded)
-    headers, end = read(stream)  # of recorded.intact(stream) frames, and what ended it
+recorded = Recorded.made()
+kind, stream = tampered(Random(seed), recorded)
+headers, end = read(stream)  # of recorded.intact(stream) frames, and what ended it
 """
 
 from collections.abc import Callable, Sequence

@@ -1,5 +1,4 @@
-"""Test that failures leave no descriptor open: a count around each failing path of memory, sockets, workers and files.
-"""
+"""Test that failures leave no descriptor open: a count around each failing path of memory, sockets, workers, files."""
 
 import asyncio
 import fcntl

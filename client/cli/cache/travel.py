@@ -1,5 +1,4 @@
-"""Define `gputune performance-cache export`, `import` and `merge`, which move measurements between files and machines.
-"""
+"""Define `gputune performance-cache export`, `import` and `merge`, which move measurements between files."""
 
 import re
 from collections.abc import Mapping

@@ -1,5 +1,4 @@
-"""Work out a node's axes: which axes of its first input it works along, what a reduction leaves, what a Reshape splits.
-"""
+"""Work out axes: which axes of its first input a node works along, what a reduction leaves, a Reshape splits."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

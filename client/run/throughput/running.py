@@ -1,5 +1,4 @@
-"""Run instances of contexts in parallel for a time, and compare every result with the first result on the same inputs.
-"""
+"""Run instances of contexts in parallel for a time, and compare every result with the first on the same inputs."""
 
 from __future__ import annotations
 

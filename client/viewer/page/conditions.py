@@ -1,5 +1,4 @@
-"""Show under which conditions a profile was taken: the clock, the profiler's cost, counters, the state of the device.
-"""
+"""Show under which conditions a profile was taken: the clock, the profiler's cost, counters, the device's state."""
 
 from __future__ import annotations
 

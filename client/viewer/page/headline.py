@@ -1,5 +1,4 @@
-"""Show what a reader looks for first: how long an inference takes, where most of it goes, and what profiling changes.
-"""
+"""Show what a reader looks for first: how long an inference takes, where most goes, and what profiling changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Encode Protocol Buffers' wire format, as far as traces need it: varints, fixed 64-bit values, and delimited fields.
-"""
+"""Encode Protocol Buffers' wire format, as far as traces need it: varints, fixed 64-bit values, delimited fields."""
 
 from __future__ import annotations
 

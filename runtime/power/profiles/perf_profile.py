@@ -73,8 +73,7 @@ class PerfProfile(Accessors):
         self._votes.clear()
 
     def vote(self, phase: Phase, moment: Moment) -> Vote:
-        """Return what to request when a phase begins ("start") or is over ("done"). Raises ValueError for other words.
-        """
+        """Return what to request when a phase begins ("start") or ends ("done"). Raises ValueError for other words."""
         if moment not in MOMENTS:
             raise ValueError(f"a vote is one of {' and '.join(MOMENTS)}, not {shown(moment)}")
         vote = self._votes.get((phase, moment))

@@ -1,5 +1,4 @@
-"""Read and write perf profiles as YAML files in the original's form: sections of `KEY: value` lines, and no other YAML.
-"""
+"""Read and write perf profiles as YAML files in the original's form: only sections of `KEY: value` lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Start a target server in a process of its own, and watch it from outside through /proc: memory, descriptors, workers.
-"""
+"""Start a target server in its own process, and watch it through /proc: memory, descriptors, workers."""
 
 import os
 import re

@@ -1,5 +1,4 @@
-"""Act as an ill-behaved client: it sends what it is given, repeats and repairs nothing, and can vanish at any moment.
-"""
+"""Act as an ill-behaved client: send what it is given, repeat and repair nothing, and vanish at any moment."""
 
 import itertools
 import secrets

@@ -1,5 +1,4 @@
-"""Test every option and key of the original tools: it works as documented, or is refused by name with an alternative.
-"""
+"""Test every option and key of the original tools: it works as documented, or is refused with an alternative."""
 
 import importlib
 import json

@@ -1,5 +1,4 @@
-"""Test an ONNX file for the context binary: valid for onnx, known to ONNX Runtime, and loaded like the context itself.
-"""
+"""Test an ONNX file for the context binary: valid for onnx, known to ONNX Runtime, loaded like the context."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""Test why a generation would measure: hits, stale entries with reasons, and new tasks; end to end on the null device.
-"""
+"""Test why a generation would measure: hits, stale entries with reasons, new tasks; on the null device."""
 
 import json
 import sqlite3

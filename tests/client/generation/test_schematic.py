@@ -1,5 +1,4 @@
-"""Compare schematics with what was built and with the ONNX graph, and test where a generation writes them and its log.
-"""
+"""Compare schematics with what was built and with the ONNX graph, and test where generations write them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Test --set_output_tensors and --enable_intermediate_outputs: which tensors become outputs, and what they then hold.
-"""
+"""Test --set_output_tensors and --enable_intermediate_outputs: which tensors become outputs, and what they hold."""
 
 from dataclasses import replace
 from pathlib import Path

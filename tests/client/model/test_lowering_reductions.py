@@ -1,5 +1,4 @@
-"""Test importing and lowering reductions, positions of extremes, running sums and softmaxes, compared with onnxruntime.
-"""
+"""Compare imported and lowered reductions, extremes, running sums and softmaxes with onnxruntime."""
 
 from collections.abc import Iterable
 from typing import Any

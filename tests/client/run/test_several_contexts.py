@@ -1,5 +1,4 @@
-"""Test net-run of several contexts: lists of files, results and summaries by name, and arenas that are shared or not.
-"""
+"""Test net-run of several contexts: lists of files, results and summaries by name, and shared or private arenas."""
 
 import json
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-"""Test with made-up times that trials end early if noise exceeds a task's possible gain, and never on a quiet machine.
-"""
+"""Test with made-up times that trials end early only if noise exceeds a task's possible gain."""
 
 import random
 import statistics

@@ -1,5 +1,4 @@
-"""Test with made-up states when a machine is too busy to measure, how long tuning waits, and what records keep of it.
-"""
+"""Test with made-up states when a machine is too busy to measure, how long tuning waits, and what records keep."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping

@@ -1,5 +1,4 @@
-"""Test inverted residual blocks on the device: every difficult shape, private and shared strips, one step and several.
-"""
+"""Test inverted residual blocks on the device: difficult shapes, private and shared strips, one step and several."""
 
 import random
 from typing import Any

@@ -1,5 +1,4 @@
-"""Compare recurrent kernels with the reference: every cell, both directions, ragged states, tiles of the batch, lanes.
-"""
+"""Compare recurrent kernels with the reference: every cell, both directions, ragged states, batch tiles, lanes."""
 
 from itertools import cycle
 from typing import Any

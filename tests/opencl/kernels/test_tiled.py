@@ -1,5 +1,4 @@
-"""Test the tiled kernels on the device: every difficult shape, with the default, a starter and random configurations.
-"""
+"""Test the tiled kernels on the device: difficult shapes, with the default, a starter and random configurations."""
 
 import random
 from collections.abc import Sequence

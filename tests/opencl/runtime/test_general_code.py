@@ -1,5 +1,4 @@
-"""Test that reading a binary compiles nothing for a size that it already has, and that the binary runs with any size.
-"""
+"""Test that reading a binary compiles nothing for a size that it has, and that the binary runs with any size."""
 
 import json
 import os

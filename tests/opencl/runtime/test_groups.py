@@ -1,5 +1,4 @@
-"""Test groups of contexts on a real device: results equal private contexts' results, whichever used the arenas before.
-"""
+"""Test groups of contexts on a real device: results equal private contexts', whichever used the arenas before."""
 
 import threading
 from pathlib import Path

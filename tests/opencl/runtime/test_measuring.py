@@ -1,5 +1,4 @@
-"""Test measuring on a real device: right variants are ranked, and every kind of wrong variant is named and never wins.
-"""
+"""Test measuring on a real device: right variants are ranked; each kind of wrong variant is named and never wins."""
 
 import time
 from dataclasses import replace

@@ -1,5 +1,4 @@
-"""Test several launches in one text: each copy means what the source means alone, and uncertain sources are left alone.
-"""
+"""Test several launches in one text: each copy means what its source means alone; uncertain sources are left alone."""
 
 import random
 import re

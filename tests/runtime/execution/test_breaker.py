@@ -1,5 +1,4 @@
-"""Test with made-up times when inferences are persistent: on quiet machines, busy machines, and machines that change.
-"""
+"""Test with made-up times when inferences are persistent: on quiet, busy, and changing machines."""
 
 import random
 from collections.abc import Sequence

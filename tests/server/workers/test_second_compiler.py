@@ -1,5 +1,4 @@
-"""Test a second process that compiles half of a batch: it helps, never keeps the worker from measuring, and may fail.
-"""
+"""Test a second process that compiles half of a batch: it helps, never blocks measuring, and may fail."""
 
 import asyncio
 import threading

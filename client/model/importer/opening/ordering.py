@@ -1,5 +1,4 @@
-"""Sort nodes into an order in which they can run. ONNX requires such an order; onnxruntime and some exporters do not.
-"""
+"""Sort nodes into an order in which they can run. ONNX requires this; onnxruntime and some exporters do not."""
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
