@@ -2,7 +2,8 @@ r"""Read and write a context binary: one file that holds everything a device nee
 
 Layout (little endian): magic b"GPUTUNE\0", u32 format version, u32 header bytes, SHA-256 of the header (32 bytes), u32
 memory block bytes and its SHA-256 (not before version 3), the memory block (memory_need.py), the header (MsgPack of
-ContextHeader.to_dict()), then the section area. The section area, and every section in it, starts at a multiple of 64.
+ContextHeader.to_dict()), then the section area. The section area, and every section in it, starts at the next multiple
+of 64.
 
 The version is 4 for compact contexts, whose weights a device packs when it loads them, so that a reader that cannot
 pack refuses them. It is 3 for all others. The memory block can be read alone, and so can the header. A section is read,

@@ -1,7 +1,7 @@
-"""Read what the graphs of a context need between their launches, from the first bytes of its file.
+"""Read the memory block, which says what the graphs of a context need between their launches.
 
-A group of contexts has to know the largest need before it opens the first of them. The need is a block of its own
-before the header (MsgPack, with its own checksum), and must agree with the header when that is read.
+The block is in the first bytes of the file, because a group of contexts has to know the largest need before it opens
+the first of them. It is MsgPack with its own checksum, comes before the header, and must agree with the header.
 """
 
 from __future__ import annotations
