@@ -8,7 +8,7 @@ the same chance, so which looks faster is a fair coin, whatever the machine does
 would cancel a steady drift. But the same contexts would meet at the ends, and one disturbance would count twice.
 
 Each turn opens its context anew. Two openings of equal contexts may differ by several per cent for as long as they
-last, because of where their memory lies and what they learned from their first inferences.
+last. The causes are where their memory lies and what they learned from their first inferences.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Write a profile as tables for tools: plain JSON values, each section a list of rows with the same columns.
 
-The summary has the sections of a QHAS summary (overall, op types, op instances, dominant path), and sections that say
+The summary has the sections of a QHAS summary: overall, op types, op instances, dominant path. Further sections say
 where the rest of the time goes and how far to trust it. Names of columns hold units: `_ns` are nanoseconds, whole
 numbers for totals, and shares are fractions of 1. Rows name their graph by its place in `overall` and their log by its
 place in `logs`.

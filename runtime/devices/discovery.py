@@ -179,9 +179,11 @@ def find(wanted: str | None = None) -> Choice:
 
 
 def choose(reports: Sequence[DeviceReport], wanted: str | None = None) -> Choice:
-    """Return the device to use: the device that `wanted` names ("null", "waiting", "replay:" with a recording or a
-    folder of recordings, a number of the list, or part of a device's or platform's name), else a GPU, else an
-    accelerator, else the CPU with the most compute units.
+    """Return the device to use: the device that `wanted` names, else a GPU, else an accelerator, else the CPU with the
+    most compute units.
+
+    wanted: "null", "waiting", "replay:" with a recording or a folder of recordings, a number of the list, or part of a
+    device's or platform's name.
 
     Raises DeviceNotFound, which lists each device with its reason and says what to do.
     """
@@ -266,8 +268,8 @@ def _nothing_usable(reports: Sequence[DeviceReport], matching: Sequence[DeviceRe
 
 
 def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> list[tuple[str, str]]:
-    """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried, each
-    with the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
+    """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried. Each
+    has the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
     DeviceNotFound if that fails or takes longer than time_limit_s."""
     output, ending = _run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
     for line in output.splitlines():

@@ -50,10 +50,10 @@ def load(
 ) -> Executor:
     """Load a context binary and open its device.
 
-    The file may also be an ONNX file (.onnx) with EPContext nodes, or a package, of which the context that fits best is
-    loaded (`choice` of the executor says which and why). On another device or driver version, the programs are built
-    from source with a warning, unless cache_compatibility_mode is "strict". A context of the null device runs on no
-    other device, because nothing has rearranged its weights.
+    The file may also be an ONNX file (.onnx) with EPContext nodes, or a package. From a package, the context that fits
+    best is loaded; `choice` of the executor says which and why. On another device or driver version, the programs are
+    built from source with a warning, unless cache_compatibility_mode is "strict". A context of the null device runs on
+    no other device, because nothing has rearranged its weights.
 
     A device that computes nothing gives zeros that look like results. It must therefore be named in this call: neither
     the environment nor the context can choose it.

@@ -153,9 +153,9 @@ class Profiler(Closing):
         context: str = "",
     ) -> None:
         """Record a number of inferences of an executor; `infer` makes each and returns its ns. The first `compared` of
-        them take turns with unprofiled inferences, so that the log says what profiling costs, and how launches one by
-        one compare with the form in which the graph usually runs. At level qhas, others also run by persistent kernels
-        that mark their launches; these may be given up, and their outputs are then incomplete.
+        them take turns with unprofiled inferences. The log then says what profiling costs, and how launches one by one
+        compare with the form in which the graph usually runs. At level qhas, others also run by persistent kernels that
+        mark their launches; these may be given up, and their outputs are then incomplete.
 
         after: called with the number of finished inferences; an exception in it ends the recording. Raises as infer
         does, OSError.

@@ -1,14 +1,14 @@
 """Compute confidence intervals of a median that you may look at as often as you like while samples still arrive.
 
-If you look at an interval of 95 % after every round and stop when it excludes 1, you find a difference although none
-exists, far more often than once in twenty times. The interval here holds at every moment at once: the chance that it
-ever leaves out the true median, from the first sample to the last, is at most 1 - SURE. A comparison may therefore stop
-as soon as it is certain, continue for as long as it is not, and be resumed on another day.
+Suppose you look at an interval of 95 % after every round and stop when it excludes 1. You then find a difference that
+does not exist far more often than once in twenty times. The interval here holds at every moment at once: the chance
+that it ever leaves out the true median, from the first sample to the last, is at most 1 - SURE. A comparison may
+therefore stop as soon as it is certain, continue for as long as it is not, and be resumed on another day.
 
 Of n samples, as many lie below the true median as heads fall in n tosses of a coin. For h heads, M = 2^n B(h + a, n - h
-+ a) / B(a, a) is how much likelier they are with a coin of unknown bias than with a fair coin. For a fair coin, M is a
-martingale of mean 1, so it ever exceeds 1/c with a chance of at most c. The interval ends at the h that is so small, or
-so large, that M exceeds 1 / (1 - SURE).
++ a) / B(a, a) says how much likelier they are with a coin of unknown bias than with a fair coin. For a fair coin, M is
+a martingale of mean 1, so it ever exceeds 1/c with a chance of at most c. The interval ends at the h that is so small,
+or so large, that M exceeds 1 / (1 - SURE).
 
 Sources: Ville 1939; Robbins, Statistical methods related to the law of the iterated logarithm, 1970; for quantiles
 Howard and Ramdas, Sequential estimation of quantiles with applications to A/B testing and best-arm identification,
