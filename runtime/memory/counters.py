@@ -9,9 +9,10 @@ from typing import Any
 
 @dataclass
 class TensorCounters:
-    """Of one input or output. bytes_copied: between the application's memory and the device's; writes, reads: copies
-    into the device's memory and out of it, by whichever means; maps: pairs of map and unmap, which give memory to the
-    host and back to the device; allocations: of device memory for the tensor; reason: why the last copy was made."""
+    """Count the memory operations of one input or output. bytes_copied: between the application's memory and the
+    device's; writes, reads: copies into the device's memory and out of it, by any means; maps: pairs of map and unmap,
+    which give memory to the host and back to the device; allocations: of device memory for the tensor; reason: why the
+    last copy was made."""
 
     bytes_copied: int = 0
     writes: int = 0
@@ -21,12 +22,12 @@ class TensorCounters:
     reason: str = ""
 
     def copied(self, nbytes: int, reason: str) -> None:
-        """Counts the bytes of a copy, and why it was made."""
+        """Count the bytes of a copy, and record its reason."""
         self.bytes_copied += nbytes
         self.reason = reason
 
     def add(self, other: TensorCounters) -> None:
-        """Counts what the other has counted, too."""
+        """Add what the other has counted."""
         self.bytes_copied += other.bytes_copied
         self.writes += other.writes
         self.reads += other.reads
@@ -37,8 +38,8 @@ class TensorCounters:
 
 @dataclass
 class MemoryCounters:
-    """Of a loaded graph, by tensor. load: what loading did; last: what the last inference did; total: what all
-    `inferences` did."""
+    """Count the memory operations of a loaded graph, by tensor. load: what loading did; last: what the last inference
+    did; total: what all `inferences` did."""
 
     load: dict[str, TensorCounters] = field(default_factory=dict)
     last: dict[str, TensorCounters] = field(default_factory=dict)
@@ -47,21 +48,21 @@ class MemoryCounters:
 
     @classmethod
     def of(cls, names: Collection[str]) -> MemoryCounters:
-        """Nothing counted yet, for these tensors."""
+        """Return counters of zero for these tensors."""
         load, last, total = ({name: TensorCounters() for name in names} for _ in range(3))
         return cls(load, last, total)
 
     def begin(self) -> None:
-        """An inference begins."""
+        """Begin an inference."""
         for name in self.last:
             self.last[name] = TensorCounters()
 
     def end(self) -> None:
-        """The inference has ended; its counts become part of the total."""
+        """End an inference, and add its counts to the total."""
         self.inferences += 1
         for name, counted in self.last.items():
             self.total[name].add(counted)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return plain JSON values."""
         return asdict(self)

@@ -26,8 +26,9 @@ _HYSTERESIS_MS = Count(0, MAX_HYSTERESIS_US // 1000, "ms")
 
 
 class Accessors:
-    """Values by section and key. Setters without a phase set init, execute and deinit alike, as those of the original
-    do; getters tell of one phase. Setters raise ValueError for a value out of range, and leave all as it was."""
+    """Set and get values by section and key. Setters without a phase set init, execute and deinit alike, as the
+    original's do; getters return one phase's value. Setters raise ValueError for a value out of range, and then change
+    nothing."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, Value]] = {
@@ -40,44 +41,44 @@ class Accessors:
         self._values[section][key] = accept(section, key, value)
 
     def value(self, section: str, key: str) -> Value | None:
-        """A setting by its name in the original's YAML files, None where it is left open. Raises ValueError where
-        there is no such setting."""
+        """Return a setting by its name in the original's YAML files, or None if it is open. Raises ValueError for an
+        unknown setting."""
         kind_of(section, key)
         return self._values[section].get(key)
 
     # Of all phases.
 
     def set_enable_async_voting(self, enable: bool) -> None:
-        """Whether votes are cast on a thread of their own."""
+        """Set whether votes are cast on a thread of their own."""
         self.set_value(GENERAL, "ASYNC_VOTING_ENABLE", enable)
 
     def get_enable_async_voting(self) -> bool:
         return self._flag(GENERAL, "ASYNC_VOTING_ENABLE")
 
     def set_dsp_hysteresis_time_us(self, time_us: int) -> None:
-        """How long the start vote is held after an inference, at most a minute; 0 for no hysteresis."""
+        """Set how long the start vote is held after an inference, at most a minute; 0 for no hysteresis."""
         self.set_value(GENERAL, "DSP_HYSTERESIS_TIME_US", time_us)
 
     def get_dsp_hysteresis_time_us(self) -> int:
         return self._count(GENERAL, "DSP_HYSTERESIS_TIME_US")
 
     def set_dsp_hysteresis_time(self, time_ms: int) -> None:
-        """The hysteresis in milliseconds, the unit of the original's API; its YAML files have microseconds."""
+        """Set the hysteresis in milliseconds, the unit of the original's API; its YAML files have microseconds."""
         self.set_dsp_hysteresis_time_us(_HYSTERESIS_MS.accept(time_ms) * 1000)
 
     def get_dsp_hysteresis_time(self) -> int:
-        """The hysteresis in whole milliseconds, rounded down."""
+        """Return the hysteresis in whole milliseconds, rounded down."""
         return self.get_dsp_hysteresis_time_us() // 1000
 
     def set_sleep_disable(self, time_ms: int) -> None:
-        """For how many milliseconds a device may not sleep once an inference has begun; 0 for no such demand."""
+        """Set for how many milliseconds a device may not sleep once an inference has begun; 0 for no such demand."""
         self.set_value(GENERAL, "DSP_SLEEP_DISABLE_MS", time_ms)
 
     def get_sleep_disable(self) -> int:
         return self._count(GENERAL, "DSP_SLEEP_DISABLE_MS")
 
     def set_dsp_rpc_polling_time(self, time_us: int) -> None:
-        """For how many microseconds, 0 to 9999, to poll for an answer of the device before waiting for it."""
+        """Set for how many microseconds, 0 to 9999, to poll for an answer of the device before waiting for it."""
         self.set_value(GENERAL, "DSP_RPC_POLLING_TIME_US", time_us)
 
     def get_dsp_rpc_polling_time(self) -> int:
@@ -86,49 +87,49 @@ class Accessors:
     # Of a phase.
 
     def set_enable_dcvs_start(self, enable: bool, phase: Phase | None = None) -> None:
-        """Whether a governor may scale the clocks between the corners of the start vote."""
+        """Set whether a governor may scale the clocks between the corners of the start vote."""
         self._set("DSP_ENABLE_DCVS_START", enable, phase)
 
     def get_enable_dcvs_start(self, phase: Phase = "execute") -> bool:
         return self._flag(phase, "DSP_ENABLE_DCVS_START")
 
     def set_enable_dcvs_done(self, enable: bool, phase: Phase | None = None) -> None:
-        """Whether a governor may scale the clocks between the corners of the done vote."""
+        """Set whether a governor may scale the clocks between the corners of the done vote."""
         self._set("DSP_ENABLE_DCVS_DONE", enable, phase)
 
     def get_enable_dcvs_done(self, phase: Phase = "execute") -> bool:
         return self._flag(phase, "DSP_ENABLE_DCVS_DONE")
 
     def set_sleep_latency_start(self, latency_us: int, phase: Phase | None = None) -> None:
-        """How many microseconds, 10 to 65535, waking up may take from the start vote on."""
+        """Set how many microseconds, 10 to 65535, waking up may take from the start vote on."""
         self._set("DSP_SLEEP_LATENCY_START_US", latency_us, phase)
 
     def get_sleep_latency_start(self, phase: Phase = "execute") -> int | None:
         return self._latency(phase, "DSP_SLEEP_LATENCY_START_US")
 
     def set_sleep_latency_done(self, latency_us: int, phase: Phase | None = None) -> None:
-        """How many microseconds, 10 to 65535, waking up may take from the done vote on."""
+        """Set how many microseconds, 10 to 65535, waking up may take from the done vote on."""
         self._set("DSP_SLEEP_LATENCY_DONE_US", latency_us, phase)
 
     def get_sleep_latency_done(self, phase: Phase = "execute") -> int | None:
         return self._latency(phase, "DSP_SLEEP_LATENCY_DONE_US")
 
     def set_high_performance_mode(self, enable: bool, phase: Phase | None = None) -> None:
-        """Whether the start vote asks for all that a device keeps switched off to save power."""
+        """Set whether the start vote requests all that a device keeps switched off to save power."""
         self._set("HIGH_PERFORMANCE_MODE", enable, phase)
 
     def get_high_performance_mode(self, phase: Phase = "execute") -> bool:
         return self._flag(phase, "HIGH_PERFORMANCE_MODE")
 
     def set_power_mode_start(self, mode: PowerMode | str, phase: Phase | None = None) -> None:
-        """In which direction a governor may move the clocks from the start vote on."""
+        """Set in which direction a governor may move the clocks from the start vote on."""
         self._set("POWERMODE_START", mode, phase)
 
     def get_power_mode_start(self, phase: Phase = "execute") -> PowerMode:
         return self._mode(phase, "POWERMODE_START")
 
     def set_power_mode_done(self, mode: PowerMode | str, phase: Phase | None = None) -> None:
-        """In which direction a governor may move the clocks from the done vote on."""
+        """Set in which direction a governor may move the clocks from the done vote on."""
         self._set("POWERMODE_DONE", mode, phase)
 
     def get_power_mode_done(self, phase: Phase = "execute") -> PowerMode:
