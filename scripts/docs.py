@@ -88,7 +88,7 @@ def purpose(path: Path) -> str:
 
 def layout() -> str:
     """How the parts of a context binary and of a package lie in their files."""
-    memory = _paragraphs(memory_need.__doc__)
+    memory = _paragraphs(memory_need.__doc__)[1:]
     pages = {"A context binary": _paragraphs(format.__doc__)[1:], "The memory block": memory}
     pages["A package"] = _paragraphs(package.__doc__)[1:]
     return "\n".join(f"## {title}\n\n" + "\n\n".join(texts) + "\n" for title, texts in pages.items())

@@ -29,7 +29,7 @@ COUNTED = 2000
 """A space is counted so far; more configurations change no effort but full."""
 
 ASSUMES = (
-    f"{TRIAL_SECONDS} s for each trial, compiling included, and all the seconds that the effort has to compare contexts",
+    f"{TRIAL_SECONDS} s for each trial, compiling included, and all of the effort's --compare_seconds",
     "an empty performance cache and no --tuning_budget",
     "the roofline: every operation at the peaks, each of its tensors read or written once, in memory and not in caches",
 )

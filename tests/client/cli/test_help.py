@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from gputune.client.cli.main import cli
 from tests.client.cli.command_tree import commands
 
-
 COMMANDS = [words for words, _ in commands()]
 
 
