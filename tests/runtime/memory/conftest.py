@@ -18,4 +18,4 @@ def _no_leak() -> Iterator[None]:
     before = open_descriptors() if sys.platform == "linux" else 0
     yield
     if sys.platform == "linux":
-        assert open_descriptors() == before
+        assert open_descriptors() <= before  # an object of an earlier test may go meanwhile
