@@ -86,8 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Measure how soon search strategies find good variants of recorded spaces, or how right measuring is; needs no
-    device."""
+    """Measure how soon search strategies find good variants of recorded spaces, or how close the picks of
+    successive halving come to the best variant; needs no device."""
     if arguments.measuring and not arguments.space:
         raise SystemExit("--measuring needs --space: recordings with many raw samples of each configuration")
     if arguments.kernel_tuner_python is not None:  # it runs in another folder, after minutes of replaying
