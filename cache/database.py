@@ -88,8 +88,8 @@ class Database(Closing):
         cache = cls(connection, path, warn, secret)
         if kind := network_file_system(path.parent):
             cache._warn(
-                f"performance cache {path} is on a network file system ({kind}): it is kept by a journal, which is "
-                "slower, and as safely as that file system locks files; a local folder is better"
+                f"performance cache {path} is on a network file system ({kind}): it uses a rollback journal, which "
+                "is slower, and is only as safe as that file system's locks; a local folder is better"
             )
         if aside is not None:
             cache._warn(
@@ -138,7 +138,7 @@ class Database(Closing):
         except CacheFull as error:
             self.unkept += 1
             if self.unkept == 1:
-                self._warn(f"{error}; from here on nothing is kept, and the next generation measures it again")
+                self._warn(f"{error}; from now on nothing is stored, and the next generation measures it again")
 
     @contextlib.contextmanager
     def _transaction(self, doing: str) -> Iterator[None]:

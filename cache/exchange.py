@@ -111,7 +111,7 @@ def _entry(fields: dict[str, Any]) -> Entry:
     task, validity = TaskKey(**fields["task"]), Validity(**fields["validity"])
     for name, key in (("task", task), ("validity", validity)):
         if fields[f"{name}_digest"] != key.digest:
-            raise RecordError(f"{name}_digest is not that of its key: it was changed, or another version wrote it")
+            raise RecordError(f"{name}_digest does not match its key: it was changed, or another version wrote it")
     trials = []
     for one in fields["trials"]:
         stored_at = moment(one.pop("stored_at"), "stored_at")

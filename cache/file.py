@@ -194,7 +194,7 @@ def connect(path: Path, busy_timeout_s: float, alone: bool) -> sqlite3.Connectio
     """A checked connection for reading and writing. Raises Damaged, and CacheError also where other users could put a
     journal beside the file. alone: no other process opens it now, so that a new file that cannot be completed goes."""
     if why := _others_beside(path):
-        raise CacheError(f"performance cache {path} is not opened, since SQLite obeys journals next to it: it {why}")
+        raise CacheError(f"performance cache {path} is not opened: SQLite trusts journals next to it, and it {why}")
     _check_companions(path)
     with named_errors(path, "open"):
         new = alone and not os.path.lexists(path)
@@ -369,12 +369,12 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
                 suspicion(path).touch()
         said = one_line(error)
         hints = {
-            sqlite3.SQLITE_BUSY: "another process keeps it locked, or its file system has no locks; try again when it "
-            "has finished, or keep the cache on a local disk",
+            sqlite3.SQLITE_BUSY: "another process keeps it locked, or its file system has no locks; try again when "
+            "that process has finished, or keep the cache on a local disk",
             sqlite3.SQLITE_NOTADB: f"it is damaged ({said}); the next generation sets it aside",
             sqlite3.SQLITE_CORRUPT: f"it is damaged ({said}); the next generation sets it aside",
             sqlite3.SQLITE_FULL: f"the disk is full; {_MAKE_ROOM}",
-            sqlite3.SQLITE_IOERR: f"{said}; a disk or a quota that is full looks like this, too: {_MAKE_ROOM}",
+            sqlite3.SQLITE_IOERR: f"{said}; a full disk or quota can be the reason: {_MAKE_ROOM}",
         }
         why = hints.get(_code(error), said)
         kind = CacheFull if _code(error) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else CacheError

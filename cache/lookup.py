@@ -72,7 +72,7 @@ def summary_from_rows(rows: _Gathered) -> TaskSummary:
     except (TypeError, ValueError, OverflowError, OSError) as error:
         raise RecordError(str(error)) from error
     if (task.digest, validity.digest) != (task_digest, validity_digest):
-        raise RecordError(f"the key of task {task_digest!r:.14} does not have its digest")
+        raise RecordError(f"the key of task {task_digest!r:.14} does not match its digest")
     if unknown := set(rows.trials) - set(STATUSES):
         raise RecordError(f"unknown status {unknown.pop()!r}")
     trials: dict[str, int] = {status: rows.trials[status] for status in STATUSES if status in rows.trials}

@@ -37,7 +37,7 @@ def tells_peers() -> bool:
 def peer_of(connection: socket.socket) -> Peer:
     """Return the process at the other end of a local socket. Raises OSError, also where the system does not say."""
     if not tells_peers():
-        raise OSError(errno.ENOTSUP, "this system does not say of which user a connection is")
+        raise OSError(errno.ENOTSUP, "this system does not say which user a connection belongs to")
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(data)
     return Peer(int(process), int(user))

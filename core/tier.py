@@ -129,7 +129,7 @@ def named(tier: Tier, name: str) -> Tier:
     """The tier under another name: measurements of devices that the user knows to be alike share a file. ValueError for
     what is no file name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}", name):
-        raise ValueError(f"{name!r} is no tier's name: letters, digits, dots, dashes and underscores make one")
+        raise ValueError(f"{name!r} is not a tier name: use letters, digits, dots, dashes and underscores")
     return replace(tier, name=name)
 
 

@@ -13,7 +13,7 @@ def main() -> None:
         if error.name != "gputune.client":
             raise
         sys.exit(
-            "gputune: error: this installation has a device's part only; start its target server with"
+            "gputune: error: this installation has only the part for devices; start its target server with"
             " `python -m gputune.server`, or install all of gputune with pip"
         )
     command_line()

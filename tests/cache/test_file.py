@@ -225,7 +225,7 @@ def test_a_cache_where_others_could_put_a_journal_is_only_read(path: Path, monke
         assert cache.winner_of(TASK, VALIDITY) == WINNER
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             cache._connection.executescript("PRAGMA query_only = OFF; DELETE FROM trial;")
-    with pytest.raises(CacheError, match=r"journals next to it: it lies in .*, which can be written by every user"):
+    with pytest.raises(CacheError, match=r"journals next to it, and it lies in .*, which can be written by every user"):
         PerformanceCache.open(path)
     monkeypatch.setenv(TRUSTED_FOLDERS, str(path.parent))
     works(path)

@@ -97,7 +97,7 @@ def test_a_generation_finishes_although_nothing_more_can_be_kept(tmp_path: Path)
     ]  # fmt: skip
     ran = python(code, 160_000, *words)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.count("from here on nothing is kept") == 1
+    assert ran.stderr.count("from now on nothing is stored") == 1
     assert (tmp_path / "m.bin").exists()
     (file,) = (tmp_path / "cache").glob("*.sqlite")
     with PerformanceCache.open(file) as cache:

@@ -135,7 +135,7 @@ def test_export_is_strict_json_and_import_finds_the_tier(tmp_path: Path) -> None
         (lambda found: found.update(entries={}), "'entries' is not a list"),
         (
             lambda found: found["entries"][0]["task"].update(op="Other"),
-            "entries[0]: task_digest is not that of its key",
+            "entries[0]: task_digest does not match its key",
         ),
         (lambda found: found["entries"][0]["trials"][0].update(status="fine"), "entries[0]: status is 'fine'"),
         (lambda found: found["entries"][0]["winner"].update(source="x"), "entries[0]: "),

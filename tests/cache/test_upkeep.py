@@ -91,7 +91,7 @@ def test_programs_go_before_measurements(file: Path) -> None:
 
 def test_pruning_needs_a_reason_and_a_size_that_is_one(file: Path) -> None:
     assert isinstance(run("prune", file).exception, ConfigError)
-    assert "is no size" in str(run("prune", file, "--most_size", "many").exception)
+    assert "is not a size" in str(run("prune", file, "--most_size", "many").exception)
 
 
 def test_stats_count_and_verify_reads_everything(file: Path) -> None:
