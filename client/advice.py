@@ -20,7 +20,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "not_a_target_server": "another program has this port, or one side uses TLS and the other does not: "
         "check the port, --tls_ca and --tls_cert",
         "server_not_started": "run `gputune target-server` by hand: it says why",
-        "no_device": "`gputune doctor` says of each driver what is wrong",
+        "no_device": "`gputune doctor` says what is wrong with each driver",
         "version_mismatch": "install the same gputune on both sides",
         "token_required": "give the server's token with --token_file or GPUTUNE_TOKEN",
         "token_unused": "start the server with its token, or drop --token_file and GPUTUNE_TOKEN; if the server "
@@ -30,7 +30,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "wrong_user": "run the command as the user that the server runs as, or start a server of your own where only "
         "you can make files, such as unix:$XDG_RUNTIME_DIR/gputune.socket",
         "too_many_connections": "wait until another client is done, or stop one",
-        "device_unavailable": "look into the server's log: its driver does not come back; start the server again",
+        "device_unavailable": "look into the server's log: its driver does not recover; start the server again",
         "stopping": "wait until the server is started again",
         "tls_failed": "check --tls_ca, --tls_cert and --tls_key, and that the certificate names the host of --target",
         # over adb
@@ -49,16 +49,16 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "device_changed": "another device answers at this address: start the command again",
         "limit_exceeded": "the message names the limit; such a request needs another server or a smaller model",
         "bad_context": "make the context for this device, or drop strict compatibility",
-        "build_failed": "the message holds the compiler's words; another driver version may take the source",
+        "build_failed": "the message contains the compiler's output; another driver version may accept the source",
         "launch_failed": "the message says what the driver refused; look at the device's free memory",
         "worker_died": "look into the server's log for the signal; SIGKILL often means that memory ran out",
         "worker_timeout": "the device did not finish in time: look whether something else keeps it busy",
-        "cancelled": "nothing: the client itself gave the request up",
+        "cancelled": "nothing: the client itself gave up the request",
         "unknown_source": "start the command again; if it happens again, report it",
         "unknown_buffer": "start the command again; if it happens again, report it",
         "unknown_memory": "start the command again; if it happens again, report it",
         "not_on_this_connection": "start the server with --unix PATH and use --target unix:PATH",
-        "unusable_memory": "the message says what the descriptor is; give one of MemHandle.allocate, or seal yours",
+        "unusable_memory": "the message says what the descriptor is; use one from MemHandle.allocate, or seal yours",
         "bad_descriptor": "install the same gputune on both sides; if they are, report it",
         "unknown_context": "start the command again; if it happens again, report it",
         "bad_frame": "install the same gputune on both sides; if they are, report it",

@@ -38,7 +38,7 @@ class MemoryTypes:
             if kind not in MEMORY_TYPES:
                 raise ConfigError(f"--{OPTION}: {word!r} is neither raw, memhandle, nor NAME=raw or NAME=memhandle")
             if name in named or (not name and every is not None):
-                raise ConfigError(f"--{OPTION}: {word!r} comes after another type for the same")
+                raise ConfigError(f"--{OPTION}: {word!r} repeats a tensor that has a type already")
             if equals and not name:
                 raise ConfigError(f"--{OPTION}: {word!r} names no tensor")
             if name:

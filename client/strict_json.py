@@ -32,7 +32,7 @@ def read_object(path: Path, example: str = "") -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{where} cannot be read: {error.strerror}") from None
     if len(written) > LARGEST_BYTES:
-        raise ConfigError(f"{where} has more than {LARGEST_BYTES} bytes, which are all that is read")
+        raise ConfigError(f"{where} has more than {LARGEST_BYTES} bytes, which is not allowed")
     try:
         content = json_value(written.decode("utf-8-sig"), object_pairs_hook=_no_twins, parse_constant=_no_constant)
     except ValueError as error:

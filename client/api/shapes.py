@@ -29,7 +29,7 @@ def _shape(name: str, value: Sequence[object]) -> Shape:
     sizes = tuple(size for size in value if isinstance(size, int) and size >= 0) if _is_list(value) else ()
     if not sizes or len(sizes) != len(value):
         raise ConfigError(
-            f"shapes: that of {name!r} is {value!r}, expected dimensions of at least 0, such as (1, 3, 224, 224)"
+            f"shapes: the shape of {name!r} is {value!r}; expected dimensions of at least 0, such as (1, 3, 224, 224)"
         )
     return sizes
 

@@ -213,7 +213,7 @@ def _check_bound(effort: Effort, **asked: object) -> None:
     given = [name for name, value in asked.items() if value is not None]
     if effort.name == "none" and given:
         raise ConfigError(
-            f"{' and '.join(given)}: tuning is off, and this is about tuning; drop it, or choose another effort"
+            f"{' and '.join(given)}: tuning is off, so this has no effect; drop it, or choose another effort"
         )
 
 
@@ -233,7 +233,7 @@ def _tuning(
     if budget is not None:
         seconds = parse_budget(budget, "budget") if isinstance(budget, str) else budget
         if seconds <= 0:
-            raise ConfigError(f"budget: {budget} s is no time to tune in")
+            raise ConfigError(f"budget: {budget} s is too short; give a time above 0")
         tuning = replace(tuning, budget_seconds=seconds)
     if compare_seconds is not None:
         tuning = replace(tuning, compare_seconds=parse_duration(str(compare_seconds), "compare_seconds"))
@@ -241,7 +241,7 @@ def _tuning(
         tuning = replace(tuning, compare_again=True)
     if wait_for_quiet is not None:
         if not 1 <= wait_for_quiet <= MOST_MINUTES:
-            raise ConfigError(f"wait_for_quiet: {wait_for_quiet} is no number of minutes from 1 to {MOST_MINUTES}")
+            raise ConfigError(f"wait_for_quiet: {wait_for_quiet} is not a number of minutes from 1 to {MOST_MINUTES}")
         tuning = replace(tuning, wait_for_quiet=wait_for_quiet)
     if fail_under is not None:
         tuning = replace(tuning, fail_under=check_gain(fail_under, "fail_under"))

@@ -99,7 +99,7 @@ def command(
     if len(shapes) > 1:
         raise ConfigError("--input_dimensions: compare looks at one shape at a time; give one for each input")
     if context_binary is not None and tuning_effort is not None:
-        raise ConfigError("--tuning_effort is for a model that is tuned first; drop it, or drop --retrieve_context")
+        raise ConfigError("--tuning_effort has no effect on the context of --retrieve_context; drop one of them")
     if chart is not None and chart.suffix.lower() != ".svg":
         raise ConfigError(f"--chart {chart}: charts are SVG; give a name that ends in .svg")
     for path in (summary_json, chart):
@@ -153,8 +153,8 @@ def _warn(comparison: Comparison) -> None:
     for one in comparison.contenders:
         if one.deviation is not None and one.deviation > ALLOWED:
             log.warning(
-                f"outputs of {one.name} are off by {one.deviation:.2g} of the tuned context's largest value; compare "
-                "models that agree: `gputune context-binary-generator --verify` says which operation does not"
+                f"outputs of {one.name} differ from the tuned context's by {one.deviation:.2g} of its largest value, "
+                "so they do not compute the same: `gputune context-binary-generator --verify` names the wrong operation"
             )
 
 
@@ -176,4 +176,4 @@ def _conclusion(untuned: Measured) -> str:
     assert gain is not None
     if gain.certain or gain.settled:
         return gain.words
-    return f"{gain.words}; a quieter machine or a longer --compare_seconds tells more"
+    return f"{gain.words}; a quieter machine or a longer --compare_seconds gives a clearer answer"

@@ -125,9 +125,9 @@ def command(
         --output_dir output --input_dimensions x=1,3,224,224 --tuning_effort quick
     """
     if input_list is not None and not verify:
-        raise ConfigError("--input_list has the inputs of --verify; give --verify, too")
+        raise ConfigError("--input_list gives the inputs for --verify; give --verify, too")
     if ep_context is None and ep_context_embed_mode is not None:
-        raise ConfigError("--ep_context_embed_mode is about the file of --ep_context; give --ep_context, too")
+        raise ConfigError("--ep_context_embed_mode is for the file that --ep_context writes; give --ep_context, too")
     asked = replace(asked, config=asked.config.with_weights(weights))
     request = asked.request(
         _binary_path(output_dir, binary_file),

@@ -251,10 +251,10 @@ class _Asked:
         if self.shared_buffer and self.remote:
             _refuse_distant(self.connection)
         if self.keep_warm and self.remote:
-            raise ConfigError("--keep_warm: keeps this machine's device awake, and a target's is another one")
+            raise ConfigError("--keep_warm is for a device of this machine, not for a target's; drop it")
         if not self.remote and self.connection.credentials.options:
             names = " and ".join(self.connection.credentials.options)
-            raise ConfigError(f"{names}: for a target, and none is named; give --target, too")
+            raise ConfigError(f"{names}: only for a target; give --target, too")
         if len(self.paths) == 1:
             if self.share:
                 raise ConfigError("--share_spill_fill: only several contexts can share arenas, and there is one")
@@ -267,8 +267,8 @@ class _Asked:
             return [None] * contexts
         if len(self.input_lists) != contexts:
             raise ConfigError(
-                f"--input_list: {len(self.input_lists)} for {contexts} of --retrieve_context; give each its own, with "
-                "commas between them, and an empty one to a graph without inputs"
+                f"--input_list: {len(self.input_lists)} for {contexts} of --retrieve_context; give one for each "
+                "context, separated by commas; it may be empty for a graph without inputs"
             )
         return self.input_lists
 
@@ -334,8 +334,8 @@ def _jobs(asked: _Asked, stack: ExitStack) -> tuple[dict[str, Job], dict[str, An
 def _refuse_distant(connection: ConnectionOptions) -> None:
     if connection.adb is not None or not is_local((connection.target or "").strip()):
         raise ConfigError(
-            "--shared_buffer: a target over TCP does not have this machine's memory; leave it away, or name a target "
-            "on a local socket (--target unix:PATH)"
+            "--shared_buffer: a target over TCP does not share this machine's memory; omit it, or name a target on "
+            "a local socket (--target unix:PATH)"
         )
 
 

@@ -94,7 +94,7 @@ def _check(
         raise ConfigError("--compatibility, --json: they belong to --list")
     if splits or lists:
         if len(files) > 1 or output is not None or changes:
-            raise ConfigError("--split and --list are of one package, and go with no --output, --add and --remove")
+            raise ConfigError("--split and --list take one package, and no --output, --add or --remove")
     elif output is None and not (changes and len(files) == 1):
         raise ConfigError("nothing to make: give --output model.gtpkg, or --add or --remove to change one package")
 

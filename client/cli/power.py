@@ -140,7 +140,7 @@ def check(
         for write in plan:
             say(f"  {_write_line(write, refused)}")
     for name in ignored:
-        say(f"{name}: nothing here makes anything of it")
+        say(f"{name}: no control here uses it")
 
 
 def _without_controls(profile: PerfProfile) -> dict[str, int]:
@@ -161,7 +161,7 @@ def restore(root: Path) -> None:
             if content != before.get(path):
                 say(f"{path}: {before.get(path, '').strip()} -> {content.strip()}")
         for holder in filter(lambda holder: holder.alive, DeviceFiles(steering.key).table().votes):
-            say(f"{steering.key}: process {holder.process} votes; nothing is brought back before it has ended")
+            say(f"{steering.key}: process {holder.process} votes; nothing is restored before it ends")
     say("done")
 
 

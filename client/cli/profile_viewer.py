@@ -124,7 +124,7 @@ def command(
             if reader == BUILT_IN:
                 check_wish(profile, features, output)
                 for path in files_beside(profile, features, output):
-                    files_of_command().write(path, "a file beside --output,")
+                    files_of_command().write(path, "a file next to --output,")
             for path in chosen(profile, features, output, progress):
                 say(f"{path}: {path.stat().st_size / 1e6:.3f} MB")
         elif compare is None:

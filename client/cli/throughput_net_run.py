@@ -147,7 +147,7 @@ def _raise(run: Throughput) -> None:
             raise run.failure.error
     if wrong := next((counted.first_wrong for counted in run.counted if counted.wrong), ""):
         total = sum(counted.wrong for counted in run.counted)
-        raise WrongResults(f"{total} results are not the first on the same inputs; {wrong}")
+        raise WrongResults(f"{total} results differ from the first result on the same inputs; {wrong}")
     if run.interrupted:
         raise KeyboardInterrupt
 
@@ -156,7 +156,7 @@ def _energy() -> Energy:
     files, gpus = find_meters(), find_gpus()
     energy = Energy([*files.meters, *gpus.meters], [*files.problems, *gpus.problems])
     if not energy.meters and not energy.problems:
-        energy.problems.append("there is no meter: neither RAPL, hwmon, a battery nor NVML")
+        energy.problems.append("no energy meter found (RAPL, hwmon, battery, NVML)")
     return energy
 
 

@@ -22,7 +22,7 @@ from gputune.runtime.context.format import read_header
 def _peak(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     """Callback of --peak_gflops and --peak_gbps."""
     if value is not None and not 0 < value <= 1e12:
-        raise click.BadParameter(f"{value:g} is no device's peak: give a number above 0")
+        raise click.BadParameter(f"{value:g} is not a device's peak: give a number above 0")
     return value
 
 

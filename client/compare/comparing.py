@@ -168,11 +168,11 @@ def compare(
         for warning in dict.fromkeys([*facts["warnings"], *other["warnings"]]):
             log.warning(warning)
         if not facts["computes"]:
-            log.warning("the device computes nothing: its times are those of a model, and compare with no others")
+            log.warning("the device computes nothing: its times come from a model and cannot be compared")
         if facts["inputs"] != other["inputs"]:
             raise ConfigError(
-                f"--retrieve_context: {tuned} takes {_shapes(facts)}, and {model} {_shapes(other)}; name its model, "
-                "and its shapes by --input_dimensions"
+                f"--retrieve_context: {tuned} takes {_shapes(facts)}, but {model} takes {_shapes(other)}; give the "
+                "model of that context, and its shapes with --input_dimensions"
             )
         threads = facts["threads"] or len(os.sched_getaffinity(0))
         arguments = {"model": str(model), "inputs": facts["inputs"], "threads": threads}
@@ -239,7 +239,7 @@ def _others(stack: ExitStack, arguments: dict[str, Any]) -> list[Contender]:
         try:
             found.append(Contender(name, stack.enter_context(Process()), module, arguments))
         except DeviceOrContextError as error:
-            log.warning(f"{error}; it takes no part")
+            log.warning(f"{error}; it is left out of the comparison")
     return found
 
 

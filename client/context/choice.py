@@ -120,8 +120,8 @@ class InChain:
             return self._decided(known, told, record.measured, "as compared before: ")
         if self._frozen:
             raise CacheMiss(
-                f"the performance cache is frozen and does not hold what is fastest in {self._model.plan.name!r}; "
-                "generate with another cache_mode first"
+                "the performance cache is frozen and has no comparison of whole contexts for "
+                f"{self._model.plan.name!r}; generate with another cache_mode first"
             )
         finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
         before = Remembered(known) if record is None else self._before(record, known, told, same, outcomes)
@@ -134,12 +134,15 @@ class InChain:
                 log.warning(f"whole contexts were not compared, the last choice stays: {error}; {TRY_AGAIN}")
                 return self._decided(known, told, record.measured, "as compared before: ")
             log.warning(
-                "whole contexts were not compared, so that no gain is known; each task runs its own winner, unfused: "
+                "whole contexts were not compared, so no gain is known; each task runs its own winner, unfused: "
                 f"{error}; {TRY_AGAIN}"
             )
             return Decision(self._model.plan, outcomes)
         if choice.hurried:
-            log.warning("--tuning_budget was used up: not all whole contexts were compared; the same command goes on")
+            log.warning(
+                "--tuning_budget was used up: not all whole contexts were compared; the same command continues from "
+                "here"
+            )
         record = self._recorded(choice, asked, runner.machine_load)
         self._cache.conclude_chain(digest, record)
         decision = self._decided(choice.candidate, choice.end_to_end, record.measured, "")

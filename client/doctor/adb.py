@@ -25,5 +25,5 @@ def check_adb(serial: str | None, python: str | None) -> list[Finding]:
         return [*found, Finding("adb", "problem", f"{error}", advice_for(error.name))]
     if chosen is None:
         line = f"the shell of {device.serial} may start no Python"
-        return [*found, Finding("adb", "note", line, "a command with --adb says what to type in Termux on it")]
+        return [*found, Finding("adb", "note", line, "run a command with --adb: it says what to type in Termux")]
     return [*found, Finding("adb", "ok", f"{chosen} of {device.serial} can run the target server")]

@@ -11,8 +11,8 @@ from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE
 from gputune.runtime.devices.settings import decides
 
 _MEANINGS = {
-    DEVICE_VARIABLE: "the device to use, where --device does not say",
-    VARIABLE: "the target of a generation, where --target does not say",
+    DEVICE_VARIABLE: "the device to use when --device is not given",
+    VARIABLE: "the target of a generation when --target is not given",
     "OCL_ICD_VENDORS": "drivers are looked for there and nowhere else",
     "OPENCL_VENDOR_PATH": "drivers are looked for there, unless OCL_ICD_VENDORS is set",
     "OCL_ICD_FILENAMES": "libraries that the Khronos loader takes for drivers",
@@ -29,13 +29,14 @@ def check_settings(environment: Mapping[str, str]) -> list[Finding]:
         elif name in _MEANINGS:
             found.append(Finding("settings", "note", f"{name}={value}: {_MEANINGS[name]}"))
         elif decides(name):
-            found.append(Finding("settings", "note", f"{name}={value}: changes a driver; measurements keep to it"))
+            line = f"{name}={value}: changes a driver; measurements are valid for this value only"
+            found.append(Finding("settings", "note", line))
     if environment.get("POCL_AFFINITY") == "0":
         advice = "unset POCL_AFFINITY; gputune sets it to 1"
         found.append(
             Finding("settings", "note", "without POCL_AFFINITY=1, PoCL's times vary by a factor of two", advice)
         )
-    return found or [Finding("settings", "ok", "no variable changes what is used")]
+    return found or [Finding("settings", "ok", "no environment variable changes the device, the target or a driver")]
 
 
 def _token(environment: Mapping[str, str]) -> Finding:
@@ -43,5 +44,5 @@ def _token(environment: Mapping[str, str]) -> Finding:
         NONE.completed(environment)
     except ConfigError as error:
         return Finding("settings", "note", f"{error}", f"change or unset {TOKEN_VARIABLE}; running servers need it")
-    line = f"{TOKEN_VARIABLE} is set: the token for targets, where --token_file is not given"
+    line = f"{TOKEN_VARIABLE} is set: the token for targets when --token_file is not given"
     return Finding("settings", "note", line)

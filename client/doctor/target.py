@@ -35,7 +35,7 @@ def check_target(address: str, origin: str, connect: Callable[[], TargetClient])
     except TargetError as error:
         return [*found, _problem(error)]
     except ConfigError as error:
-        return [*found, Finding("target", "problem", f"{error}", "put it right; a running server's token is needed")]
+        return [*found, Finding("target", "problem", f"{error}", "correct this; the running server's token is needed")]
 
 
 def _answers(client: TargetClient) -> list[Finding]:
@@ -46,7 +46,7 @@ def _answers(client: TargetClient) -> list[Finding]:
         Finding("target", "ok", f"its clients: {work_of(status)}"),
     ]
     if status["worker_restarts"]:
-        advice = "once in a while is no harm; for more, look into the server's log"
+        advice = "rare restarts do no harm; if they are frequent, look into the server's log"
         found.append(Finding("target", "note", f"its worker was {restarts_of(status)}", advice))
     return found
 
@@ -56,8 +56,8 @@ def _resolve(host: str) -> Finding | None:
         socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        advice = "check the spelling, or write the machine's number, such as 192.168.1.20"
-        return Finding("target", "problem", f"the name {host} leads nowhere: {reason}", advice)
+        advice = "check the spelling, or give the machine's address, such as 192.168.1.20"
+        return Finding("target", "problem", f"the name {host} cannot be resolved: {reason}", advice)
     return None
 
 

@@ -57,8 +57,8 @@ def _check(context: ContextFile) -> None:
     version = version_of(context.head)
     if version not in (FORMAT_VERSION, COMPACT_VERSION):
         raise DeviceOrContextError(
-            f"{context.path} has format version {version}, and the C runtime reads {FORMAT_VERSION} and "
-            f"{COMPACT_VERSION} alone; generate the context again"
+            f"{context.path} has format version {version}, but the C runtime reads only {FORMAT_VERSION} and "
+            f"{COMPACT_VERSION}; generate the context again"
         )
     if not context.header.computes:
         raise DeviceOrContextError(

@@ -35,16 +35,14 @@ def export(contents: Contents, folder: Path) -> None:
     own = {*native.files(), Path(INPUT_LIST), Path(PAGE), Path(LICENSE)}
     for path in files:
         if path in own or path.parts[0] == INPUTS.name:
-            raise ConfigError(
-                f"--context_binary: {path} is the name of a file that an exported folder has; rename the context"
-            )
+            raise ConfigError(f"--context_binary: an exported folder has its own file {path}; rename the context")
     if not contents.path.name.isprintable():
         raise ConfigError(
-            f"--context_binary: the file's name {contents.path.name!r} has characters that no command of the folder's "
-            "page can hold; rename the context"
+            f"--context_binary: the file's name {contents.path.name!r} has characters that the commands in the "
+            "folder's README.md cannot contain; rename the context"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(f"--output_dir: {folder} is there and not an empty folder; name a new one")
+        raise OutputError(f"--output_dir: {folder} exists and is not an empty folder; name a new one")
     with whole(folder) as unfinished:
         try:
             files |= {path: native.FOLDER / path for path in native.files()}

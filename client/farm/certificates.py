@@ -66,7 +66,7 @@ def create(folder: Path) -> Certificates:
 
     made = Certificates(folder)
     if made.authority.exists():
-        raise FarmError(f"{made.authority} is there already; another authority would lock out who trusts this one")
+        raise FarmError(f"{made.authority} exists already; a new authority would lock out the machines that trust it")
     authority = ec.generate_private_key(ec.SECP256R1())
     certificate = _certificate("gputune farm", authority.public_key(), authority, authority=True)
     _write(folder, {AUTHORITY: certificate, AUTHORITY_KEY: _plain(authority), **_member(platform.node(), authority)})
@@ -82,15 +82,15 @@ def add_member(folder: Path, name: str) -> Certificates:
 
     own, made = folder / AUTHORITY_KEY, Certificates(folder / MEMBERS / checked_name(name, "a member's name"))
     if made.folder.exists():
-        raise FarmError(f"{made.folder} is there already; copy it to {name}, or choose another name")
+        raise FarmError(f"{made.folder} exists already; copy it to {name}, or choose another name")
     try:
         key = load_pem_private_key(own.read_bytes(), None)
         trusted = (folder / AUTHORITY).read_bytes()
     except OSError as error:
         why = f"{error.filename} cannot be read: {error.strerror}"
-        raise FarmError(f"{why}; members are made where `gputune farm init` has made the authority") from None
+        raise FarmError(f"{why}; make members in the folder of the authority, made by `gputune farm init`") from None
     except (ValueError, TypeError):
-        raise FarmError(f"{own} is no key; members are made by the key of the authority") from None
+        raise FarmError(f"{own} is not a key; members are made with the key of the authority") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not _is_of(trusted, key):
         raise FarmError(f"{own} is not the key of {folder / AUTHORITY}; what it signs would not be trusted")
     _write(made.folder, {AUTHORITY: trusted, **_member(name, key)})

@@ -177,7 +177,7 @@ class FarmConnection:
         except ProtocolError as error:
             raise TargetError("bad_message", f"{self.address}: {error.message}") from None
         if not isinstance(reply, expected | Error) or told not in (number, 0):
-            raise TargetError("bad_message", f"{self.address} answers with {type(reply).__name__} of another request")
+            raise TargetError("bad_message", f"{self.address} sent {type(reply).__name__} for another request")
         return reply
 
     def _hearing(self, on_progress: Callable[[Progress], None], number: int) -> Callable[[bytes], None]:

@@ -93,16 +93,16 @@ class Place:
         except ValueError:
             host, port = "", 0
         if not host or parts.scheme not in ("", "tcp", "tls") or parts.path.strip("/"):
-            raise FarmError(f"{text!r} is no address of a scheduler, such as 127.0.0.1:{DEFAULT_PORT}")
+            raise FarmError(f"{text!r} is not the address of a scheduler, such as 127.0.0.1:{DEFAULT_PORT}")
         if is_loopback(host) and parts.scheme != "tls":
             return cls(host, port, None)
         if parts.scheme == "tcp":
-            raise FarmError(f"{text}: beyond this machine a farm speaks TLS only; drop tcp://")
+            raise FarmError(f"{text}: a scheduler on another machine is reached by TLS only; drop tcp://")
         try:
             return cls(host, port, certificates.check())
         except FarmError as error:
-            why = "is asked with TLS" if is_loopback(host) else "is beyond this machine, where anyone could join"
-            raise FarmError(f"{text} {why}, so that certificates are needed: {error}") from None
+            why = "uses TLS" if is_loopback(host) else "is another machine, where anyone could join"
+            raise FarmError(f"{text} {why}, so certificates are needed: {error}") from None
 
     @property
     def protocol(self) -> str:
@@ -179,15 +179,18 @@ def _reason(error: BaseException, place: Place) -> str:
     while not isinstance(error, TimeoutError) and (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     if told := getattr(error, "verify_message", ""):
-        return f"its certificate is not one of this farm's that is valid: {told}"
+        return f"its certificate is not valid in this farm: {told}"
     if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER" or NOT_IDLE in str(error):
-        return "it speaks no TLS; leave tls:// out, or start it with --tls"
+        return "it does not use TLS; drop tls://, or start it with --tls"
     if isinstance(error, TimeoutError):
-        return "nothing has come in time"
+        return "no answer in time"
     if isinstance(error, ConnectionResetError | BrokenPipeError) or type(error).__name__ in HANGS_UP:
         if place.certificates is None:
-            return "it has hung up, as where certificates are needed; tls:// in front of the address uses them"
-        return "it has hung up, as where it does not take this machine's certificate"
+            return (
+                "it closed the connection, perhaps because it needs certificates; write tls:// before the address to "
+                "use them"
+            )
+        return "it closed the connection, perhaps because it does not accept this machine's certificate"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
@@ -470,7 +473,7 @@ async def _asked(client: Any, address: str, call: Mapping[str, object], heard: C
         while True:
             message = await comm.read()
             if not isinstance(message, Mapping) or not isinstance(message.get("told", message.get("answer")), bytes):
-                raise ValueError("that is no answer to a call")
+                raise ValueError("the message does not answer a call")
             if "answer" in message:
                 return bytes(message["answer"])
             heard(message["told"])

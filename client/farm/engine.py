@@ -54,7 +54,7 @@ class Call:
         """Raises ValueError for what no client of ours sends."""
         named = all(not name or (isinstance(name, str) and NAME.fullmatch(name)) for name in (self.job, self.session))
         if self.order not in ORDERS or not named or not isinstance(self.frame, bytes):
-            raise ValueError("that is no call of a farm's client")
+            raise ValueError("the call is not from a client of a farm")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Announced:
             assert isinstance(plain["device"], Mapping) and isinstance(plain["settings"], Mapping)
             identity = DeviceIdentity.from_dict(plain["device"]).to_dict()
         except (AssertionError, KeyError, ValueError) as error:
-            raise FarmError(f"a worker announced what is no device: {error or 'fields are missing'}") from None
+            raise FarmError(f"a worker announced a malformed device: {error or 'fields are missing'}") from None
         said = {str(name): value for name, value in report.items()} if isinstance(report, Mapping) else {}
         settings = {str(name): str(value) for name, value in plain["settings"].items()}
         return cls(texts[0], texts[1], identity, settings, plain.get("simulated") is True, said)
@@ -175,5 +175,5 @@ class Mailbox:
 def checked_name(text: str, what: str) -> str:
     """The text, if it can be a name. Raises FarmError."""
     if not NAME.fullmatch(text):
-        raise FarmError(f"{what} {text!r} is no name: letters, digits and . _ : - make one, 80 at most")
+        raise FarmError(f"{what} {text!r} is not a name: use letters, digits and . _ : -, at most 80")
     return text

@@ -86,7 +86,7 @@ class Journal:
             ).rowcount
         if not taken:
             raise FarmError(
-                f"job {name} is running; its devices are its own until it ends. A job that was killed counts as lost "
+                f"job {name} is running and keeps its devices until it ends; a job that was killed counts as lost "
                 f"after {LOST_SECONDS:g} s"
             )
         return job

@@ -122,7 +122,7 @@ class Pool(Closing):
             except FarmError as error:
                 log.debug(f"farm: {error}")
             except Exception:  # the job would lose all of its devices with this thread
-                log.exception("farm: the devices of the job could not be looked after; they are again in a second")
+                log.exception("farm: checking the devices of the job failed; it is tried again in a second")
             self._notify()
 
     def _renew(self) -> None:

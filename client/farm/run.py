@@ -89,7 +89,7 @@ class Run:
         without = "".join(f"; without {part.tier}, which failed" for part in own if part.state != "done")
         try:
             if not done:
-                raise FarmError("there is no context to put into it")
+                raise FarmError("there is no context to put into the package")
             part = Part(str(model), PACKAGE, "done", said=self.pack(model, done) + without)
         except GputuneError as error:
             part = Part(str(model), PACKAGE, "failed", said=str(error))
@@ -104,7 +104,7 @@ class Run:
             try:
                 self.journal.beat(self.pool.job)
             except FarmError as error:  # a disk may have room again by the next time
-                log.warning(f"the job may seem to be lost: {error}")
+                log.warning(f"the journal is not updated, so the job may be listed as lost: {error}")
 
 
 def _names(group: Group) -> str:

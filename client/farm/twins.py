@@ -42,7 +42,7 @@ class Twins:
             self._far[device, kind] = 0
         more = "more" if off > 0 else "less"
         told = f"{kind} takes {abs(off):.0%} {more} time than on its twins, {IN_A_ROW} times in a row"
-        return f"{told}; more than {FAR:.0%} is too much"
+        return f"{told}; up to {FAR:.0%} is normal"
 
 
 def default_of(request: ProfileKernel, reply: Profiled, number: int) -> tuple[str, Speed] | None:

@@ -49,11 +49,11 @@ class EpContextFile:
     def check(self, binary_file: Path) -> None:
         """Raises ConfigError for a file that could not be loaded, OutputError for one that cannot be written."""
         if not is_ep_context(self.path):
-            raise ConfigError(f"--ep_context {self.path}: the name must end in .onnx, by which it is known when loaded")
+            raise ConfigError(f"--ep_context {self.path}: the name must end in .onnx, or loading does not recognise it")
         if not self.embed and (why := leaves_folder(self._relative(binary_file))):
             raise ConfigError(
-                f"--ep_context {self.path}: the path to the context binary {binary_file} {why}; put one beside the "
-                "other, or use --ep_context_embed_mode 1"
+                f"--ep_context {self.path}: the path to the context binary {binary_file} {why}; put both into one "
+                "folder, or use --ep_context_embed_mode 1"
             )
         check_output(self.path)
 
@@ -65,8 +65,8 @@ class EpContextFile:
         content = b"" if self.embed else self._relative(binary_file).encode()
         if size and (total := _model(header, self.embed, content).ByteSize() + size + ROOM_BYTES) > LARGEST_FILE_BYTES:
             raise OutputError(
-                f"{self.path} cannot be written: with the context it has {total} bytes, and an ONNX file "
-                f"{LARGEST_FILE_BYTES} at most; use --ep_context_embed_mode 0"
+                f"{self.path} cannot be written: with the context it would have {total} bytes, but an ONNX file "
+                f"has {LARGEST_FILE_BYTES} at most; use --ep_context_embed_mode 0"
             )
         with whole(self.path) as unfinished:
             model = _model(header, self.embed, binary_file.read_bytes() if self.embed else content)
@@ -78,7 +78,7 @@ class EpContextFile:
         try:
             found.encode()
         except UnicodeEncodeError:
-            raise ConfigError(f"--ep_context: the name of {binary_file} is no UTF-8") from None
+            raise ConfigError(f"--ep_context: the name of {binary_file} is not UTF-8") from None
         return found
 
 

@@ -98,7 +98,7 @@ def apart_line(error: TargetError, built: builder.Built) -> str:
     launches = sum(len(graph.launches) for graph in built.graphs)
     more_ms = launches * GUESSED_LAUNCH_NS / 1e6
     return (
-        f"launches stay apart: {error}. The context has no persistent kernels: its results are the same, but each of "
-        f"its {launches} launches is started by itself, for which an inference takes about {more_ms:.1f} ms more. "
-        "Generate it again where the target is less busy to have them"
+        f"the context has no persistent kernels: {error}. Its results are the same, but each of its {launches} "
+        f"launches is started separately, and an inference takes about {more_ms:.1f} ms longer. To get "
+        "persistent kernels, generate the context again when the target is less busy"
     )

@@ -288,11 +288,11 @@ class Generation:
             return
         path = folder / self.tier.file_name
         if not path.exists():
-            log.info(f"system performance cache {path}: there is none for this device")
+            log.info(f"system performance cache {path}: the file for this device does not exist")
             return
         with PerformanceCache.open_readonly(path, warn=log.warning) as system:
             taken = tuner.borrow(self._tasks, system)
-        log.info(f"system performance cache {path}: {taken} tasks are taken from there")
+        log.info(f"system performance cache {path}: {taken} tasks taken from it")
 
     def _within_limit(self, decisions: Sequence[Decision], measured: Measured) -> Sequence[Decision]:
         """The decisions, changed as far as a limit of memory needs it, where there is one."""
@@ -320,13 +320,11 @@ class Generation:
                 if self._repository is not None and not persistent:
                     raise
                 built = self._built([replace(one, persistent=False) for one in wanted], plain=True)
-                log.warning(
-                    apart_line(error, built) if persistent else f"each launch has a program of its own: {error}"
-                )
+                log.warning(apart_line(error, built) if persistent else f"launches do not share programs: {error}")
         if self._repository is not None and (foreign := len(self._repository.foreign)):
             log.info(
-                f"{foreign} compiled programs of the cache were made by another installation, under another secret: "
-                "they were compiled again"
+                f"{foreign} compiled programs in the cache are from another installation with another secret: they "
+                "were compiled again"
             )
         peaks = self._peaks(cache)
         with self._clock.phase("write"):
@@ -363,7 +361,7 @@ class Generation:
             self.verified = {**self.verified, name: errors}
             for output, error in errors.items():
                 told = f"output {output!r} of graph {name!r}"
-                log.info(f"verified: {told} is off by {error:.1e} of its largest value at most")
+                log.info(f"verified: {told} is off by at most {error:.1e} of its largest value")
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -210,7 +210,7 @@ def _set_perf_profile(clients: Sequence[TargetClient], profile: PerfProfile) -> 
     for client in clients:
         controls = client.set_perf_profile(profile)
         if not profile.silent:
-            steered = f"on {', '.join(controls)}" if controls else "where nothing steers the device's clocks"
+            steered = f"on {', '.join(controls)}" if controls else "changes nothing, as no clocks can be steered"
             log.info(f"perf profile {profile.name} {steered}: {client.address}")
 
 
@@ -230,7 +230,7 @@ def _with_outputs(graphs: Sequence[Graph], outputs: ChosenOutputs) -> Sequence[G
         if added := graph.outputs[len(before.outputs) :]:
             nbytes = sum(graph.tensors[name].nbytes for name in added)
             log.info(
-                f"graph {graph.name!r}: outputs beside the model's own: {len(added)}, which take "
+                f"graph {graph.name!r}: outputs in addition to the model's own: {len(added)}, which take "
                 f"{nbytes / (1 << 20):.1f} MiB while the context is loaded"
             )
     return chosen
@@ -244,9 +244,9 @@ def _check_return(graphs: Graphs, limits: Limits) -> None:
         nbytes, count = sum(tensor.nbytes for tensor in plan.outputs), len(plan.outputs)
         if nbytes > most_bytes or count > limits.blobs:
             raise ConfigError(
-                f"graph {plan.name!r} has {count} outputs of {nbytes >> 20} MiB, and from a target come at most "
-                f"{limits.blobs} of {most_bytes >> 20} MiB, which comparing contexts and --verify need: name fewer "
-                "with --set_output_tensors, or use --tuning_effort none without --verify"
+                f"graph {plan.name!r} has {count} outputs of {nbytes >> 20} MiB, but a target returns at most "
+                f"{limits.blobs} of {most_bytes >> 20} MiB; comparing contexts and --verify need all: name fewer "
+                "outputs with --set_output_tensors, or use --tuning_effort none without --verify"
             )
 
 

@@ -64,7 +64,7 @@ class Fitted:
         """What a generation says of it."""
         need, limit, before = map(_told, self._sizes)
         if not self.met:
-            return f"memory_limit_hint of {limit} is not met: the smallest that is known needs {need} and is written"
+            return f"memory_limit_hint of {limit} is not met: the smallest context found needs {need} and is written"
         if not self.changed:
             return f"memory_limit_hint of {limit}: arenas and weights need {need}"
         tasks = "1 task runs" if self.changed == 1 else f"{self.changed} tasks run"

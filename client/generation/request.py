@@ -179,6 +179,6 @@ def _said(path: Path | None) -> str | None:
 def no_frozen_cache(why: str) -> CacheMiss:
     """Say that there is no cache, and how to get one."""
     return CacheMiss(
-        f"the performance cache is frozen, and {why}: tune with another cache_mode first, copy a cache there, or take "
-        "an export in with `gputune performance-cache import`"
+        f"the performance cache is frozen, and {why}: tune with another cache_mode first, copy a cache there, or "
+        "import an export with `gputune performance-cache import`"
     )

@@ -121,7 +121,7 @@ def _sha256_of_one(model: Path) -> str:
         with open_file(model) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise ModelError(f"model {model} cannot be read any more: {error.strerror or error}") from None
+        raise ModelError(f"model {model} can no longer be read: {error.strerror or error}") from None
 
 
 def _graph(source: Source, graph: GraphRecord, storage: Storage, limits: DeviceLimits) -> GraphPlan:

@@ -99,10 +99,10 @@ def _unknown(name: str, graph: Graph, graphs: Sequence[str]) -> str:
     if name in graph.inputs:
         return f"{said}: it is an input"
     if name in graph.named:
-        return f"{said}: its value follows from the model alone, or no output needs it"
+        return f"{said}: it is constant, or no output depends on it"
     before = re.match(r"([^:]+):", name)
     if before and len(graphs) > 1:
-        return f"{said}; if {before[1]!r} is to be a graph, there are {', '.join(map(repr, graphs))}"
+        return f"{said}; if {before[1]!r} names a graph, the graphs are {', '.join(map(repr, graphs))}"
     near = difflib.get_close_matches(name, [n for n in graph.producers() if n in graph.named], MOST_NEAR, 0.5)
     return f"{said}; the nearest are {', '.join(map(repr, near))}" if near else f"{said}, nor one with a similar name"
 

@@ -172,7 +172,7 @@ class Graph:
         found = []
         for one in refusals:
             op = self.node_ops.get(one.node, one.op)
-            why = one.why if op == one.op else f"{one.why}, in the {one.op} that it becomes"
+            why = one.why if op == one.op else f"{one.why}, in the {one.op} that replaces it"
             found.append(replace(one, op=op, why=why))
         return found
 

@@ -61,7 +61,7 @@ def combined(given: Sequence[tuple[str, Shape]], model: str = "") -> tuple[dict[
     for name, several in shapes.items():
         if len(several) not in (1, graphs):
             raise ConfigError(
-                f"{OPTION}: {name!r}{whose} has {len(several)} shapes, another name {graphs}; give each name one "
+                f"{OPTION}: {name!r}{whose} has {len(several)} shapes, another name has {graphs}; give each name one "
                 "shape, or one for each graph"
             )
     found = tuple({name: several[place % len(several)] for name, several in shapes.items()} for place in range(graphs))

@@ -8,7 +8,7 @@ from gputune.client.model.importer.opening.types import NO_TENSOR, instead_of
 from gputune.client.suggestions import near
 
 _UNROLL = "export the model with its control flow decided: for one branch, or with the loop unrolled"
-_ON_HOST = "end the model in front of it, and do this on the host with what the model returns then"
+_ON_HOST = "end the model before it, and do the rest on the host with the outputs of that model"
 _FLOAT = "the float32 model that this one was made from"
 
 NEAREST: Mapping[str, str] = {

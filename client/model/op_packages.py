@@ -64,7 +64,7 @@ def load_packages(references: Sequence[str]) -> tuple[OpPackage, ...]:
         for what in (*(f"family {op}" for op in package.families), *(f"lowering {op}" for op in package.lowerings)):
             if what in owners:
                 both = f"{owners[what].title} and {package.title}"
-                raise ConfigError(f"op packages {both} both bring the {what}; name one of them")
+                raise ConfigError(f"op packages {both} both have the {what}; give only one of them")
             owners[what] = package
     return packages
 
@@ -104,7 +104,7 @@ def _load(reference: str) -> OpPackage:
         module, name, version = _from_entry_point(reference, where)
     version = version or getattr(module, "__version__", "")
     if not isinstance(version, str) or not version or not version.isprintable():
-        raise ConfigError(f"{where} has no __version__; what is measured belongs to one")
+        raise ConfigError(f"{where} has no __version__, and measurements are stored by version")
     modules = [module, *_modules(module, where)]
     package = OpPackage(
         name,
@@ -166,7 +166,7 @@ def _table(modules: Sequence[ModuleType], name: str, where: str) -> dict[str, An
     for module in modules:
         table = getattr(module, name, {})
         if not isinstance(table, Mapping) or not all(isinstance(op, str) and callable(f) for op, f in table.items()):
-            raise ConfigError(f"{where}: {name} of {module.__name__} maps no names of operators to functions")
+            raise ConfigError(f"{where}: {name} of {module.__name__} must map names of operators to functions")
         for op, function in table.items():
             if found.setdefault(op, function) is not function:
                 raise ConfigError(f"{where}: two modules have {op} in {name}")
@@ -181,10 +181,10 @@ def _check(package: OpPackage, where: str) -> None:
         if "." in op and op not in package.shapes:
             raise ConfigError(f"{where} lowers {op} and has no function in SHAPES for it")
         if op in ELEMENTWISE or op in ONE_FORM_OPS - STOCK_LOWERINGS.keys():
-            raise ConfigError(f"{where} lowers {op}, which becomes another op before; bring a FAMILY for that one")
+            raise ConfigError(f"{where} lowers {op}, which another op replaces first; give that op a FAMILY")
     for op in package.shapes:
         if op not in package.lowerings or "." not in op:
-            raise ConfigError(f"{where}: SHAPES is for operators of other domains that it lowers, and {op} is none")
+            raise ConfigError(f"{where}: SHAPES is only for operators of other domains that it lowers, not for {op}")
 
 
 def _broken(where: str, error: BaseException) -> ConfigError:

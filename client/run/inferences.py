@@ -99,9 +99,7 @@ def run(infer: Infer, tensors: tuple[TensorRecord, ...], lines: list[InputLine],
 def check_export(path: Path, origin: str) -> None:
     """Raises ConfigError, which names the origin, for a file that is neither CSV nor JSON by its ending."""
     if path.suffix.lower() not in FORMS:
-        raise ConfigError(
-            f"{origin}: {path} ends in neither {' nor '.join(FORMS)}, which say in what form times go there"
-        )
+        raise ConfigError(f"{origin}: {path} must end in {' or '.join(FORMS)}, which chooses the form of the times")
 
 
 def export_times(path: Path, runs: Mapping[str, Times]) -> None:

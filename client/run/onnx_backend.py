@@ -100,7 +100,7 @@ class PreparedModel(onnx.backend.base.BackendRep):
         with, and `outputs` may give arrays or handles by name, as to Executor.run; an output that is known without
         computing stays where it is. Raises Unsupported, ValueError for what does not fit the model, DeviceError."""
         if kwargs:
-            raise TypeError(f"run takes inputs and outputs and nothing else; there is {', '.join(kwargs)}")
+            raise TypeError(f"run takes only inputs and outputs, not {', '.join(kwargs)}")
         given = self._named(inputs)
         free = {name: value for name, value in given.items() if not self._is_bound(name, value)}
         arrays = {name: value for name, value in given.items() if not isinstance(value, MemHandle)}

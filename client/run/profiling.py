@@ -72,8 +72,8 @@ def _within(jobs: Mapping[str, Job], level: Level, most_events: int) -> dict[str
         events = 1 + (0 if level == "basic" else len(job.executor.graph.launches))
         if each < events:
             raise ConfigError(
-                f"num_max_events: {most_events} for {len(jobs)} contexts, and one inference of graph "
-                f"{job.executor.graph.name!r} has {events} at level {level}"
+                f"num_max_events: {most_events} for {len(jobs)} contexts is too few: one inference of graph "
+                f"{job.executor.graph.name!r} has {events} events at level {level}"
             )
         extent = replace(job.extent, count=min(job.extent.count, each // events))
         fewer[name] = replace(job, extent=extent)

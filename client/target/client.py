@@ -199,7 +199,7 @@ class TargetClient(Closing):
         if not self.shares_memory:
             raise TargetError(
                 "not_on_this_connection",
-                f"target {self.address}: its memory is not this machine's, as far as a connection over TCP can tell; "
+                f"target {self.address}: memory is shared over a local socket only, and this connection uses TCP; "
                 "start the server with --unix PATH and use --target unix:PATH",
             )
         self._check(RegisterMemory(handle.nbytes, handle.offset))

@@ -229,6 +229,6 @@ def _only_for_running(credentials: Credentials, why: str) -> None:
     if credentials.options:
         raise TargetError(
             "contradiction",
-            f"{' and '.join(credentials.options)}: for a server that runs already, and a new one would be started "
-            f"({why}); name the running one with --target",
+            f"{' and '.join(credentials.options)}: only for a server that runs already, but a new one would be started "
+            f"({why}); name the running server with --target",
         )

@@ -75,8 +75,8 @@ class Reconnecting:
             connection.close()
             raise TargetError(
                 "device_changed",
-                f"target {connection.address} came back with {changed}: what was measured belongs to what was there "
-                "before; the same command starts with what is there now",
+                f"target {connection.address} came back with {changed}, so earlier measurements do not apply to it; "
+                "run the same command again to start with the target as it is now",
             )
         self._say(f"target {connection.address} is back after {time.monotonic() - began:.1f} s")
         return connection

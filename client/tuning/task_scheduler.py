@@ -275,6 +275,6 @@ def blind_line(found: Sequence[Blind | None]) -> str:
         return ""
     worst, gain = max(blind.doubt for blind in ended), max(blind.gain for blind in ended)
     return (
-        f"{len(ended)} of {len(found)} tasks ended early: the machine was too busy to tell variants apart, by up to "
-        f"±{worst:.0%} where {gain:.0%} could be gained; the same command goes on where this one ends"
+        f"{len(ended)} of {len(found)} tasks ended early: the machine was too busy to tell variants apart: times are "
+        f"uncertain by up to ±{worst:.0%}, and {gain:.0%} could be gained; the same command continues from here"
     )

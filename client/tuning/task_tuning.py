@@ -188,7 +188,7 @@ class TaskTuning:
             return ""
         return (
             f"{self.search.title}: the device changed its speed: it became {drift.words} as when the baseline took "
-            f"{drift.first_ns / 1000:.1f} us; each time is compared with the baseline's that was measured next to it"
+            f"{drift.first_ns / 1000:.1f} us; each time is compared with that of a baseline measured next to it"
         )
 
 

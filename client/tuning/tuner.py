@@ -189,14 +189,14 @@ class Tuner:
         self._progress.shrink(max(scheduler.trial_budget, 0))
         if skipped := [entry for entry in entries if entry.tuning is None]:
             log.warning(
-                f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep what was known of them, "
-                "or their unmeasured defaults; the same command goes on where this one stops"
+                f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep their earlier "
+                "winners, or their unmeasured defaults; the same command continues from here"
             )
         cut = [entry for entry in entries if entry.tuning is not None and entry.hurried and entry.blind is None]
         if cut and not skipped:
             log.warning(
                 f"--tuning_budget was used up: the search of {len(cut)} of {len(tasks)} tasks was cut short; "
-                "the same command goes on where this one stops"
+                "the same command continues from here"
             )
         self.hurried = bool(skipped or cut)
         if line := blind_line([entry.blind for entry in entries]):
@@ -226,7 +226,7 @@ class Tuner:
             drift = max((tuning.drift for tuning in tunings), key=lambda drift: drift.distance)
             log.warning(
                 f"while {len(lines)} of {len(tunings)} tasks were tuned the device changed its speed: it became up to "
-                f"{drift.words}; each time is compared with a baseline's that was measured next to it"
+                f"{drift.words}; each time is compared with that of a baseline measured next to it"
             )
 
     def identity(self, task: Task) -> str:

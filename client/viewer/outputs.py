@@ -53,7 +53,7 @@ def check_wish(profile: Profile, features: Features | None, output: Path) -> Non
         if asked:
             raise ConfigError(
                 f"{what} needs the schematic of the context: give --schematic MODEL_schematic.bin, which "
-                f"`{SCHEMATIC_COMMAND}` writes beside the context binary; {else_}"
+                f"`{SCHEMATIC_COMMAND}` writes next to the context binary; {else_}"
             )
 
 

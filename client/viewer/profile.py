@@ -163,7 +163,7 @@ def _graph_profile(log: Log, place: int, schematic: Schematic | None) -> GraphPr
         if max(one.launches, default=0) >= len(graph.launches):
             raise MalformedLog(
                 f"the schematic's operation {shortened([one.name])} has a launch that graph "
-                f"{shortened([graph.name])} has not"
+                f"{shortened([graph.name])} does not have"
             )
     inferences = [one for one in log.inferences if one.graph == place]
     marked = [one for one in log.marked if one.graph == place]

@@ -207,7 +207,7 @@ def _graph(fields: Fields) -> GraphPlan:
     if missing := sorted(named - known):
         raise MalformedLog(f"{where} has no tensor {shortened(missing[:1])}, which it names")
     if unplaced := [one.name for one in graph.tensors if one.kind == "arena" and one.arena >= len(graph.arena_bytes)]:
-        raise MalformedLog(f"{where}: tensor {shortened(unplaced[:1])} lies in an arena that there is not")
+        raise MalformedLog(f"{where}: tensor {shortened(unplaced[:1])} lies in an arena that does not exist")
     if max([*graph.arena_bytes, graph.arena_bound_bytes]) > MOST:
         raise MalformedLog(f"{where} has arenas of more than {MOST} bytes")
     return graph

@@ -111,7 +111,7 @@ def test_a_device_that_has_not_accepted_this_computer_says_so(make_phone: Callab
 @pytest.mark.parametrize(
     ("state", "name", "words"),
     [
-        ("offline", "adb_offline", "is offline: plug its cable out"),
+        ("offline", "adb_offline", "is offline: unplug its cable"),
         ("no", "adb_not_ready", "is closed to this user: .*udev"),
         ("recovery", "adb_not_ready", "is recovery: start Android on it"),
     ],

@@ -348,7 +348,9 @@ def test_a_server_that_a_person_starts_in_termux(
         target.revive()  # the server has outlived the cable: nothing is to be typed again
         assert person.told == []
         assert person.notices[-1] == f"waiting for device {phone.serial}"
-        with pytest.raises(TargetError, match=r"is another server's.* or give its token by GPUTUNE_TOKEN") as raised:
+        with pytest.raises(
+            TargetError, match=r"belongs to another server.* or give its token by GPUTUNE_TOKEN"
+        ) as raised:
             start(phone, "termux")
         assert raised.value.name == "adb_port_taken"
         again = start(phone, "termux", token=target.token)  # the next command, which knows the token

@@ -115,7 +115,7 @@ def test_settings_are_told_and_a_token_is_not_shown() -> None:
     assert "/h" not in text
     for words in ("GPUTUNE_TOKEN is set", "GPUTUNE_DEVICE=Adreno", "OCL_ICD_VENDORS=/v", "vary by a factor of two"):
         assert words in text
-    assert of(check_settings({}), "ok") == ["no variable changes what is used"]
+    assert of(check_settings({}), "ok") == ["no environment variable changes the device, the target or a driver"]
 
 
 def test_a_token_that_cannot_be_one_is_a_finding(gputune: Any, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,10 @@ def test_a_token_that_cannot_be_one_is_a_finding(gputune: Any, port: int, monkey
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(("--target", "a:1"), "drop --adb or --target"), (("--token_file", "F"), "--token_file: for a server that runs")],
+    [
+        (("--target", "a:1"), "drop --adb or --target"),
+        (("--token_file", "F"), "--token_file: only for a server that runs"),
+    ],
 )
 def test_a_phone_contradicts_what_names_something_else(
     gputune: Any, tmp_path: Path, options: tuple[str, str], words: str
@@ -308,7 +311,7 @@ def test_the_steps_before_the_handshake_are_told_apart(port: int, monkeypatch: p
         return problem
 
     assert "is not HOST:PORT" in line("nonsense")
-    assert "the name no-such-host.invalid leads nowhere" in line(f"no-such-host.invalid:{port}")
+    assert "the name no-such-host.invalid cannot be resolved" in line(f"no-such-host.invalid:{port}")
     free = unused_port()
     assert line(f"127.0.0.1:{free}") == f"nothing listens on port {free} of 127.0.0.1"
 

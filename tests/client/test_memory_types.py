@@ -49,8 +49,8 @@ def test_types_are_of_all_tensors_or_of_single_ones(text: str, types: list[str])
         ("dmabuf", "'dmabuf' is neither"),
         ("x=Raw", "'x=Raw' is neither"),
         ("=raw", "'=raw' names no tensor"),
-        ("raw,memhandle", "'memhandle' comes after another type for the same"),
-        ("x=raw,x=memhandle", "'x=memhandle' comes after another type"),
+        ("raw,memhandle", "'memhandle' repeats a tensor that has a type"),
+        ("x=raw,x=memhandle", "'x=memhandle' repeats a tensor"),
         ("x=raw,", "'' is neither"),
     ],
 )

@@ -193,7 +193,7 @@ def prune(
 def _size(text: str) -> int:
     found = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if found is None:
-        raise ConfigError(f"--most_size {text!r} is no size; give bytes, or a number with K, M or G behind it")
+        raise ConfigError(f"--most_size {text!r} is not a size; give bytes, or a number followed by K, M or G")
     return int(found[1]) * UNITS[found[2].upper()]
 
 

@@ -27,8 +27,8 @@ from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 _NOT_OF_A_JOB = {
     "target": "the devices are those of --scheduler or --device",
-    "invalidate_performance_cache": "each model would empty what the one before has filled; use --cache_mode refresh",
-    "invalidate_kernel_repo": "each model would empty what the one before has filled; empty the folder yourself",
+    "invalidate_performance_cache": "each model would empty the cache of the model before it; use --cache_mode refresh",
+    "invalidate_kernel_repo": "each model would empty the repository of the model before it; empty the folder yourself",
 }
 """Keys of a config file that would not do here what they say, and why."""
 
@@ -137,7 +137,7 @@ class Asked:
                 raise ConfigError(f"config file {files[0]}: {key} is not for a job on a farm: {why}")
         if config.tuning.report is not None:
             raise ConfigError(
-                f"config file {files[0]}: report is of one context; `gputune tuning-report` makes it later"
+                f"config file {files[0]}: a report is about one context; make it later with `gputune tuning-report`"
             )
         return config
 

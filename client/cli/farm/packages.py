@@ -18,7 +18,7 @@ def pack(output: Path, contexts: Sequence[Path]) -> str:
     names = _names(output)
     said = f"{packing}; contexts {', '.join(names)}"
     gone = [name for name in before if name not in names]
-    return f"{said}; the package that was there had {', '.join(gone)}, too" if gone else said
+    return f"{said}; no longer in the package: {', '.join(gone)}" if gone else said
 
 
 def _names(path: Path) -> list[str]:

@@ -99,7 +99,7 @@ def _check(
     for option in context.command.params:
         said = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
         if said and option.name not in _WITH_RESUME:
-            raise ConfigError(f"{option.opts[0]}: --resume goes on with what the job was asked for; drop it")
+            raise ConfigError(f"{option.opts[0]}: --resume continues the job with its original options; drop it")
 
 
 def _run(

@@ -53,7 +53,7 @@ class GenerationOptions:
         given = (*self.wishes.given, *(["--performance_cache_dir"] if self.performance_cache_dir else []))
         if given and self.effort.name == "none":
             raise ConfigError(
-                f"{' and '.join(given)}: tuning is off, and this is about tuning; drop it, or choose another "
+                f"{' and '.join(given)}: tuning is off, so this has no effect; drop it, or choose another "
                 "--tuning_effort"
             )
         folder = self.performance_cache_dir or self.config.performance_cache_dir or default_performance_cache_dir()

@@ -14,13 +14,13 @@ _BACKENDS = ("libQnnGpu.so", "QnnGpu.dll", "opencl")
 _ONE_FILE = "the context binary is the only file that is written; it holds programs and weights"
 _PLATFORM = "there is one platform; --device says which device, --target or --adb on which machine"
 _MODELS = "models are ONNX files; give them to --model"
-_NO_LIBRARY = "no library is loaded; leave it away"
-_IN_TURN = "inferences of a context follow one another; throughput-net-run runs several beside each other"
+_NO_LIBRARY = "no library is loaded; omit it"
+_IN_TURN = "inferences of a context follow one another; throughput-net-run runs several at the same time"
 
 REFUSED: Mapping[str, Mapping[str, str]] = {
     "context-binary-generator": {
         "--backend_binary": _ONE_FILE,
-        "--data_format_config": "tensors have the shapes and types of the ONNX model; leave it away",
+        "--data_format_config": "tensors have the shapes and types of the ONNX model; omit it",
         "--dlc_path": _MODELS,
         "--model_prefix": _MODELS,
         "--platform_options": _PLATFORM,
@@ -31,12 +31,12 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "--debug": "give --enable_intermediate_outputs to context-binary-generator, and run the context that it makes",
         "--dlc_path": "make a context of the ONNX model with context-binary-generator, and give it to "
         "--retrieve_context",
-        "--max_input_cache_size_mb": "inputs are read before an inference is timed; leave it away",
-        "--max_input_cache_tensor_sets": "inputs are read before an inference is timed; leave it away",
+        "--max_input_cache_size_mb": "inputs are read before an inference is timed; omit it",
+        "--max_input_cache_tensor_sets": "inputs are read before an inference is timed; omit it",
         "--model": "make a context of it with context-binary-generator, and give that to --retrieve_context",
-        "--native_input_tensor_names": "all raw files hold the tensor's own type; leave it away",
+        "--native_input_tensor_names": "all raw files hold the tensor's own type; omit it",
         "--op_packages": "give them to context-binary-generator; a context holds their programs",
-        "--output_data_type": "raw files hold the tensor's own type; --npy writes it down beside them",
+        "--output_data_type": "raw files hold the tensor's own type; --npy writes files that state the type",
         "--platform_options": _PLATFORM,
         "--set_output_tensors": "give it to context-binary-generator, and run the context that it makes",
         "--synchronous": _IN_TURN,
@@ -48,9 +48,9 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "--iteration": "give --duration",
         "--output": "give --summary_json",
     },
-    "context-binary-utility": {"--backend": "a context says itself what it was made for; leave it away"},
+    "context-binary-utility": {"--backend": "a context states what it was made for; omit it"},
     "profile-viewer": {
-        "--extract_opaque_objects": "a log holds nothing that --output x.json does not show; leave it away",
+        "--extract_opaque_objects": "--output x.json shows everything that a log holds; omit it",
         "--standardized_json_output": "give --output, with a name that ends in .json",
     },
 }
@@ -77,7 +77,7 @@ def with_version(command: click.Command) -> click.Command:
 def _checked_backend(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value is not None and value.replace("\\", "/").rpartition("/")[2] not in _BACKENDS:
         raise click.BadParameter(
-            f"{value!r} is no backend of gputune, which runs on OpenCL devices only: leave it away, or keep "
+            f"{value!r} is not a backend of gputune, which runs on OpenCL devices only: omit it, or keep "
             f"{_BACKENDS[0]}, which means the same; --device says which device"
         )
 

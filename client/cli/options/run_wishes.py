@@ -80,7 +80,7 @@ def _validate(paths: Sequence[Path], options: dict[str, Any]) -> None:
     """Says of each context that it is valid. Raises DeviceOrContextError for the first that is not."""
     connection: ConnectionOptions = options["connection"]
     if connection.target is not None or connection.adb is not None:
-        raise ConfigError("--validate_binary: for this machine's own devices; leave --target and --adb away")
+        raise ConfigError("--validate_binary is for this machine's own devices; omit --target and --adb")
     for path in paths:
         found = validated(path, options["device"], options["cache_compatibility_mode"] == "strict")
         say(f"{path}: {found}")

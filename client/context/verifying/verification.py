@@ -137,8 +137,8 @@ def _cause(finding: Finding, operations: Sequence[Operation]) -> str:
             )
         case "problem":
             return (
-                "its kernel computes what numpy does from the same inputs: the model's nodes were lowered to another "
-                "problem, or make a large difference of a small one"
+                "its kernel computes what numpy does from the same inputs, so the model's nodes were lowered to "
+                "another problem, or amplify a small difference"
             )
 
 

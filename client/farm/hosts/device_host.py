@@ -159,7 +159,7 @@ class DeviceHost(Closing):
     def _open(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
         number, hello = from_bytes(call.frame, REQUESTS, OPEN_LIMITS)
         if not isinstance(hello, Hello):
-            raise TargetError("unexpected_message", f"{type(hello).__name__} where a session is opened")
+            raise TargetError("unexpected_message", f"{type(hello).__name__} instead of a Hello, which opens a session")
         if hello.protocol != PROTOCOL_VERSION or hello.software != software_version():
             mine = f"{software_version()}, protocol {PROTOCOL_VERSION}"
             raise TargetError(
@@ -179,7 +179,7 @@ class DeviceHost(Closing):
         session = self._session(call)
         number, request = from_bytes(call.frame, REQUESTS, session.connection.limits)
         if isinstance(request, Hello):
-            raise TargetError("unexpected_message", "Hello in a session that is open")
+            raise TargetError("unexpected_message", "Hello in a session that is open already")
         try:
             with session.lock:
                 session.asked = True
@@ -223,7 +223,7 @@ class DeviceHost(Closing):
 
     def _renewed(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
         if not self._renew(call.job):
-            raise TargetError("connection_lost", f"job {call.job} has this device no more")
+            raise TargetError("connection_lost", f"job {call.job} no longer has this device")
         return to_bytes(Pong(), 1)
 
     def _drain(self, call: Call, tell: Callable[[bytes], None]) -> bytes:
@@ -303,7 +303,7 @@ class DeviceHost(Closing):
             with self._guarded:
                 over = bool(self._job) and time.monotonic() > self._until
             if over:
-                log.warning(f"job {self._job} was not heard of for {LEASE_SECONDS:g} s: its device is free again")
+                log.warning(f"job {self._job} was silent for {LEASE_SECONDS:g} s: its device is free again")
                 self._end_job()
             for name, session in list(self._sessions.items()):
                 self._beat(name, session)

@@ -54,5 +54,5 @@ def _folder() -> Path:
     except OSError as error:
         raise FarmError(f"the folder of device locks {folder} cannot be made: {error.strerror}") from None
     if not mine:
-        raise FarmError(f"the folder of device locks {folder} is another user's; set XDG_RUNTIME_DIR")
+        raise FarmError(f"the folder of device locks {folder} belongs to another user; set XDG_RUNTIME_DIR")
     return folder

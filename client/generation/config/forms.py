@@ -54,7 +54,7 @@ def read_file(file: Path, keys: Keys) -> Found:
         if key not in SECTIONS:
             if key in keys.inner or key in keys.refused:
                 raise ConfigError(
-                    f"{where}: {key!r} stands beside sections; put it into the file that {EXTENSIONS} names as "
+                    f"{where}: {key!r} is next to sections; move it to the file that {EXTENSIONS} names as "
                     "config_file_path"
                 )
             raise unknown_key(key, [*SECTIONS, *keys.inner], where)
@@ -78,7 +78,9 @@ def _inner(file: Path, content: Mapping[str, Any], keys: Keys) -> Found:
     named = {key: value for key, value in read.items() if key in keys.graph}
     if len(named) == 1:
         said = ", ".join(key for key in keys.graph if key not in GRAPH_NAMES)
-        raise ConfigError(f"config file {file}: graph_names says for which graphs keys beside it are: {said}; give one")
+        raise ConfigError(
+            f"config file {file}: graph_names names the graphs that keys next to it are for; add one of {said}"
+        )
     return Found({key: value for key, value in read.items() if key not in named}, (named,), (file,))
 
 

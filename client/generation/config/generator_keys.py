@@ -31,9 +31,7 @@ PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver fo
 def normal_priority(value: object, key: str) -> str:
     """The one that queues have which ask for none. Raises ConfigError for another."""
     if (priority := a_text(value, key)) != "normal":
-        raise ConfigError(
-            f"{key}: {priority!r} is no priority that gputune has, whose queues ask for none; leave it out"
-        )
+        raise ConfigError(f"{key}: {priority!r} is not supported: queues have the normal priority; leave it out")
     return priority
 
 
@@ -81,7 +79,7 @@ NEEDS_TUNING_MODE = (
     "system_performance_cache_dir",
     *_TUNING,
 )
-_LOADING = "it is about loading, and this makes a context; leave it out here, and give net-run"
+_LOADING = "it is about loading, but this command makes a context; leave it out here, and give net-run"
 KEYS = Keys(
     inner=SUPPORTED,
     context={
@@ -93,10 +91,10 @@ KEYS = Keys(
     profile={},
     refused={
         "tuning_effort": "the effort is an option, --tuning_effort; leave the key out",
-        "perf_hint": f"clocks are asked for by --perf_profile NAME: {PERF_HINTS}",
+        "perf_hint": f"clocks are an option, --perf_profile NAME: {PERF_HINTS}",
         "cache_compatibility_mode": f"{_LOADING} --cache_compatibility_mode",
         "num_max_events": f"{_LOADING} it in its --config_file",
-        "graph_priority": "queues ask for no priority, which is the normal one; leave it out",
+        "graph_priority": "queues have the normal priority; leave it out",
         "is_persistent_binary": "a context is read from its file part by part, and no copy of it is kept; leave it out",
         "async_execute_queue_depth": "inferences of one context follow one another; leave it out",
     },
@@ -194,7 +192,7 @@ def _settings(path: Path, keys: Mapping[str, Any]) -> dict[str, bool]:
     if recording is not None and persistent != recording:
         raise ConfigError(
             f"config file {path}: disable_queue_recording and persistent_kernels contradict each other: both say "
-            "whether launches are put together; drop one of them"
+            "whether launches are combined into persistent kernels; drop one of them"
         )
     said = {
         "persistent_kernels": persistent,
@@ -212,7 +210,7 @@ def _check_together(path: Path, found: Found) -> None:
     """Raises ConfigError for keys that need others, or rule them out."""
     for key in NEEDS_TUNING_MODE:
         if key in found.keys and found.keys.get("tuning_mode") is not True:
-            raise ConfigError(f'config file {path}: {key} needs "tuning_mode": true beside it')
+            raise ConfigError(f'config file {path}: {key} needs "tuning_mode": true, too')
     if any(each.get("disable_memory_optimizations") for each in (found.keys, *found.graphs)):
         for key in ("memory_limit_hint", "memory_search_steps"):
             if found.keys.get(key):
@@ -227,7 +225,7 @@ def check_precision(config: Config, device: DeviceIdentity) -> None:
     if config.precision_mode != PRECISIONS[0]:
         has = "has" if HALF_EXTENSION in device.extensions else "does not have"
         raise ConfigError(
-            f"precision_mode {config.precision_mode!r} is not there for {device.name}, which {has} {HALF_EXTENSION}: "
+            f"{device.name} does not support precision_mode {config.precision_mode!r}: it {has} {HALF_EXTENSION}, and "
             f"kernels compute in {PRECISIONS[0]} only; remove the key, or set it to {PRECISIONS[0]!r}"
         )
 

@@ -76,7 +76,7 @@ def _by_places(node: Reader) -> None:
     """GatherND and ScatterND, whose indices hold places: an index for each of several axes."""
     batch, depth, rank = node.number("batch_dims", 0), node.shape(1)[-1], len(node.shape(0))
     if batch + depth > rank:
-        raise ValueError(f"has places of {depth} indices, its data has {rank - batch} dimensions for them")
+        raise ValueError(f"has index tuples of length {depth}, but its data has only {rank - batch} dimensions")
     _check_indices(node, range(batch, batch + depth))
 
 
@@ -99,7 +99,7 @@ def _check_indices(node: Reader, axes: Sequence[int]) -> None:
 def _reversed(node: Reader) -> None:
     shape, times, batches = node.shape(0), node.number("time_axis", 0), node.number("batch_axis", 1)
     if {times, batches} != {0, 1}:
-        raise ValueError(f"has the axes {times} of times and {batches} of batches; ONNX allows 0 and 1, each once")
+        raise ValueError(f"has time_axis {times} and batch_axis {batches}; ONNX allows 0 and 1, each once")
     _check_lengths(node, 1, shape[times], shape[batches])
 
 
@@ -113,7 +113,7 @@ def _check_lengths(node: Reader, place: int, longest: int, count: int) -> None:
     if not name:
         return
     if node.shape(place) != (count,):
-        raise ValueError(f"has lengths {name!r} of the shape {node.shape(place)} for {count} sequences")
+        raise ValueError(f"has {count} sequences, but its lengths {name!r} have the shape {node.shape(place)}")
     if lengths is not None and (outside := lengths[(lengths < 0) | (lengths > longest)]).size:
         raise ValueError(f"reads the length {outside[0]} in {name!r}; sequences have {longest} elements at most")
 

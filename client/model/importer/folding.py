@@ -49,7 +49,7 @@ class Budget:
         self._folded += nbytes
         limit = max(FOLDED_BYTES, FOLDED_PER_HELD * self._held)
         if self._folded > limit:
-            raise ValueError(f"has constant inputs, but then constants take {self._folded} bytes; {limit} are allowed")
+            raise ValueError(f"has constant inputs, but constants would take {self._folded} bytes; {limit} are allowed")
 
 
 def folded(node: onnx.NodeProto, feeds: Mapping[str, Array], opset: int) -> dict[str, Array]:

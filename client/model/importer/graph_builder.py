@@ -63,7 +63,7 @@ class GraphBuilder:
         self.visited += 1
         if self.visited > MOST_NODES:
             raise ModelError(
-                f"model {self.path} has more than {MOST_NODES} nodes once operators are replaced by what defines them"
+                f"model {self.path} has more than {MOST_NODES} nodes once operators are replaced by their definitions"
             )
         reads = [name for name in node.input if name]
         known = all(name in self.constants for name in reads)
@@ -139,7 +139,8 @@ class GraphBuilder:
         if op == "If" and node.op != op:
             op, name = node.op, node.name
         elif origin != node.name:
-            why += ", by which ONNX defines it" if why == why_not(node.op) else f", in the {node.op} that it becomes"
+            defines = why == why_not(node.op)
+            why += ", part of its ONNX definition" if defines else f", in the {node.op} that replaces it"
         self.refusals.setdefault(origin, Refusal(op, name, why, instead))
 
     def _expand(self, index: int, node: onnx.NodeProto) -> bool:

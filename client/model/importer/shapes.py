@@ -185,7 +185,7 @@ def _asked(
     except ValueError as error:
         raise ValueError(f"is not valid: {first_lines(error)}") from error
     if len(found) != len(node.outputs) or not all(isinstance(info, TensorInfo) for info in found):
-        raise ValueError(f"has {len(node.outputs)} outputs; its op package knows other shapes: {found}")
+        raise ValueError(f"has {len(node.outputs)} outputs, but its op package returned other shapes: {found}")
     return {name: info for name, info in zip(node.outputs, found, strict=True) if name}
 
 
@@ -207,9 +207,9 @@ def _check_window(node: Node, tensors: Mapping[str, TensorInfo]) -> None:
         window, padded = (taps - 1) * step + 1, extent + pads[axis] + pads[axis + len(size)]
         where = f"along axis {axis + 2} of its input"
         if mode in ("NOTSET", "VALID") and window > padded + (stride - 1 if rounded_up else 0):
-            raise ValueError(f"has a window of {window} {where}, which has {padded} with its padding")
+            raise ValueError(f"has a window of {window} {where}, which has only {padded} with padding")
         if mode.startswith("SAME") and node.op != "Conv" and (extent - 1) // stride * stride + window < extent:
-            raise ValueError(f"has strides that leave out the last positions {where}, and auto_pad; give it pads")
+            raise ValueError(f"has auto_pad and strides that skip the last positions {where}; give it pads")
 
 
 def _check_counts(attributes: Mapping[str, Any]) -> None:

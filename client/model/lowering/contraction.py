@@ -81,7 +81,7 @@ def product_of(sizes: Mapping[str, int], tensors: Sequence[Reading], chain: Chai
     batch = [axis for axis in axes if axis.steps[0] and axis.steps[1] and axis.steps[2]]
     sums = list(_joined([axis for axis in axes if not axis.steps[2]], 0))
     if len(sums) > 1:
-        raise ValueError("it sums over axes that do not lie behind one another; transpose and reshape its inputs first")
+        raise ValueError("it sums over axes that are not adjacent; transpose and reshape its inputs first")
     along = [axis.steps[2] for axis in columns]
     swap = not columns or (1 not in along and any(axis.steps[2] == 1 for axis in rows))
     if swap:

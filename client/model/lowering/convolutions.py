@@ -115,7 +115,7 @@ def _cut_before(node: Node, size: Pair, kernel: Pair, strides: Pair, dilations: 
     if mode.startswith("SAME") and any(added) and not given:
         # By its definition and by onnxruntime an output is `strides` times as long, whatever is added; onnx's shape
         # inference makes it longer.
-        raise node.unsupported("with auto_pad it has output_padding, for which ONNX has two meanings; give it pads")
+        raise node.unsupported("it has auto_pad and output_padding, which ONNX defines in two ways; give it pads")
     if mode == "VALID" and not given:
         return 0, 0
     if mode == "NOTSET" and not given:

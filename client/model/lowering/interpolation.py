@@ -58,7 +58,7 @@ def sampled(axis: ResizedAxis, sampling: Sampling) -> tuple[Array, Array]:
     ValueError for what Resize does not know, and for tables that are too large.
     """
     if axis.output * _taps(axis, sampling) > MOST_WEIGHTS:
-        raise ValueError(f"an axis of {axis.size} becomes one of {axis.output}: over {MOST_WEIGHTS} weights")
+        raise ValueError(f"resizing an axis from {axis.size} to {axis.output} takes over {MOST_WEIGHTS} weights")
     where = _positions(axis, sampling.coordinates)
     if sampling.mode == "nearest":
         places, weights = _rounded(where, sampling.rounding)[:, None], np.ones((axis.output, 1))

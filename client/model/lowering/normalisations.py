@@ -57,7 +57,7 @@ def per_channel(lowering: Lowering, node: Node) -> None:
     batch, channels, *spatial = lowering.graph.shape(node.inputs[0])
     groups = int(node.attributes.get("num_groups", channels))
     if groups < 1 or channels % groups:
-        raise node.unsupported(f"its {channels} channels do not make {groups} groups")
+        raise node.unsupported(f"its {channels} channels cannot be divided into {groups} groups")
     sizes = {lowering.graph.tensors[name].size for name in node.inputs[1:3]}
     if len(sizes) != 1 or not sizes <= {groups, channels}:
         raise node.unsupported(f"its scale and bias have {sizes} elements, there are {channels} channels")

@@ -76,7 +76,7 @@ def reverse_sequence(lowering: Lowering, node: Node) -> None:
     if lengths is None or {time, batch} != {0, 1}:
         raise node.unsupported(f"its time and batch axes are {time} and {batch}; 0 and 1 are supported")
     if prod(shape[:2]) > MOST_PLACES:
-        raise node.unsupported(f"it has {prod(shape[:2])} places in time and batch; {MOST_PLACES} are supported")
+        raise node.unsupported(f"its times and batches make {prod(shape[:2])} places; {MOST_PLACES} are supported")
     places = np.indices(shape[:2])
     length = lengths.reshape(-1)[places[batch]]
     indices = np.where(places[time] < length, length - 1 - places[time], places[time]).astype(np.int64)

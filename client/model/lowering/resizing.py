@@ -57,7 +57,7 @@ def _sampling(lowering: Lowering, node: Node) -> Sampling:
     mode = node.attributes.get("mode", "nearest")
     coordinates = node.attributes.get("coordinate_transformation_mode", "half_pixel")
     if coordinates == FOR_NEAREST and opset > 12:
-        raise node.unsupported(f"its coordinate transformation {coordinates!r} is one of operator sets 11 and 12")
+        raise node.unsupported(f"its coordinate transformation {coordinates!r} exists in operator sets 11 and 12 only")
     return Sampling(
         "linear" if mode == "bilinear" else mode,
         "asymmetric" if old else coordinates,

@@ -41,7 +41,7 @@ def batch_normalization(work: Work, node: Node) -> Iterator[Node]:
     if node.attributes.get("training_mode", 0):
         _training(steps, shape, column, epsilon)
     elif any(work.uses[name] for name in node.outputs[1:]):
-        raise node.unsupported("its statistics are used, which have a meaning in training mode only")
+        raise node.unsupported("its mean and variance are used as outputs, which is for training mode only")
     elif all(name in work.graph.constants for name in node.inputs[1:5]):
         parts = (np.asarray(work.graph.constants[name], np.float64) for name in node.inputs[1:5])
         scale, bias, mean, variance = parts

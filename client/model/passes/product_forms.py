@@ -103,7 +103,7 @@ def _gemm_node(work: Work, node: Node, matrix: Array, output: str) -> Node:
     shape = work.graph.shape(node.inputs[0])
     if not matrix.size or len(matrix) != shape[-1]:
         sizes = "x".join(map(str, matrix.shape))
-        raise node.unsupported(f"its right side is {sizes}, rows of its left side {shape[-1]}")
+        raise node.unsupported(f"its right side is {sizes}, but rows of its left side have {shape[-1]}")
     weight = work.constant(f"{node.inputs[1]}/matrix", matrix)
     return Node("Gemm", node.name, (node.inputs[0], weight), (output,), origins=node.origins)
 

@@ -83,8 +83,8 @@ def _named(given: Sequence[dict[str, Any]], where: str) -> tuple[ContextPlan, ..
             )
         if context.group is None and context.priority != "normal":
             raise ConfigError(
-                f"{where}: context {context.name!r}: priority {context.priority!r} is the order of turns in a group, "
-                "and it is in none: what has a queue of its own is ordered by the device; give it a group"
+                f"{where}: context {context.name!r}: priority {context.priority!r} orders turns within a group, "
+                "but it is in no group, so the device orders its work; give it a group"
             )
     return contexts
 

@@ -22,7 +22,7 @@ SHELL_SECONDS = 120.0
 _ADVICE = {
     "unauthorized": "unlock it and allow USB debugging from this computer",
     "authorizing": "unlock it and allow USB debugging from this computer",
-    "offline": "plug its cable out and in again, or run `adb reconnect offline`",
+    "offline": "unplug its cable and plug it in again, or run `adb reconnect offline`",
     "connecting": "try again in a moment",
     "no": "this user may not open it: install a udev rule for it (Debian: android-sdk-platform-tools-common) "
     "and plug it in again",

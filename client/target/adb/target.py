@@ -186,7 +186,7 @@ class AdbTarget:
             self._device.push(self._bundle, part, 0o644)
             if self._digest(part) != digest:
                 self._must(f"rm -f {part}")
-                raise TargetError("adb_failed", f"device {self._device.serial}: {part} is not there as it was sent")
+                raise TargetError("adb_failed", f"device {self._device.serial}: {part} did not arrive as it was sent")
             self._must(f"chmod 644 {part} && mv -f {part} {path}")
         return path
 
@@ -244,7 +244,7 @@ class AdbTarget:
         except TargetError as error:
             if error.name in _NO_SERVER:
                 return False
-            text = f"port {DEFAULT_PORT} of device {self._device.serial} is another server's: {error.reason}"
+            text = f"port {DEFAULT_PORT} of device {self._device.serial} belongs to another server: {error.reason}"
             raise TargetError(
                 "adb_port_taken", f"{text}; stop it in Termux with Ctrl-C, or give its token by GPUTUNE_TOKEN"
             ) from None

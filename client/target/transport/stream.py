@@ -160,8 +160,8 @@ def _connected(address: str, seconds: float) -> socket.socket:
         if peer.stranger:
             raise TargetError(
                 "wrong_user",
-                f"target {address}: process {peer.process} of user {peer.user} listens there, and this command, which "
-                f"is of user {os.geteuid()}, believes servers of that user and of root only",
+                f"target {address}: process {peer.process} of user {peer.user} listens there, but this command, which "
+                f"is of user {os.geteuid()}, trusts only servers of that user and of root",
             )
     except BaseException:
         local.close()

@@ -66,7 +66,7 @@ class Load:
     @property
     def line(self) -> str:
         """What is told of a busy machine."""
-        return f"{self.words}: other programs take {self.others or 0:.0%} of the time, so times are worth little"
+        return f"{self.words}: other programs take {self.others or 0:.0%} of the time, so measured times are unreliable"
 
 
 def between(before: State, after: State, whole: bool = True) -> Load:
@@ -137,7 +137,7 @@ class LoadRecord:
             return ""
         return (
             f"nothing was certain: the machine was busy ({self.words}); run the same command again when it is quieter; "
-            "it goes on where this one ended"
+            "it continues from here"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class TaskSearch:
     def lapsed(self, configuration: Configuration, sha256: str) -> str:
         """Why a configuration from the cache cannot be used today; empty when it can."""
         if wrong := self.space.violations(configuration):
-            return f"its configuration is not allowed today: {'; '.join(wrong)}"
+            return f"its configuration is no longer allowed: {'; '.join(wrong)}"
         now = self.rendered_sha256(configuration)
         return "" if now == sha256 else str(Change("rendered_sha256", sha256, now))
 

@@ -94,4 +94,4 @@ def _row(open_ns: list[list[int]], begun_ns: int, ended_ns: int, nested: bool) -
 
 def _check_room(rows: int, begun_ns: int) -> None:
     if rows > MOST_ROWS:
-        raise MalformedLog(f"more than {MOST_ROWS} slices overlap at {begun_ns} ns, for which a trace has no room")
+        raise MalformedLog(f"more than {MOST_ROWS} slices overlap at {begun_ns} ns, which is too many for a trace")

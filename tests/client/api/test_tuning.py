@@ -70,16 +70,16 @@ def test_what_on_progress_raises_ends_the_tuning(model: Path, null_target: tuple
     [
         ({"effort": "ful"}, "^effort: there is no 'ful'; did you mean 'full'"),
         ({"budget": "soon"}, "budget: 'soon' is not a time"),
-        ({"budget": -1.0}, "no time to tune in"),
-        ({"wait_for_quiet": 0}, "^wait_for_quiet: 0 is no number of minutes from 1 to 10080"),
+        ({"budget": -1.0}, "is too short; give a time above 0"),
+        ({"wait_for_quiet": 0}, "^wait_for_quiet: 0 is not a number of minutes from 1 to 10080"),
         ({"fail_under": 0}, "^fail_under: 0 is no gain; give it as 1.05"),
         ({"effort": "none", "fail_under": 1.05}, "^fail_under and cache: tuning is off"),
         ({"effort": "none", "wait_for_quiet": 5}, "^wait_for_quiet and cache: tuning is off"),
         ({"effort": "none", "budget": 5}, "^budget and cache: tuning is off"),
-        ({"shapes": {"x": (1, -1)}}, "shapes: that of 'x'"),
-        ({"shapes": {"x": [(1, 3), 4]}}, "shapes: that of 'x'"),
-        ({"shapes": {"x": "1,3"}}, "shapes: that of 'x' is '1,3'"),
-        ({"shapes": {"x": -4}}, "shapes: that of 'x' is"),
+        ({"shapes": {"x": (1, -1)}}, "shapes: the shape of 'x'"),
+        ({"shapes": {"x": [(1, 3), 4]}}, "shapes: the shape of 'x'"),
+        ({"shapes": {"x": "1,3"}}, "shapes: the shape of 'x' is '1,3'"),
+        ({"shapes": {"x": -4}}, "shapes: the shape of 'x' is"),
     ],
 )
 def test_wrong_wishes_are_refused_before_anything_is_done(model: Path, more: dict[str, Any], said: str) -> None:

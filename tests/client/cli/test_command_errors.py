@@ -131,7 +131,7 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
         ("performance-cache prune", "gputune performance-cache prune: FILE_OR_TIER is missing; see "),
         ("model-check a b", "gputune model-check: got unexpected extra argument (b); see `gputune model-check --help`"),
         ("power check --root /no/such", "--root: directory '/no/such' does not exist"),
-        ("tuning-report --output r.html --peak_gflops 0", "--peak_gflops: 0 is no device's peak"),
+        ("tuning-report --output r.html --peak_gflops 0", "--peak_gflops: 0 is not a device's peak"),
         ("performance-cache prune f", "nothing to prune: give --older_than"),
         ("target-status --target here", "--target: 'here' is not HOST:PORT"),
     ],

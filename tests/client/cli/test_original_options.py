@@ -94,7 +94,7 @@ def test_every_command_of_a_group_says_its_version(gputune: Gputune, group: str)
 @pytest.mark.parametrize("command", ["context-binary-generator", "net-run"])
 def test_the_backend_can_only_be_the_one_that_there_is(gputune: Gputune, command: str) -> None:
     ran = gputune(command, "--backend", "/sdk/lib/libQnnHtp.so")
-    assert ran.code == 2 and "'/sdk/lib/libQnnHtp.so' is no backend of gputune" in ran.err
+    assert ran.code == 2 and "'/sdk/lib/libQnnHtp.so' is not a backend of gputune" in ran.err
     for name in ("/sdk/lib/libQnnGpu.so", "opencl"):
         assert " is missing" in gputune(command, "--backend", name).err, "the backend itself is taken"
 
@@ -147,7 +147,7 @@ def test_a_binary_is_validated_without_running_it(net_run: Any, context: Path, t
     context.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     ran = net_run("--validate_binary")
     assert ran.code == 8 and "[checksum_mismatch]" in ran.last_line
-    assert "leave --target and --adb away" in net_run("--validate_binary", "--target", "host:1").last_line
+    assert "omit --target and --adb" in net_run("--validate_binary", "--target", "host:1").last_line
 
 
 def test_enabled_graphs_decide_what_runs(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,7 @@ def test_the_log_of_a_profile_keeps_to_its_number_of_events(net_run: Any, tmp_pa
     (path,) = tmp_path.rglob("*.log")
     assert len(read_log(path).inferences) == 3
     ran = net_run(*profiled, profile_configs={"num_max_events": 1})
-    assert ran.code == 2 and "one inference of graph 'main' has 2 at level detailed" in ran.last_line
+    assert ran.code == 2 and "one inference of graph 'main' has 2 events at level detailed" in ran.last_line
 
 
 def test_a_mode_of_the_config_file_yields_to_the_option(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def test_net_run_takes_a_package_and_says_which_context(gputune: Gputune, made: 
         (("a.bin",), ConfigError.exit_code, "nothing to make: give --output"),
         (("--split", "m.gtpkg"), ConfigError.exit_code, "--split writes to --output_dir"),
         (("--split", "--list", "m.gtpkg", "--output_dir", "o"), ConfigError.exit_code, "give one of them"),
-        (("--list", "m.gtpkg", "--add", "a.bin"), ConfigError.exit_code, "go with no --output, --add"),
+        (("--list", "m.gtpkg", "--add", "a.bin"), ConfigError.exit_code, "and no --output, --add"),
         (("m.gtpkg", "--json", "--remove", "a"), ConfigError.exit_code, "belong to --list"),
         (("m.gtpkg", "--remove", "z"), ConfigError.exit_code, "there is no context 'z' in m.gtpkg; there are 'a', 'b'"),
         (("--list", "a.bin"), DeviceOrContextError.exit_code, "a.bin: no package of contexts [malformed_package]"),

@@ -42,7 +42,7 @@ def test_a_run_says_which_profile_it_had(net_run: Any, tmp_path: Path) -> None:
         (("--perf_profile", "brst"), "there is no perf profile 'brst'; the nearest is burst"),
         (("--perf_profile", "burst", "--perf_config_yaml", "own.yaml"), "two ways to say the same"),
         (("--perf_config_yaml", "missing.yaml"), "--perf_config_yaml: missing.yaml cannot be read"),
-        (("--keep_warm", "--target", "127.0.0.1:1"), "--keep_warm: keeps this machine's device awake"),
+        (("--keep_warm", "--target", "127.0.0.1:1"), "--keep_warm is for a device of this machine"),
     ],
 )
 def test_what_cannot_be_is_refused(net_run: Any, options: tuple[str, ...], words: str) -> None:

@@ -85,8 +85,8 @@ def test_the_folder_above_the_caches_will_do(gputune: Gputune, made: tuple[Path,
         ([], 2, "nothing to make: give --output"),
         (["--json", "--performance_cache_dir", "missing"], 7, "no performance cache missing"),
         (["--json", "--context_binary", "missing.bin"], 8, "missing.bin cannot be read"),
-        (["--json", "--peak_gflops", "0"], 2, "no device's peak"),
-        (["--json", "--peak_gbps", "nan"], 2, "no device's peak"),
+        (["--json", "--peak_gflops", "0"], 2, "not a device's peak"),
+        (["--json", "--peak_gbps", "nan"], 2, "not a device's peak"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(gputune: Gputune, arguments: list[str], code: int, says: str) -> None:

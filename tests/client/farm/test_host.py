@@ -69,7 +69,7 @@ def test_a_host_answers_nonsense_with_errors(make_host: MakeHost) -> None:
 
 @pytest.mark.parametrize("order", ["kill", "", None])
 def test_an_order_that_is_none_is_refused(order: object) -> None:
-    with pytest.raises(ValueError, match="no call"):
+    with pytest.raises(ValueError, match="not from a client of a farm"):
         Call(order)  # type: ignore[arg-type]
 
 

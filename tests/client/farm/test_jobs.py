@@ -71,7 +71,7 @@ def test_of_two_who_go_on_with_a_lost_job_one_has_it(tmp_path: Path, monkeypatch
     lost = journal.job(name)
     monkeypatch.setattr(journal, "job", lambda name: lost)  # both have looked before either has said that it goes on
     assert journal.again(name) == lost
-    with pytest.raises(FarmError, match=r"is running; .* counts as lost after 30 s"):
+    with pytest.raises(FarmError, match=r"is running and .* counts as lost after 30 s"):
         journal.again(name)
     journal.set_state(name, "failed")
     assert journal.again(name) == lost
@@ -146,7 +146,7 @@ def test_a_job_goes_on_being_heard_of_after_its_journal_could_not_be_written(
     with LocalEngine() as engine, Pool(engine, name) as pool:
         parts = Run(pool, journal, [Path("m.onnx")], generated, lambda model, tiers: "packed").run(["a"])
     assert [part.state for part in parts] == ["done", "done"]
-    assert "the job may seem to be lost: the journal of jobs x cannot be used" in caplog.text
+    assert "the job may be listed as lost: the journal of jobs x cannot be used" in caplog.text
 
 
 def test_beyond_this_machine_certificates_are_needed(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_beyond_this_machine_certificates_are_needed(tmp_path: Path) -> None:
         with pytest.raises(FarmError, match=r"certificates are needed: .*`gputune farm init` makes it"):
             Place.parse(text, none)
     for text in ("", "http://127.0.0.1", "127.0.0.1:x", "tcp://10.0.0.1:1"):
-        with pytest.raises(FarmError, match=r"no address|TLS only"):
+        with pytest.raises(FarmError, match=r"not the address|TLS only"):
             Place.parse(text, none)
 
 
@@ -237,9 +237,7 @@ def test_certificates_with_which_none_is_a_member_are_refused_before_they_are_us
     change(made)
     with pytest.raises(FarmError, match=said):
         made.check()
-    with pytest.raises(
-        FarmError, match=f"tls://127.0.0.1:1 is asked with TLS, so that certificates are needed: .*{said}"
-    ):
+    with pytest.raises(FarmError, match=f"tls://127.0.0.1:1 uses TLS, so certificates are needed: .*{said}"):
         Place.parse("tls://127.0.0.1:1", made)
 
 
@@ -248,7 +246,7 @@ def test_certificates_are_made_once_and_their_key_is_ones_own(tmp_path: Path) ->
     made = create(tmp_path / "farm")
     assert str(Place.parse("10.0.0.1:1", made)) == "tls://10.0.0.1:1"
     assert {path.stat().st_mode & 0o077 for path in made.folder.iterdir()} == {0}
-    with pytest.raises(FarmError, match="is there already"):
+    with pytest.raises(FarmError, match="exists already"):
         create(tmp_path / "farm")
     (made.folder / MEMBER_KEY).chmod(0o640)
     with pytest.raises(FarmError, match="can be read by others"):
@@ -293,12 +291,15 @@ def test_each_member_has_a_certificate_of_its_own_by_the_same_authority(gputune:
         signed = subprocess.run(command, capture_output=True, check=False)
         assert signed.returncode == 0, signed.stderr
     assert len({each.key.read_bytes() for each in (own, *members)}) == 3
-    for name, why in (("shelf", "is there already"), ("../x", "is no name")):
+    for name, why in (("shelf", "exists already"), ("../x", "is not a name")):
         again = gputune("farm", "init", "--member", name, "--farm_dir", own.folder)
         assert (again.code, why in again.last_line) == (4, True), again.err
     other = create(tmp_path / "other")
     (other.folder / AUTHORITY_KEY).write_bytes((own.folder / AUTHORITY_KEY).read_bytes())
-    for folder, why in ((other.folder, "would not be trusted"), (tmp_path / "none", "members are made where")):
+    for folder, why in (
+        (other.folder, "would not be trusted"),
+        (tmp_path / "none", "make members in the folder of the authority"),
+    ):
         assert why in gputune("farm", "init", "--member", "x", "--farm_dir", folder).last_line
 
 
@@ -355,7 +356,7 @@ def test_what_is_asked_for_is_checked_before_a_job_begins(gputune: Gputune, tmp_
         (("--models", tmp_path / "none.onnx"), "there is no ONNX model at"),
         (("--models", model, "--config_file", config_file(tmp_path, target="a:1")), "target is not for a job"),
         (("--resume", "j", "--models", model), "give --models for a new job, or --resume"),
-        (("--resume", "j", "--count", "2"), "--count: --resume goes on with what the job was asked for"),
+        (("--resume", "j", "--count", "2"), "--count: --resume continues the job with its original options"),
     ):
         ran = gputune("farm", "tune", *words, *here)
         assert ran.code != 0

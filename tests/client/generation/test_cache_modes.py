@@ -113,13 +113,13 @@ def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
 
     run(system)
     ran, totals = run(mine, system_performance_cache_dir=str(system))
-    assert "3 tasks are taken from there" in ran.err
+    assert "3 tasks taken from it" in ran.err
     assert (totals["profile_requests"], totals["compile_requests"]) == (0, 3)  # programs are not taken from elsewhere
     (file,) = mine.glob("*.sqlite")
     with PerformanceCache.open_readonly(file) as cache:
         assert [one.source for one in cache.origins()] == [str(system / file.name)]
-    assert "0 tasks are taken from there" in run(mine, system_performance_cache_dir=str(system))[0].err
-    assert "there is none for this device" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
+    assert "0 tasks taken from it" in run(mine, system_performance_cache_dir=str(system))[0].err
+    assert "the file for this device does not exist" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_a_copied_cache_brings_measurements_and_no_code(
     run(theirs, "their home")
     shutil.copytree(theirs, mine)
     ran, totals, made = run(mine, "my home")
-    assert "3 compiled programs of the cache were made by another installation" in ran.err
+    assert "3 compiled programs in the cache are from another installation" in ran.err
     assert (totals["profile_requests"], totals["compile_requests"]) == (0, 3)
     ran, totals, context = run(mine, "my home")
     assert "another installation" not in ran.err
@@ -206,7 +206,7 @@ def test_a_tier_of_ones_own_has_its_file(gputune: Gputune, tmp_path: Path, null_
     assert [path.name for path in (tmp_path / "cache").glob("*.sqlite")] == ["our-boards.sqlite"]
     ran = gputune(*words, "../other")
     assert ran.code == 2
-    assert "'../other' is no tier's name" in ran.last_line
+    assert "'../other' is not a tier name" in ran.last_line
 
 
 def test_an_unknown_mode_is_named(generate: Any) -> None:

@@ -153,7 +153,7 @@ def test_a_context_too_large_for_an_onnx_file_is_refused_in_one_line(
     binary = small_context(tmp_path / "context.bin")
     whole = EpContextFile(tmp_path / "whole.onnx", True).write(binary)
     monkeypatch.setattr(ep_context, "LARGEST_FILE_BYTES", whole - 1)
-    with pytest.raises(OutputError, match=r"has \d+ bytes, and an ONNX file \d+ at most; use"):
+    with pytest.raises(OutputError, match=r"would have \d+ bytes, but an ONNX file has \d+ at most; use"):
         EpContextFile(tmp_path / "large.onnx", True).write(binary)
     EpContextFile(tmp_path / "large.onnx", False).write(binary)
     monkeypatch.setattr(ep_context, "LARGEST_FILE_BYTES", whole + ep_context.ROOM_BYTES)

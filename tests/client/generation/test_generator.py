@@ -342,7 +342,9 @@ class TestErrorsBeforeTuning:
         model = models.build("(float[4,4] x) => (float[] a, float[i,j] c)", body)
         ran = fails(model=models.save(model, tmp_path))
         assert ran.code == 3
-        assert "; instead of Det: " in ran.last_line and "; instead of NonZero: end the model in front" in ran.last_line
+        assert (
+            "; instead of Det: " in ran.last_line and "; instead of NonZero: end the model before it" in ran.last_line
+        )
 
     def test_dynamic_shapes(self, fails: Any, tmp_path: Path) -> None:
         dynamic = models.build("(float[N,4] x) => (float[N,4] y)", "y = Relu(x)")
@@ -357,7 +359,7 @@ def test_inner_tensors_as_outputs(generate: Any, tmp_path: Path) -> None:
     named = ("--set_output_tensors", "c", "--input_output_tensor_mem_type", "c=memhandle")
     ran, kept = generate("kept", *named)
     assert ran.code == 0, ran.err
-    assert "graph 'small': outputs beside the model's own: 1, which take 0.0 MiB" in ran.err
+    assert "graph 'small': outputs in addition to the model's own: 1, which take 0.0 MiB" in ran.err
     (graph,) = read_header(tmp_path / "kept" / "small.bin").graphs
     assert [(one.name, one.shape, one.memory_type) for one in graph.outputs] == [
         ("y", (1, 5), "raw"),

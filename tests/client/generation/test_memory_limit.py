@@ -118,7 +118,7 @@ def test_what_cannot_be_met_is_the_smallest_and_says_what_it_needs(decision: Dec
         for task in decision.plan.tasks
     ]
     assert configurations(found.decisions[0]) == smallest
-    assert f"hint of 10 bytes is not met: the smallest that is known needs {said(found)} and" in found.line
+    assert f"hint of 10 bytes is not met: the smallest context found needs {said(found)} and" in found.line
 
 
 def test_nothing_is_chosen_that_was_not_measured(decision: Decision) -> None:

@@ -93,7 +93,7 @@ def test_shapes_go_to_the_model_that_is_named_or_to_each_that_has_the_input(gene
     [
         ("x=2,12;y=2,5", "none of the models a, b has an input or dimension 'y'; there are 'x', 'n', 'z', "),
         ("x=2,12;c:z=2,5", "none of the models a, b has an input or dimension 'c:z'; did you mean 'b:z'?"),
-        ("b:x=2,12;b:x=3,12;b:z=2,5;b:z=3,5;b:z=4,5;a:x=1,12", "'x' of model 'b' has 2 shapes, another name 3"),
+        ("b:x=2,12;b:x=3,12;b:z=2,5;b:z=3,5;b:z=4,5;a:x=1,12", "'x' of model 'b' has 2 shapes, another name has 3"),
     ],
 )
 def test_shapes_of_no_model_are_an_error(generate: Any, dimensions: str, complaint: str) -> None:

@@ -126,7 +126,7 @@ def test_what_is_refused() -> None:
     }.items():
         with pytest.raises(ConfigError, match=why):
             chosen(text, graph)
-    with pytest.raises(ConfigError, match="if 'wrong' is to be a graph, there are 'small', 'other'"):
+    with pytest.raises(ConfigError, match="if 'wrong' names a graph, the graphs are 'small', 'other'"):
         chosen("wrong:c", graph, other)
     with pytest.raises(ConfigError, match="drop one of them"):
         ChosenOutputs.parse(True, "c")

@@ -203,7 +203,7 @@ def test_poolings_that_pad_by_themselves_and_leave_positions_out(tmp_path: Path,
 def test_transposed_convolutions_that_pad_by_themselves_and_add_padding(tmp_path: Path, mode: str) -> None:
     body = f'y = ConvTranspose<auto_pad="{mode}", strides=[2,2], output_padding=[1,0]>(x, w)'
     model = build("(float[1,1,4,4] x) => (float[a,b,c,d] y)", body, {"w": (1, 1, 3, 3)})
-    assert "two meanings; give it pads" in refusal(model, tmp_path)
+    assert "in two ways; give it pads" in refusal(model, tmp_path)
 
 
 @pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])

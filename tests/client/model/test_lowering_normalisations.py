@@ -96,7 +96,7 @@ def test_computed_scales_are_read_as_well(lowered: Lowered) -> None:
     [
         ("y = LayerNormalization<stash_type=11>(x, s)", 17, "computes in type 11; 1, float32"),
         ("y = LayerNormalization(x, s, t)", 17, "scale and bias have the shapes [(1, 1, 3), (1, 1, 1)]"),
-        ("y = GroupNormalization<num_groups=2>(x, s, s)", 21, "3 channels do not make 2 groups"),
+        ("y = GroupNormalization<num_groups=2>(x, s, s)", 21, "3 channels cannot be divided into 2 groups"),
         ("y = InstanceNormalization(x, s, t)", 17, "have {1, 3} elements, there are 3 channels"),
     ],
 )

@@ -203,7 +203,7 @@ class TestInterpolation:
             "its coordinate transformation 'middle' is unknown",
         ),
         ('<nearest_mode="up">', "its nearest mode 'up' is unknown"),
-        ('<coordinate_transformation_mode="tf_half_pixel_for_nn">', "is one of operator sets 11 and 12"),
+        ('<coordinate_transformation_mode="tf_half_pixel_for_nn">', "exists in operator sets 11 and 12 only"),
         ('<coordinate_transformation_mode="tf_crop_and_resize">', "it has no region (roi) to cut out"),
     ],
 )

@@ -99,9 +99,9 @@ def package(folder: Path, name: str, text: str) -> str:
         ("__version__ = '1'", "no module with a FAMILY and no LOWERINGS"),
         ("LOWERINGS = {}", "has no __version__"),
         ("__version__ = '1'; LOWERINGS = {'a.B': print}", "lowers a.B and has no function in SHAPES"),
-        ("__version__ = '1'; LOWERINGS = {'Foo': 3}", "maps no names of operators to functions"),
-        ("__version__ = '1'; LOWERINGS = {'HardSwish': print}", "becomes another op before"),
-        ("__version__ = '1'; LOWERINGS = {'Foo': print}; SHAPES = {'Foo': print}", "and Foo is none"),
+        ("__version__ = '1'; LOWERINGS = {'Foo': 3}", "must map names of operators to functions"),
+        ("__version__ = '1'; LOWERINGS = {'HardSwish': print}", "which another op replaces first"),
+        ("__version__ = '1'; LOWERINGS = {'Foo': print}; SHAPES = {'Foo': print}", "not for Foo"),
         ("import nowhere_to_be_found", "cannot be imported: ModuleNotFoundError"),
     ],
 )
@@ -122,7 +122,7 @@ def test_two_packages_with_the_same(tmp_path: Path) -> None:
     text = "__version__ = '2'; LOWERINGS = {'Foo': print}"
     both = [package(tmp_path, "one", text), package(tmp_path, "two", text)]
     assert len(load_packages([both[0], both[0]])) == 1
-    with pytest.raises(ConfigError, match=r"op packages one 2 and two 2 both bring the lowering Foo"):
+    with pytest.raises(ConfigError, match=r"op packages one 2 and two 2 both have the lowering Foo"):
         load_packages(both)
 
 

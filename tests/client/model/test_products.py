@@ -123,7 +123,7 @@ def test_equations(lowered: Lowered, equation: str, shapes: list[str]) -> None:
     [
         ("ab,bc,cd->ad", ["2,3", "3,4", "4,5"], "multiplies 3 tensors"),
         ("ii->i", ["3,3"], "a diagonal of its only input"),
-        ("ijk,kij->", ["2,3,4", "4,2,3"], "sums over axes that do not lie behind one another"),
+        ("ijk,kij->", ["2,3,4", "4,2,3"], "sums over axes that are not adjacent"),
     ],
 )
 def test_refused_equations_say_why(lowered: Lowered, equation: str, shapes: list[str], why: str) -> None:

@@ -102,13 +102,13 @@ class TestNames:
 
     def test_what_onnx_defines_by_others_is_named_itself(self, tmp_path: Path) -> None:
         error = refused(build("(float[3] x) => (float[3] y)", "y = Bernoulli(x)", opset=15), tmp_path)
-        assert reasons(error) == [("Bernoulli", "n0", f"{NO} RandomUniformLike, by which ONNX defines it")]
+        assert reasons(error) == [("Bernoulli", "n0", f"{NO} RandomUniformLike, part of its ONNX definition")]
         assert error.looked_at == 1
 
     def test_so_is_what_passes_take_apart(self, tmp_path: Path) -> None:
         model = build("(float[2,3] x) => (float y)", "y = Gemm(x, w, c)", {"w": (3, 4), "c": (5,)})
         ((op, name, why),) = reasons(refused(model, tmp_path))
-        assert (op, name) == ("Gemm", "n0") and why.endswith(", in the Elementwise that it becomes")
+        assert (op, name) == ("Gemm", "n0") and why.endswith(", in the Elementwise that replaces it")
 
     def test_passes_tell_all_that_they_refuse(self, tmp_path: Path) -> None:
         body = "a = Clip(x, bounds) y = Softmax(a) z = Clip(y, bounds)"

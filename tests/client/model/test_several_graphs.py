@@ -90,7 +90,7 @@ def test_a_context_of_two_graphs(
     ("dimensions", "complaint"),
     [
         (("x=1,3,6,5;x=1,3,6,5",), "two graphs would have the same shapes"),
-        (("x=1,3,6,5;x=1,3,6,7", "y=1;y=2;y=3"), "'x' has 2 shapes, another name 3"),
+        (("x=1,3,6,5;x=1,3,6,7", "y=1;y=2;y=3"), "'x' has 2 shapes, another name has 3"),
         (("x=1,3,6,5;",), "'' is not of the form"),
     ],
 )

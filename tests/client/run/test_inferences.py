@@ -111,7 +111,7 @@ def test_times_of_several_contexts_have_their_names(gputune: Gputune, tmp_path: 
         (("--duration", "1", "--num_inferences", "1"), "--duration and --num_inferences both say when a run ends"),
         (("--duration", "soon"), "--duration: 'soon' is not a time such as 30, 90s, 10m or 1h30m"),
         (("--duration", "1", "--profile", "p.json"), "--duration: a profile records a number of inferences"),
-        (("--export_times", "t.txt"), "--export_times: t.txt ends in neither .csv nor .json"),
+        (("--export_times", "t.txt"), "--export_times: t.txt must end in .csv or .json"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(net_run: Run, options: Any, complaint: str) -> None:

@@ -269,7 +269,7 @@ def test_a_shared_buffer_is_a_memory_handle_of_which_nothing_is_copied(net_run: 
 def test_shared_buffers_are_for_runs_here(net_run: Any) -> None:
     ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
     assert ran.code == ConfigError.exit_code
-    assert "--shared_buffer: a target over TCP does not have this machine's memory" in ran.last_line
+    assert "--shared_buffer: a target over TCP does not share this machine's memory" in ran.last_line
 
 
 def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Pat
     token.chmod(0o600)
     ran = net_run("--token_file", token)
     assert ran.code == ConfigError.exit_code
-    assert "--token_file: for a target, and none is named" in ran.last_line
+    assert "--token_file: only for a target" in ran.last_line
 
 
 def test_a_broken_token_stops_only_what_uses_a_running_server(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

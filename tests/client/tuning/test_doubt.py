@@ -108,8 +108,10 @@ def test_trials_end_when_noise_is_more_than_can_be_gained(
     """What seems to have been gained by chance is worth another batch or two."""
     tune(Noisy(0.6, answer=alike), cache, effort=NORMAL)
     assert len(stored(cache)) <= 3 * BATCH
-    assert "1 of 1 tasks ended early: the machine was too busy to tell variants apart, by up to ±" in caplog.text
-    assert "could be gained; the same command goes on where this one ends" in caplog.text
+    assert (
+        "1 of 1 tasks ended early: the machine was too busy to tell variants apart: times are uncertain" in caplog.text
+    )
+    assert "could be gained; the same command continues from here" in caplog.text
 
 
 def test_what_can_be_gained_in_spite_of_noise_is_looked_for_longer(cache: PerformanceCache) -> None:
@@ -166,7 +168,7 @@ def test_recorded_spaces_end_no_task(name: str) -> None:
 def test_the_line_counts_tasks_and_tells_the_worst() -> None:
     found = [None] * 22 + [Blind(0.18, 0.09), Blind(0.07, 0.02), Blind(0.1, 0.05)]
     assert blind_line(found) == (
-        "3 of 25 tasks ended early: the machine was too busy to tell variants apart, by up to ±18% where 9% could be "
-        "gained; the same command goes on where this one ends"
+        "3 of 25 tasks ended early: the machine was too busy to tell variants apart: times are uncertain by up to "
+        "±18%, and 9% could be gained; the same command continues from here"
     )
     assert blind_line([None]) == blind_line([]) == ""

@@ -122,7 +122,7 @@ def test_a_busy_machine_is_told_of_with_what_it_means(caplog: pytest.LogCaptureF
     assert told(caplog) == [
         (
             "WARNING",
-            "load 13.4 on 2 processors: other programs take 100% of the time, so times are worth little; "
+            "load 13.4 on 2 processors: other programs take 100% of the time, so measured times are unreliable; "
             "--wait_for_quiet 10 waits for up to 10 minutes until they end",
         )
     ]
@@ -216,7 +216,7 @@ def test_advice_is_given_only_when_nothing_was_certain_and_the_machine_was_busy(
     record.begin(Load(2.0, 13.4, 0.97))
     assert record.advice(True) == (
         "nothing was certain: the machine was busy (load 13.4 on 2 processors); run the same command again when it is "
-        "quieter; it goes on where this one ended"
+        "quieter; it continues from here"
     )
     assert record.advice(False) == ""
 

@@ -355,7 +355,7 @@ def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(
     progress.left = hurried.expected_trials([BIG, SMALL])
     outcomes = hurried.tune([BIG, SMALL])
     assert [outcome.tuned_ns for outcome in outcomes] == [None, None]
-    assert "2 of 2 tasks keep what was known of them" in caplog.messages[0]
+    assert "2 of 2 tasks keep their earlier winners" in caplog.messages[0]
     assert progress.left == 0
     target = AnsweringTarget(by_width)
     assert all(outcome.tuned_ns for outcome in tuner([target], cache).tune([BIG, SMALL]))

@@ -61,7 +61,7 @@ def test_what_cannot_be_is_refused(place: Sequence[str | int], value: Any, said:
 def test_a_launch_that_the_log_has_not_is_refused(tmp_path: Path) -> None:
     schematic = read_schematic(changed(tmp_path / "net_schematic.bin", (*OPERATION, "launches"), [0, 10**9]))
     log = made_up.read(made_up.written([NET], made_up.inferences(1, [1, 2])))
-    with pytest.raises(MalformedLog, match="operation 'conv' has a launch that graph 'net' has not"):
+    with pytest.raises(MalformedLog, match="operation 'conv' has a launch that graph 'net' does not have"):
         profile_of([log], schematic)
 
 

@@ -106,4 +106,4 @@ def _cycle(nodes: Sequence[NodeProto], makers: dict[str, int], waiting: Sequence
         for each, name in zip(path[first:], names[first:], strict=True)
     ]
     more = f", and so on through {len(steps) - SHOWN} more" if len(steps) > SHOWN else ""
-    return f"its nodes wait for each other: {', '.join(steps[:SHOWN])}{more}"
+    return f"its nodes form a cycle: {', '.join(steps[:SHOWN])}{more}"

@@ -10,8 +10,8 @@ KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
 NO_TENSOR = "not a tensor"
 """What stands for the type of a sequence, a map or an optional value."""
 
-_FLOATS = "a model in float32: export it so (PyTorch: model.float()), or take the one that this was made from"
-_TEXTS = "do on the host what is done with texts, and give the model numbers"
+_FLOATS = "a model in float32: export it so (PyTorch: model.float()), or use the model that this one was made from"
+_TEXTS = "process text on the host, and give the model numbers"
 _TENSORS = "export the model with tensors in place of sequences, maps and optional values"
 
 

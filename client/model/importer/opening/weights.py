@@ -69,7 +69,7 @@ def _mapped(folder: Path, item: onnx.TensorProto) -> Array:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(item.data_type))
     count, offset = math.prod(item.dims), int(entries.get("offset", 0))
     if dtype.hasobject or offset < 0 or offset + count * dtype.itemsize > file.stat().st_size:
-        raise ValueError(f"{count} {dtype} numbers from byte {offset} on are not in {file.name}")
+        raise ValueError(f"{file.name} does not hold {count} {dtype} numbers from byte {offset} on")
     if not count:
         return np.empty(tuple(item.dims), dtype)
     values: Array = np.memmap(file, dtype, "r", offset, tuple(item.dims) or (1,))

@@ -53,7 +53,7 @@ ONE = {"path": "a.bin"}
         ({"contexts": [ONE], "group": {}}, "unknown key 'group'; did you mean 'groups'"),
         ({"contexts": [ONE | {"prio": 1}]}, r"contexts\[0\]: unknown key 'prio'; did you mean 'priority'"),
         ({"contexts": [ONE | {"priority": 1}]}, "priority must be one of low, normal, high, not 1"),
-        ({"contexts": [ONE | {"priority": "high"}]}, "'a': priority 'high' is the order of turns in a group"),
+        ({"contexts": [ONE | {"priority": "high"}]}, "'a': priority 'high' orders turns within a group"),
         ({"contexts": [ONE | {"instances": 0}]}, "instances must be a whole number from 1 to"),
         ({"contexts": [ONE | {"instances": True}]}, "instances must be a whole number"),
         ({"contexts": [ONE | {"perf_profile": "bust"}]}, "perf_profile: there is no perf profile 'bust'.*burst"),

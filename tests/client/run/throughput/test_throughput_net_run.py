@@ -84,7 +84,10 @@ def test_a_wrong_result_is_counted_and_ends_with_an_error(run: Run, monkeypatch:
     monkeypatch.setattr(NullBackend, "read", read_wrongly)
     ran = run([{"path": "a.bin"}])
     assert ran.code == WrongResults.exit_code == 10
-    assert "2 results are not the first on the same inputs; a.0: inference 7: output 'y' differs in 3 of 32" in ran.err
+    assert (
+        "2 results differ from the first result on the same inputs; a.0: inference 7: output 'y' differs in 3 of 32"
+        in ran.err
+    )
     assert read_json(Path("summary.json"))["wrong"] == 2
 
 
