@@ -36,7 +36,7 @@ def bench(executor: Executor, inputs: Values | None, warmup: int, inferences: in
     """Run a graph `warmup` times, then `inferences` times, on random inputs if none are given. Raises ValueError for no
     inferences, and for inputs that do not fit; DeviceError."""
     if inferences < 1 or warmup < 0:
-        raise ValueError(f"bench of {inferences} inferences after {warmup}; at least 1 after 0 are needed")
+        raise ValueError(f"inferences is {inferences} and warmup {warmup}; they must be at least 1 and 0")
     given = random_inputs(executor.graph.inputs) if inputs is None else inputs
     for _ in range(warmup):
         executor.run(given)

@@ -210,7 +210,7 @@ class Context:
         if len(found) == 1:
             return self.executors[found[0]]
         if found:
-            raise ValueError(f"{self.path}: the graphs {found} take these inputs; name one with graph=")
+            raise ValueError(f"{self.path}: several graphs take these inputs: {found}; name one with graph=")
         known = "; ".join(f"{name}: {_tensors(one.graph.inputs)}" for name, one in self.executors.items())
         raise ValueError(f"{self.path}: no graph takes {_given(inputs)}; the graphs take {known}")
 

@@ -71,7 +71,7 @@ def _refuse_pasted(readings: Collection[str], options: str) -> None:
     tokens = {token for text in (*read, options) for token in _TOKEN.findall(text)}
     for word in _OPERATORS if any(map(_has_text, read)) else set(_OPERATORS) - set(_WITH_TEXT):
         if _can_be_pasted(word, tokens):
-            raise BuildFailed(f"## with tokens that {word} can be made of {_ALONE}; rename them")
+            raise BuildFailed(f"## next to tokens that could make {word} {_ALONE}; rename the tokens")
 
 
 def _has_text(read: str) -> bool:

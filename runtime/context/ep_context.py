@@ -151,7 +151,7 @@ def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
     contents: list[Path | Extent | None] = []
     for node in nodes:
         if (source := node.text("source")) != SOURCE:
-            raise node.wrong(f"its source is {source[:QUOTED]!r}, and only those of {SOURCE!r} can be loaded")
+            raise node.wrong(f"its source is {source[:QUOTED]!r}, and only nodes of {SOURCE!r} can be loaded")
         contents.append(_content(node, path) if node.flag("main_context") else None)
     nearest = next((content for content in contents if content is not None), None)
     if nearest is None:
@@ -196,7 +196,7 @@ def _content(node: _Node, path: Path) -> Path | Extent:
         file = found.is_file()
     except (OSError, RuntimeError, ValueError) as error:  # missing, a circle of links, or no path at all
         reason = error.strerror if isinstance(error, OSError) else "no file can have this name"
-        raise node.wrong(f"{place} cannot be found beside the ONNX file: {reason}") from None
+        raise node.wrong(f"{place} cannot be found next to the ONNX file: {reason}") from None
     if not found.is_relative_to(folder):
         raise node.wrong(f"{place} is a link that leads out of the folder of the ONNX file")
     if not file:
@@ -326,7 +326,7 @@ def _text(value: Extent, what: str) -> str:
     try:
         text = bytes(value.read()).decode()
     except UnicodeDecodeError:
-        raise MalformedEpContext(f"{what} is no UTF-8") from None
+        raise MalformedEpContext(f"{what} is not UTF-8") from None
     if not is_text(text):
         raise MalformedEpContext(f"{what} has a character 0")
     return text

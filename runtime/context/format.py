@@ -146,7 +146,7 @@ def header_of(head: memoryview, name: str) -> ContextHeader:
     """The header of a context binary from the bytes in front of its section area. Raises as ContextFile does."""
     header, read = _read_head(Extent(head), name)
     if read.nbytes != head.nbytes:
-        raise MalformedHeader(f"{name}: {head.nbytes - read.nbytes} bytes behind the header")
+        raise MalformedHeader(f"{name}: {head.nbytes - read.nbytes} bytes after the header")
     return header
 
 
@@ -243,7 +243,7 @@ class ContextFile(Closing):
         try:
             return bytes(self.section(self.header.programs[program].source)).decode()
         except UnicodeDecodeError:
-            raise MalformedHeader(f"{self.path}: the source of program {program} is no UTF-8") from None
+            raise MalformedHeader(f"{self.path}: the source of program {program} is not UTF-8") from None
 
     def weights(self, index: int) -> memoryview:
         """The bytes of the index-th weights section."""
@@ -324,7 +324,7 @@ def _unpacked(content: bytes | memoryview, what: str, path: str) -> Any:
     try:
         return msgpack.unpackb(content)
     except (ValueError, msgpack.UnpackException) as error:
-        raise MalformedHeader(f"{path}: the {what} is no MsgPack: {error}") from None
+        raise MalformedHeader(f"{path}: the {what} is not MsgPack: {error}") from None
 
 
 def _read_header(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
@@ -336,9 +336,9 @@ def _read_header(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
             raise MalformedHeader(f"{path}: section {place} overlaps the one before or is not aligned")
         end = section.offset + section.length
     if size < start + end:
-        raise Truncated(f"{path}: {size} bytes, the header tells of {start + end}")
+        raise Truncated(f"{path}: {size} bytes, but its header describes {start + end}")
     if size > start + end:
-        raise MalformedHeader(f"{path}: {size - start - end} bytes behind the last section")
+        raise MalformedHeader(f"{path}: {size - start - end} bytes after the last section")
     return header, head
 
 

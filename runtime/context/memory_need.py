@@ -75,11 +75,11 @@ def largest_arenas(needs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
 
 def _graph(item: object) -> GraphNeed:
     if not isinstance(item, list) or len(item) != 3:
-        raise MalformedHeader(f"memory block: {reprlib.repr(item)[:80]} is no name, arenas and bound")
+        raise MalformedHeader(f"memory block: {reprlib.repr(item)[:80]} is not a name, arenas and a bound")
     fields = Fields(dict(zip(("name", "arena_bytes", "bound_bytes"), item, strict=True)), "memory block")
     need = GraphNeed(fields.text("name"), fields.counts("arena_bytes"), fields.count("bound_bytes"))
     if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in need.arena_bytes):
-        raise MalformedHeader("memory block: an arena of no bytes, or of more than any device has")
+        raise MalformedHeader("memory block: an arena is empty or larger than any device")
     if need.bound_bytes > need.total_bytes:
-        raise MalformedHeader("memory block: arenas that are smaller than their bound")
+        raise MalformedHeader("memory block: its arenas are smaller than their bound")
     return need

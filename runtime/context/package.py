@@ -143,7 +143,7 @@ class Package(Closing):
         if not _same(header.sections, sections):
             raise MalformedPackage(f"{name}: the index and the header disagree about the sections")
         if entry.nbytes != aligned(head.nbytes) + _end(header.sections):
-            raise MalformedPackage(f"{name}: the index tells of {entry.nbytes} bytes, which its parts do not have")
+            raise MalformedPackage(f"{name}: the index gives it {entry.nbytes} bytes, but its parts have another size")
         starts = tuple(self._start + section.offset for section in sections)
         return ContextFile(self._data, name, Packed(head, header, starts))
 
@@ -197,23 +197,23 @@ def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:
     except MalformedPackage as error:
         raise MalformedPackage(f"{name}: {str(error)[:LONGEST_SAID]}") from None
     except (ValueError, msgpack.UnpackException) as error:
-        raise MalformedPackage(f"{name}: the index is no MsgPack: {error}") from None
+        raise MalformedPackage(f"{name}: the index is not MsgPack: {error}") from None
     start = aligned(PREFIX.size + length)
     end = start + index.area_bytes
     if data.nbytes < end:
-        raise Truncated(f"{name}: {data.nbytes} bytes, the index tells of {end}")
+        raise Truncated(f"{name}: {data.nbytes} bytes, but its index describes {end}")
     if data.nbytes > end:
-        raise MalformedPackage(f"{name}: {data.nbytes - end} bytes behind the last section")
+        raise MalformedPackage(f"{name}: {data.nbytes - end} bytes after the last section")
     return index, start
 
 
 def _section(item: object, offset: int) -> Section:
     if not isinstance(item, list) or len(item) != 3:
-        raise MalformedPackage(f"{_PLACE}: a section that is no kind, length and digest")
+        raise MalformedPackage(f"{_PLACE}: a section is not a kind, a length and a digest")
     fields = Fields(dict(zip(("kind", "length", "sha256"), item, strict=True)), f"{_PLACE}: section", MalformedPackage)
     kind, length = fields.count("kind"), fields.count("length")
     if kind >= len(KINDS) or length > LARGEST_SECTION_BYTES or offset > LARGEST_SECTION_BYTES:
-        raise MalformedPackage(f"{_PLACE}: a section of kind {kind} with {length} bytes")
+        raise MalformedPackage(f"{_PLACE}: a section has an unknown kind ({kind}), or is too large ({length} bytes)")
     return Section(KINDS[kind], offset, length, _digest(fields))
 
 
@@ -251,19 +251,19 @@ def _check(index: PackageIndex) -> None:
         )
     for name in names:
         if not NAME.fullmatch(name):
-            raise MalformedPackage(f"{_PLACE}: {shortened([name])} is no name for a context")
+            raise MalformedPackage(f"{_PLACE}: {shortened([name])} cannot be the name of a context")
     if len({(section.kind, section.sha256) for section in sections}) < len(sections):
-        raise MalformedPackage(f"{_PLACE}: a section that is there twice")
+        raise MalformedPackage(f"{_PLACE}: the same section twice")
     used: set[int] = set()
     for entry in index.contexts:
         own = {entry.head, *entry.sections}
         if max(own) >= len(sections) or len(own) != 1 + len(entry.sections):
-            raise MalformedPackage(f"{_PLACE}: context {entry.name!r} has a section twice, or one that is not there")
+            raise MalformedPackage(f"{_PLACE}: context {entry.name!r} has a section twice, or one that does not exist")
         if any((sections[place].kind == HEAD) != (place == entry.head) for place in own):
             raise MalformedPackage(f"{_PLACE}: context {entry.name!r} has sections of wrong kinds")
         used |= own
     if len(used) < len(sections):
-        raise MalformedPackage(f"{_PLACE}: a section of no context")
+        raise MalformedPackage(f"{_PLACE}: a section that no context uses")
 
 
 def _same(ours: Sequence[Section], packed: Sequence[Section]) -> bool:

@@ -324,7 +324,7 @@ def _json(value: dict[str, Any]) -> dict[str, Any]:
         lists = [item for item in level if isinstance(item, list)]
         for item in level:
             if not (item is None or isinstance(item, str | int | dict | list)) and not _is_finite(item):
-                raise MalformedHeader(f"header: 'configuration' has {reprlib.repr(item)[:80]}, which is no JSON")
+                raise MalformedHeader(f"header: 'configuration' has {reprlib.repr(item)[:80]}, which is not JSON")
         if not all(isinstance(key, str) for item in maps for key in item):
             raise MalformedHeader("header: 'configuration' has a map whose keys are not all texts")
         level = [inner for item in maps for inner in item.values()] + [inner for item in lists for inner in item]
@@ -411,7 +411,7 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
         if len({tensor.name for tensor in tensors}) != len(tensors):
             raise MalformedHeader(f"graph {graph.name!r}: two tensors have the same name")
     if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in graph.arena_bytes):
-        raise MalformedHeader(f"graph {graph.name!r}: an empty arena, or one of more bytes than any device has")
+        raise MalformedHeader(f"graph {graph.name!r}: an arena is empty or larger than any device")
     if graph.arena_bound_bytes > sum(graph.arena_bytes):
         raise MalformedHeader(
             f"graph {graph.name!r}: arenas of {sum(graph.arena_bytes)} bytes, below their bound of "
@@ -444,7 +444,7 @@ def _check_persistent(graph: GraphRecord) -> None:
     with them."""
     if graph.counter_bytes % COUNTER_BYTES:
         raise MalformedHeader(
-            f"graph {graph.name!r}: {graph.counter_bytes} bytes of counters, which have {COUNTER_BYTES}"
+            f"graph {graph.name!r}: {graph.counter_bytes} bytes of counters, not a multiple of {COUNTER_BYTES}"
         )
     plain = {ref for launch in graph.launches for ref in launch.refs}
     if any(ref.kind in PERSISTENT_KINDS for ref in plain):
@@ -452,19 +452,19 @@ def _check_persistent(graph: GraphRecord) -> None:
     known = {(ref.kind, ref.index) for ref in plain}
     constants = [ref for one in graph.persistent for ref in one.refs if ref.kind in CONSTANT_KINDS]
     if any((ref.kind, ref.index) not in known for ref in constants):
-        raise MalformedHeader(f"graph {graph.name!r}: a persistent launch reads weights that no launch reads")
+        raise MalformedHeader(f"graph {graph.name!r}: a persistent launch reads weights that no plain launch reads")
 
 
 def _check_packing(part: GraphRecord) -> None:
     """What packs runs once, alone and before everything else, so that it needs nothing that is not in the file."""
     if len(part.arena_bytes) != 1 or part.inputs or part.outputs or part.persistent or part.counter_bytes:
-        raise MalformedHeader(f"packing {part.name!r} has other than one arena, or what graphs alone have")
+        raise MalformedHeader(f"packing {part.name!r} must have one arena, and nothing that only graphs have")
     if any(ref.kind == "packed" for launch in part.launches for ref in launch.refs):
-        raise MalformedHeader(f"packing {part.name!r} reads what is packed")
+        raise MalformedHeader(f"packing {part.name!r} reads packed weights")
 
 
 def _check_ref(ref: BufferRef, sizes: list[int], alignment: int, place: str) -> None:
     if ref.index >= len(sizes) or ref.nbytes < 1 or ref.offset + ref.nbytes > sizes[ref.index]:
         raise MalformedHeader(f"{place}: {ref} lies outside the {ref.kind} buffers of {sizes[:8]} bytes")
     if ref.offset % alignment or (ref.offset and ref.kind in ("input", "output")):
-        raise MalformedHeader(f"{place}: {ref} starts at a place where no {ref.kind} buffer may start")
+        raise MalformedHeader(f"{place}: {ref} has an offset that a {ref.kind} buffer must not have")

@@ -323,7 +323,7 @@ def _why_none(driver_file: str) -> str:
     """Why a driver that has not failed has no device."""
     library = Path(library_of(Path(driver_file))) if driver_file else Path()
     if library.is_absolute() and not library.exists():
-        return f"the driver gives no device: its library {library} is not there; install it again"
+        return f"the driver gives no device: its library {library} is missing; install it again"
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
     if home and Path(home).exists() and not os.access(home, os.W_OK):
         return f"the driver gives no device, perhaps because {home} cannot be written; name another folder by HOME"

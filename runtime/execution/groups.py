@@ -126,7 +126,7 @@ class ContextGroup(Closing):
                 if not grow:
                     raise ArenaTooSmall(
                         f"{path} needs arenas of {list(need.arena_bytes)} bytes, the group has {list(arenas)}; "
-                        "grow=True exchanges them"
+                        "grow=True replaces them"
                     )
                 self._grow(wanted)
             self.load(source, need)
@@ -336,7 +336,7 @@ def context_sources(paths: Sequence[Path | str], names: Sequence[str] | None = N
     Raises ValueError for no files, and for names that are too few, too many or not distinct; ContextError, OSError."""
     given: Sequence[str | None] = [None] * len(paths) if names is None else names
     if not paths or len(given) != len(paths):
-        raise ValueError(f"{len(paths)} contexts and {len(given)} names: there must be one, and a name for each")
+        raise ValueError(f"{len(paths)} contexts and {len(given)} names; give one context or more, and a name for each")
     sources = [source for path, name in zip(paths, given, strict=True) for source in _contexts_of(Path(path), name)]
     if repeated := [name for name, count in Counter(source.name for source in sources).items() if count > 1]:
         raise ValueError(f"contexts of a group need different names, two are called {repeated[0]!r}; give names")
@@ -347,7 +347,7 @@ def _contexts_of(path: Path, name: str | None) -> list[ContextSource]:
     """The contexts of a file: itself, or those that EPContext nodes hold or name. Raises ContextError, OSError."""
     name = path.stem if name is None else name
     if not name or "/" in name:
-        raise ValueError(f"{path}: {name!r} is no name for a context: it must not be empty or have a slash")
+        raise ValueError(f"{path}: {name!r} cannot be the name of a context: it must not be empty or have a slash")
     if not is_ep_context(path):
         return [ContextSource(name, path, path)]
     check_trusted(path)

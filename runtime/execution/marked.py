@@ -48,7 +48,7 @@ class MarkedRuns:
         self._marks: list[_Marks | None] = []
         stands_for = [launch.stands_for for launch in graph.persistent]
         if sum(stands_for) != len(graph.launches):
-            raise CannotMark("the persistent kernels do not say for which launches they stand")
+            raise CannotMark("the persistent kernels do not say which launches they replace")
         programs = {**programs, **_marking(backend, texts)}
         for place, (launch, launches) in enumerate(zip(graph.persistent, stands_for, strict=True)):
             marks = None

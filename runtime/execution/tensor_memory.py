@@ -263,7 +263,7 @@ class TensorMemory:
                 shared = tensor.own is not None and tensor.own.host is not None
             if not shared:
                 raise ValueError(
-                    f"{tensor.kind} {tensor.name!r} of graph {self._graph!r} lies in no memory that host and device "
+                    f"{tensor.kind} {tensor.name!r} of graph {self._graph!r} is not in memory that host and device "
                     "share: register a memory handle for it, or run on arrays"
                 )
         self.counters.begin()
@@ -459,8 +459,8 @@ class TensorMemory:
             pair = self._labelled[label], self._labelled[other_label]
             if any(tensor.kind == "output" for tensor in pair) and handle.overlaps(other):
                 raise ValueError(
-                    f"{pair[0].kind} {label!r} and {pair[1].kind} {other_label!r} of graph {self._graph!r} would use "
-                    "the same memory, of which one is written while the other may still be read"
+                    f"{pair[0].kind} {label!r} and {pair[1].kind} {other_label!r} of graph {self._graph!r} would "
+                    "share memory, but one is written while the other may still be read"
                 )
         self._apart.add(key)
 

@@ -55,13 +55,13 @@ def sealed_memfd(nbytes: int) -> int | None:
     except OSError as error:
         if error.errno in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a sandbox without the call
             return None
-        raise UnusableMemory(f"no memory descriptor can be had: {error.strerror}") from None
+        raise UnusableMemory(f"no memory descriptor can be created: {error.strerror}") from None
     try:
         os.ftruncate(fd, nbytes)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, sum(getattr(fcntl, name) for name in SEALS))
     except OSError as error:
         os.close(fd)
-        raise UnusableMemory(f"memory of {nbytes} bytes cannot be had: {error.strerror}") from None
+        raise UnusableMemory(f"memory of {nbytes} bytes cannot be allocated: {error.strerror}") from None
     return fd
 
 

@@ -107,7 +107,7 @@ class MemHandle(Closing):
         try:
             array = np.frombuffer(mmap.mmap(-1, length), np.uint8)
         except (OSError, ValueError, OverflowError) as error:
-            raise UnusableMemory(f"memory of {nbytes} bytes cannot be had: {error}") from None
+            raise UnusableMemory(f"memory of {nbytes} bytes cannot be allocated: {error}") from None
         return cls(nbytes, "host", array[:nbytes], pages=(array.__array_interface__["data"][0], length))
 
     @classmethod

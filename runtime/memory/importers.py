@@ -74,7 +74,7 @@ class Importer(ABC):
     def _not_allocated(self, handle: MemHandle, context: int) -> str:
         if handle.kind == self.allocates:
             return "" if handle.owner == context else "it was allocated in another context"
-        return "it was not allocated so (Backend.allocate_handle does that)"
+        return "it was not allocated with Backend.allocate_handle"
 
 
 class OwnMemObject(Importer):
@@ -228,7 +228,7 @@ class QualcommDescriptor(QualcommImport):
         if handle.address % facts.page:
             return f"its address is no multiple of the device's page of {facts.page} bytes"
         if handle.padding < facts.padding:
-            return f"the device needs {facts.padding} bytes behind it, the dma-buf has {handle.padding}"
+            return f"the device needs {facts.padding} bytes after it, the dma-buf has {handle.padding}"
         return ""
 
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
@@ -305,7 +305,7 @@ class UnifiedSharedMemory(Importer):
     def probe(self, facts: DeviceFacts) -> str:
         if lack := facts.lacks(self.name):
             return lack
-        return "" if facts.host_usm else "the device cannot use memory of the host so"
+        return "" if facts.host_usm else "the device does not support host USM"
 
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
         return self._not_allocated(handle, context)

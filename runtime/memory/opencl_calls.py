@@ -184,7 +184,7 @@ class OpenCLCalls:
         """A function to call. Raises CallFailed where there is none."""
         found = self._function(name)
         if found is None:
-            raise CallFailed(f"{name} is not there")
+            raise CallFailed(f"{name} is not available")
         return found
 
     def do(self, name: str, *arguments: object) -> None:

@@ -228,7 +228,8 @@ static int read_input(const char *path, const gputune_tensor *tensor, char *to) 
     bool whole = fread(to, 1, tensor->nbytes, file) == tensor->nbytes && fgetc(file) == EOF;
     fclose(file);
     if (whole) return 0;
-    return failed(BAD_OPTION, "%s has not the %zu bytes that input '%s' takes", path, tensor->nbytes, tensor->name);
+    return failed(BAD_OPTION, "%s does not have the %zu bytes that input '%s' takes", path, tensor->nbytes,
+                  tensor->name);
 }
 
 /* Makes the path of an output's file of an inference. Returns false for one that is too long. */

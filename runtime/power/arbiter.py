@@ -198,10 +198,11 @@ class Arbiter:
         except TimeoutError as error:
             self._behind = True
             self._background.call(self, time.monotonic() + AGAIN_S)
-            self._warn(f"{printable(error)}; the vote follows when it is free")
+            self._warn(f"{printable(error)}; the vote is written when it is free")
         except OSError as error:
             self._warn(
-                f"votes are of this process only, and clocks stay as they are if it is killed: {printable(error)}"
+                "votes are not shared with other processes, and clocks stay as they are if this process is killed: "
+                f"{printable(error)}"
             )
             self._bring(NoFiles(), self._holder or Holder(0, 0, self._number), wait_s)
 

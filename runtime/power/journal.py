@@ -55,7 +55,7 @@ class Holder:
         """One of this process. Raises OSError where there is no /proc, in which others could look it up."""
         started = started_at(os.getpid())
         if started is None:
-            raise FileNotFoundError(f"/proc/{os.getpid()}/stat cannot be read, by which others see that it is alive")
+            raise FileNotFoundError(f"/proc/{os.getpid()}/stat cannot be read, so others cannot see that it is alive")
         return cls(os.getpid(), started, number)
 
     @property
@@ -345,7 +345,7 @@ def _table(path: Path) -> Table:
     try:
         votes, by, busy = fields["votes"], fields["by"], fields["busy"]
         if not isinstance(votes, dict) or not isinstance(busy, list):
-            raise ValueError("votes are no object, or busy is no list")
+            raise ValueError("votes is not an object, or busy is not a list")
         return Table(
             {_holder(holder): _vote(vote) for holder, vote in votes.items()},
             _vote(fields["in_force"]),
@@ -367,7 +367,7 @@ def _originals(path: Path) -> dict[str, str] | None:
         isinstance(value, str) and Path(at).is_absolute() for at, value in originals.items()
     ):
         return originals
-    _log.warning("power: %s: originals are no paths with texts; what the controls contain now counts as original", path)
+    _log.warning("power: %s: originals must map paths to texts; what the controls contain now counts as original", path)
     return None
 
 
@@ -407,7 +407,7 @@ def _vote(fields: object) -> Vote:
         raise ValueError("a vote has missing or unknown fields")
     latency, switches = fields["sleep_latency_us"], (fields["dcvs"], fields["high_performance"])
     if latency is not None and not (type(latency) is int and 0 <= latency <= _MOST_LATENCY_US):
-        raise ValueError("sleep_latency_us of a vote is no time")
+        raise ValueError("sleep_latency_us of a vote is not a time")
     if not all(isinstance(switch, bool) for switch in switches):
         raise ValueError("dcvs or high_performance of a vote is neither true nor false")
     return Vote(

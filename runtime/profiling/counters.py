@@ -307,7 +307,7 @@ def _reason(error: OSError, proc: Path, kernel_only: bool = False) -> str:
 _HINTS: Mapping[int, str] = {
     errno.ENOENT: "the processor shows no such counter, as in most virtual machines",
     errno.EOPNOTSUPP: "the processor does not count this",
-    errno.EINVAL: "the processor does not count this beside the others",
+    errno.EINVAL: "the processor cannot count this together with the others",
     errno.ENOSYS: "the kernel has no perf_event_open, or a filter of system calls hides it",
     errno.EMFILE: "too many open files; a higher limit (ulimit -n) allows it",
     errno.ENFILE: "too many open files on this system",

@@ -186,7 +186,7 @@ def _header(kind: str, content: Fields, name: str) -> LogHeader:
 def _take(log: Log, kind: str, content: Fields, place: str) -> None:
     """Adds a record to the log."""
     if log.complete:
-        raise MalformedLog(f"{place} is behind the end of the log")
+        raise MalformedLog(f"{place} is after the end of the log")
     if kind == "inference":
         log.inferences.append(_inference(LoggedInference, content, log, place))
     elif kind == "marked":
@@ -293,7 +293,7 @@ def _clock(content: Fields, place: str) -> ClockFit | None:
         raise MalformedLog(f"{place}: a clock that is not four numbers and a method")
     at_ns, offset_ns, rate_ppb, bound_ns, method = items
     if abs(rate_ppb) > MOST_PPB or bound_ns < 0 or method not in get_args(Method):
-        raise MalformedLog(f"{place}: a clock of the rate {rate_ppb} ppb with the bound {bound_ns} ns cannot be")
+        raise MalformedLog(f"{place}: a clock with an impossible rate ({rate_ppb} ppb) or bound ({bound_ns} ns)")
     return ClockFit(at_ns, offset_ns, rate_ppb, bound_ns, method)
 
 
@@ -326,7 +326,7 @@ def _moments(content: Fields, place: str) -> tuple[int, int]:
     if not begun_ns <= ended_ns:
         raise MalformedLog(f"{place} ends before it begins")
     if ended_ns >= END_NS:
-        raise MalformedLog(f"{place} ends at {ended_ns} ns, which no host's clock says")
+        raise MalformedLog(f"{place} ends at {ended_ns} ns, which is impossible for a host's clock")
     return begun_ns, ended_ns
 
 
@@ -337,7 +337,7 @@ def _block(content: Fields, name: str, place: str) -> Times:
         raise MalformedLog(f"{place}: {name!r} has {len(data)} bytes, which are no 64-bit integers")
     times = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
     if times.size and (times.min() <= -DEVICE_END_NS or times.max() >= DEVICE_END_NS):
-        raise MalformedLog(f"{place}: {name!r} has timestamps that cannot be")
+        raise MalformedLog(f"{place}: {name!r} has impossible timestamps")
     return times
 
 

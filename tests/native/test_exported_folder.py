@@ -96,7 +96,7 @@ def test_each_line_is_an_inference(app: Path, tmp_path: Path) -> None:
         ([*MODEL], 2, "takes 1 files, not 0"),
         ([*MODEL, "--num_inferences", "many", "inputs/x.raw"], 2, "not both numbers"),
         ([*MODEL, "--num_inferences", "1", "--duration", "1", "a"], 2, "give one of them"),
-        ([*MODEL, "README.md"], 2, "has not the 256 bytes"),
+        ([*MODEL, "README.md"], 2, "does not have the 256 bytes"),
         ([*MODEL, "--input_list", "no.txt"], 2, "no.txt cannot be read: No such file"),
         ([*MODEL, "--input_list", "README.md"], 2, "README.md:3: give NAME:=FILE once"),
         ([*MODEL, "--output_dir", "main.c", "inputs/x.raw"], 6, "cannot be made: Not a directory"),

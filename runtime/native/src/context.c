@@ -83,14 +83,15 @@ static void check_graph(reader *reader, void *row) {
     uint64_t nbytes = 0;
     for (size_t i = 0; i < graph->arena_count; i++) {
         if (!graph->arenas[i] || graph->arenas[i] > LARGEST_ARENA_BYTES)
-            MALFORMED(reader, "graph '%s': an arena of no bytes, or of more than any device has", info->name);
+            MALFORMED(reader, "graph '%s': an arena is empty or larger than any device", info->name);
         nbytes = nbytes + graph->arenas[i] < nbytes ? UINT64_MAX : nbytes + graph->arenas[i];
     }
     graph->info.arena_bytes = (size_t)nbytes;
     if (graph->arena_bound_bytes > nbytes || info->arena_bytes != nbytes)
-        MALFORMED(reader, "graph '%s': arenas that are smaller than their bound, or too large", info->name);
+        MALFORMED(reader, "graph '%s': its arenas are smaller than their bound, or too large", info->name);
     if (graph->counter_bytes % COUNTER_BYTES)
-        MALFORMED(reader, "graph '%s': %zu bytes of counters", info->name, graph->counter_bytes);
+        MALFORMED(reader, "graph '%s': %zu bytes of counters, not a multiple of %d", info->name, graph->counter_bytes,
+                  COUNTER_BYTES);
     if (!all_differ(reader, info->inputs, info->input_count, sizeof *info->inputs, by_name) ||
         !all_differ(reader, info->outputs, info->output_count, sizeof *info->outputs, by_name))
         MALFORMED(reader, "graph '%s': two tensors have the same name", info->name);
@@ -200,7 +201,7 @@ static void check_launch(reader *reader, const context *context, const graph_rec
         if (!each->nbytes || each->nbytes > nbytes || each->offset > nbytes - each->nbytes)
             MALFORMED(reader, "operation '%s': arguments[%zu] lies outside its buffer", name, i);
         else if (each->offset % context->device.base_address_alignment_bytes || (each->offset && each->kind <= OUTPUT))
-            MALFORMED(reader, "operation '%s': arguments[%zu] starts where no buffer may start", name, i);
+            MALFORMED(reader, "operation '%s': arguments[%zu] has an offset that is not allowed", name, i);
         else if (!persistent && each->kind >= COUNTERS)
             MALFORMED(reader, "operation '%s' is not persistent and reads counters or a status", name);
         else if (persistent && constant && read[place] != graph)
@@ -239,7 +240,7 @@ static void check(reader *reader, const context *context) {
         const graph_record *graph = &context->packing[i];
         if (graph->arena_count != 1 || graph->info.input_count || graph->info.output_count || graph->persistent_count ||
             graph->counter_bytes)
-            MALFORMED(reader, "packing '%s' has other than one arena, or what graphs alone have", graph->info.name);
+            MALFORMED(reader, "packing '%s' must have one arena, and nothing that only graphs have", graph->info.name);
         check_launches(reader, &unpacked, graph, read);
     }
     for (size_t i = 0; i < context->graph_count && !reader->code; i++)
@@ -287,7 +288,7 @@ item checked_part(reader *reader, extent file, size_t place, size_t nbytes, size
     if (reader->code) return nothing;
     sha256(part.data, part.nbytes, found);
     if (memcmp(found, digest, sizeof found)) reader->code = damaged(file.source, reader->path, what, reader->error);
-    else if (!msgpack_valid(part)) MALFORMED(reader, "its %s is no MsgPack", what);
+    else if (!msgpack_valid(part)) MALFORMED(reader, "its %s is not MsgPack", what);
     return reader->code ? nothing : msgpack_first(part);
 }
 
@@ -299,9 +300,9 @@ void place_sections(reader *reader, extent file, size_t head_bytes, section *sec
         end = sections[i].offset + sections[i].nbytes;
     }
     if (start > file.nbytes || end > file.nbytes - start)
-        refuse(reader, GPUTUNE_TRUNCATED, "it has %zu bytes, and tells of more", file.nbytes);
+        refuse(reader, GPUTUNE_TRUNCATED, "it has %zu bytes, but describes more", file.nbytes);
     else if (end < file.nbytes - start)
-        MALFORMED(reader, "%zu bytes behind the last section", (size_t)(file.nbytes - start - end));
+        MALFORMED(reader, "%zu bytes after the last section", (size_t)(file.nbytes - start - end));
     for (size_t i = 0; i < count && !reader->code; i++) sections[i].at = file.at + start + sections[i].offset;
 }
 

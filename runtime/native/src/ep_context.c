@@ -83,7 +83,7 @@ static bool next_field(onnx *onnx, extent *message, wire *found) {
     else if (found->kind == LENGTH) length = varint(onnx, message, 5);
     else if (found->kind == FIXED64 || found->kind == FIXED32) length = found->kind == FIXED64 ? 8 : 4;
     else MALFORMED(reader, "damaged: a field has the wire type %d", (int)found->kind);
-    if (length > message->nbytes) MALFORMED(reader, "damaged: a field has more bytes than are there");
+    if (length > message->nbytes) MALFORMED(reader, "damaged: a field is longer than its message");
     if (reader->code) return false;
     found->content = part_of(*message, 0, (size_t)length);
     *message = behind(*message, (size_t)length);
@@ -113,7 +113,7 @@ static slice checked_text(reader *reader, extent from, const char *what) {
     if (from.nbytes > LONGEST_TEXT) MALFORMED(reader, "%s has more than %d bytes", what, LONGEST_TEXT);
     else if (from.nbytes && (text.data = bytes_of(reader, from)) != NULL) text.nbytes = from.nbytes;
     if (!is_utf8(text) || (text.nbytes && memchr(text.data, 0, text.nbytes)))
-        MALFORMED(reader, "%s is no UTF-8, or has a character 0", what);
+        MALFORMED(reader, "%s is not UTF-8, or has a character 0", what);
     return text;
 }
 
@@ -239,7 +239,7 @@ static void read_node(onnx *onnx, extent message) {
     read_attributes(onnx, message, &attributes);
     if (reader->code) return;
     if (!is_text(text_of(reader, &attributes, "source"), "gputune"))
-        MALFORMED(reader, "an EPContext node's source is another one than gputune");
+        MALFORMED(reader, "an EPContext node's source is not gputune");
     made->is_main = number_of(reader, &attributes, "main_context", 1, 1);
     made->name = copied(reader, text_of(reader, &attributes, "partition_name"));
     text_of(reader, &attributes, "ep_sdk_version");

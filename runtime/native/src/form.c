@@ -151,7 +151,7 @@ void read_row(reader *reader, const form *form, item value, void *row) {
                 values[i] = inner, known = true; /* of a key that is there twice the last one counts */
         good = key.kind == TEXT && known;
     }
-    if (!good) MALFORMED(reader, "%s: no map with the fields that it should have", form->what);
+    if (!good) MALFORMED(reader, "%s: not a map with the expected fields", form->what);
     for (size_t i = 0; i < count && !reader->code; i++)
         if (values[i].kind != MISSING || !fields[i].optional) read_field(reader, form, &fields[i], values[i], row);
     if (form->check != NULL && !reader->code) form->check(reader, row);

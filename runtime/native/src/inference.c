@@ -52,7 +52,8 @@ gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bo
     if (shared && device->shares_memory) {
         const cl_bitfield flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER;
         made->host = device->cl.SVMAlloc(device->context, flags, nbytes, 0);
-        if (!made->host) return fail(error, GPUTUNE_LIMIT_EXCEEDED, "%zu bytes of shared memory cannot be had", nbytes);
+        if (!made->host)
+            return fail(error, GPUTUNE_LIMIT_EXCEEDED, "%zu bytes of shared memory cannot be allocated", nbytes);
     }
     TRY(allocate(device, made->host ? CL_MEM_USE_HOST_PTR : 0, nbytes, made->host, &made->memory, error));
     *own = made;
@@ -190,7 +191,7 @@ static gputune_code set_values(gputune_graph *graph, const gputune_value *values
         tensor *tensor = tensor_for(tensors, has, values[i].name, i);
         if (!tensor)
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' has no %s '%s'", info->name,
-                        outputs ? "output" : "input", values[i].name ? values[i].name : "behind its last one");
+                        outputs ? "output" : "input", values[i].name ? values[i].name : "after its last");
         TRY(set_value(graph, tensor, &values[i], error));
     }
     for (size_t i = 0; i < has && !outputs; i++)
@@ -206,8 +207,8 @@ static gputune_code check_apart(const gputune_graph *graph, gputune_error *error
     for (size_t i = graph->record->info.input_count; i < graph->tensor_count; i++)
         for (size_t j = 0; j < graph->tensor_count && tensors[i].memory; j++)
             if (j != i && tensors[j].memory && memories_meet(tensors[i].memory, tensors[j].memory))
-                return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' and %s '%s' of graph '%s' would use the same "
-                            "memory, of which one is written while the other may still be read", tensors[j].kind,
+                return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s '%s' and %s '%s' of graph '%s' would share memory, "
+                            "but one is written while the other may still be read", tensors[j].kind,
                             tensors[j].record->name, tensors[i].kind, tensors[i].record->name,
                             graph->record->info.name);
     return GPUTUNE_OK;

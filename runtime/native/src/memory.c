@@ -101,7 +101,7 @@ gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_mem
     if (good) return GPUTUNE_OK;
     free(made);
     *memory = NULL;
-    return fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of %zu bytes cannot be had", nbytes);
+    return fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of %zu bytes cannot be allocated", nbytes);
 }
 
 /* Maps what a descriptor stands for, which must be such that it cannot vanish under a device. */

@@ -17,7 +17,7 @@ static void check_entry(reader *reader, void *row) {
     const char *name = ((part *)row)->name;
     size_t length = strlen(name);
     if (!length || length > LONGEST_NAME || strspn(name, LETTERS) != length || strchr("._-", *name) != NULL)
-        MALFORMED(reader, "package: '%s' is no name for a context", name);
+        MALFORMED(reader, "package: '%s' cannot be the name of a context", name);
 }
 
 static const form ENTRY = {
@@ -37,7 +37,7 @@ static void check_use(reader *reader, const gputune_file *file, size_t place, si
         bool is_head = i == part->packed.section_count;
         size_t section = is_head ? part->packed.head : part->packed.sections[i];
         if (section >= file->section_count || users[section] == place + 1)
-            MALFORMED(reader, "package: context '%s' has a section twice, or one that is not there", part->name);
+            MALFORMED(reader, "package: context '%s' has a section twice, or one that does not exist", part->name);
         else if (!strcmp(file->sections[section].kind, KINDS[0]) != is_head)
             MALFORMED(reader, "package: context '%s' has sections of wrong kinds", part->name);
         else
@@ -58,7 +58,7 @@ static void check_index(reader *reader, gputune_file *file) {
         uint64_t kind = section->offset, nbytes = section->nbytes;
         section->offset = aligned(end); /* offsets follow from lengths */
         if (kind > 3 || nbytes > LARGEST_SECTION_BYTES || section->offset > LARGEST_SECTION_BYTES)
-            MALFORMED(reader, "package: sections[%zu] is of no kind that there is, or too large", i);
+            MALFORMED(reader, "package: sections[%zu] has an unknown kind, or is too large", i);
         else section->kind = KINDS[kind];
         end = section->offset + nbytes;
     }
@@ -67,11 +67,11 @@ static void check_index(reader *reader, gputune_file *file) {
         !all_differ(reader, file->parts, file->part_count, sizeof *file->parts, by_name))
         MALFORMED(reader, "package: contexts must have different names, and there must be one");
     else if (!all_differ(reader, file->sections, file->section_count, sizeof *file->sections, by_digest))
-        MALFORMED(reader, "package: a section that is there twice");
+        MALFORMED(reader, "package: the same section twice");
     size_t count = file->section_count, *users = rows(reader, &count, sizeof *users);
     for (size_t i = 0; i < file->part_count && !reader->code; i++) check_use(reader, file, i, users);
     for (size_t i = 0; i < count && !reader->code; i++)
-        if (!users[i]) MALFORMED(reader, "package: a section of no context");
+        if (!users[i]) MALFORMED(reader, "package: a section that no context uses");
 }
 
 void read_package(reader *reader, gputune_file *file) {
@@ -117,7 +117,7 @@ void read_packed(reader *reader, const gputune_file *file, part *part) {
     if (bytes == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
     else reader->code = read_piece(&reading, bytes, nbytes, &nbytes, reader->error);
     size_t front = reader->code ? 0 : read_head(reader, (extent){&file->source, head->at, nbytes, bytes}, context);
-    if (!reader->code && front != head->nbytes) MALFORMED(reader, "%zu bytes behind a header", head->nbytes - front);
+    if (!reader->code && front != head->nbytes) MALFORMED(reader, "%zu bytes after a header", head->nbytes - front);
     if (reader->code) return;
     reader->malformed = GPUTUNE_MALFORMED_PACKAGE;
     if (!same_rows(&IDENTITY, &context->device, &packed->device) || strcmp(context->tier, packed->tier) ||

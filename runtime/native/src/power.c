@@ -321,8 +321,8 @@ static int open_folder(votes *votes) {
     const int folder = open(votes->folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder >= 0 && !fstat(folder, &status) && status.st_uid == geteuid() && !(status.st_mode & 077)) return folder;
     if (folder >= 0) close(folder), errno = EACCES;
-    tell(votes, "votes are of this process only, and clocks stay as they are if it is killed: %s: %s", votes->folder,
-         strerror(errno));
+    tell(votes, "votes are not shared with other processes, and clocks stay as they are if this process is killed: "
+         "%s: %s", votes->folder, strerror(errno));
     return -1;
 }
 
@@ -385,7 +385,7 @@ static void settle(votes *votes, const vote *own) {
     const int lock = folder < 0 ? -1 : lock_files(votes, folder);
     votes->behind = folder >= 0 && lock < 0;
     if (votes->behind) {
-        tell(votes, "%s/%s.lock is held by another process; the vote follows later", votes->folder, votes->stem);
+        tell(votes, "%s/%s.lock is held by another process; the vote is written later", votes->folder, votes->stem);
     } else {
         read_table(votes, folder, &found, by);
         for (size_t i = 0; i < votes->other_count; i++) strengthen(&in_force, &votes->others[i].vote);

@@ -283,7 +283,7 @@ void record_no_more(gputune_graph *graph) {
 static gputune_code start(gputune_graph *graph, gputune_profile *profile, gputune_error *error) {
     const size_t count = graph->record->info.launch_count;
     if (profile->device != graph->device)
-        return fail(error, GPUTUNE_INVALID_ARGUMENT, "the profile is of another device than the graph");
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "the profile and the graph are for different devices");
     const bool timed = profile->level == GPUTUNE_DETAILED && count;
     cl_int status = 0;
     if (timed) TRY(launches_needed(graph, error));

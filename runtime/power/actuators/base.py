@@ -236,8 +236,8 @@ _ADVICE = {
     "EACCES": "not allowed; run as root, or give the file to a group by a udev rule",
     "EPERM": "not allowed; run as root, or with CAP_SYS_ADMIN in a container",
     "EROFS": "mounted read-only, as in most containers; run outside of it, or mount /sys writable",
-    "ENOENT": "the control is gone; its device or driver has been taken away",
-    "ENODEV": "the control is gone; its device or driver has been taken away",
+    "ENOENT": "the control is gone; its device or driver was removed",
+    "ENODEV": "the control is gone; its device or driver was removed",
     "EBUSY": "something else holds the control; stop the daemon that steers it",
 }
 

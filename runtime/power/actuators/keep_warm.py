@@ -30,7 +30,7 @@ class KeepWarm:
         longest_ms: int = 1000,
     ) -> None:
         if period_us < 1 or longest_ms < 1:
-            raise ValueError(f"keep_warm: period_us is {period_us} and longest_ms {longest_ms}; both start at 1")
+            raise ValueError(f"keep_warm: period_us is {period_us} and longest_ms {longest_ms}; each must be above 0")
         self.error: Exception | None = None
         self.rounds = 0
         self.cpu_ns = 0

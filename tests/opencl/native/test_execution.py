@@ -283,7 +283,7 @@ def test_wrong_values_are_refused_by_name(backend: Backend, opened: Open, tmp_pa
             ({"z": x}, {}, "has no input 'z'"),
             ({"x": x}, {"z": x}, "has no output 'z'"),
             ({"x": small}, {}, "needs memory of 4096 bytes"),
-            ({"x": memory}, {"y": memory}, "would use the same memory"),
+            ({"x": memory}, {"y": memory}, "would share memory"),
         ]
         for inputs, outputs, message in cases:
             with pytest.raises(NativeError, match=message) as refused:

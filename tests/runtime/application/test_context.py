@@ -57,7 +57,7 @@ def test_what_no_graph_or_several_take_is_refused_by_name(file: Path) -> None:
     with gputune.load(file, "null") as loaded:
         with pytest.raises(ValueError, match=r"no graph takes float32\[3\]; the graphs take small: x0 float32\[2, 4\]"):
             loaded.run(np.zeros(3, np.float32))
-        with pytest.raises(ValueError, match=r"the graphs \['one', 'two'\] take these inputs"):
+        with pytest.raises(ValueError, match=r"several graphs take these inputs: \['one', 'two'\]"):
             loaded.run({"x0": SMALL, "x1": LARGE})
         with pytest.raises(ValueError, match="graph 'one' has 2 inputs; give arrays by name"):
             loaded.run(SMALL, graph="one")

@@ -117,29 +117,29 @@ READS = ("graphs", 0, "launches", 1, "arguments", 1)
         (at("packing"), 3, "'packing' is 3, expected a list"),
         (at(*PACKING), 3, "no map with text keys"),
         (at(*PACKING, "arena_bytes"), [], "lies outside the packed buffers|lies outside the arena buffers"),
-        (at(*PACKING, "arena_bytes"), [0], "an empty arena"),
+        (at(*PACKING, "arena_bytes"), [0], "an arena is empty"),
         (at(*PACKING, "arena_bytes"), [PACKED_BYTES - 1], "lies outside the arena buffers"),
         (at(*PACKING, "arena_bound_bytes"), PACKED_BYTES + 1, "below their bound"),
         (
             at(*PACKING, "outputs"),
             [{"name": "y", "shape": [1], "dtype": "int8", "memory_type": "raw"}],
-            "other than one arena, or",
+            "must have one arena, and nothing",
         ),
         (
             at(*PACKING, "inputs"),
             [{"name": "x", "shape": [1], "dtype": "int8", "memory_type": "raw"}],
-            "other than one arena, or",
+            "must have one arena, and nothing",
         ),
-        (at(*PACKING, "counter_bytes"), 4, "other than one arena, or"),
+        (at(*PACKING, "counter_bytes"), 4, "must have one arena, and nothing"),
         (at(*PACK, "program"), 9, "no program 9"),
         (at(*PACK, "global_size"), [9], "does not divide"),
         (at(*PACK, "arguments", 0, "nbytes"), 65, "lies outside the weights buffers"),
         (at(*PACK, "arguments", 0, "index"), 2, "lies outside the weights buffers"),
-        (at(*PACK, "arguments", 0), {"kind": "packed", "index": 0, "offset": 0, "nbytes": 64}, "reads what is packed"),
+        (at(*PACK, "arguments", 0), {"kind": "packed", "index": 0, "offset": 0, "nbytes": 64}, "reads packed weights"),
         (at(*PACK, "arguments", 0, "kind"), "input", "lies outside the input buffers"),
         (at(*PACK, "arguments", 0, "kind"), "status", "reads counters or a status"),
         (at(*READS, "index"), 1, "lies outside the packed buffers"),
-        (at(*READS, "offset"), 64, "where no packed buffer may start"),
+        (at(*READS, "offset"), 64, "offset that a packed buffer must not have"),
         (at(*READS, "nbytes"), PACKED_BYTES, "lies outside the packed buffers"),
     ],
 )
@@ -158,7 +158,7 @@ def test_persistent_kernels_read_nothing_packed_that_no_launch_reads(path: Path)
     assert read_header(path).graphs[0].persistent
     other["persistent"] = [{**second, "arguments": [second["arguments"][1]]}]
     change(path, at("graphs", 1), other)
-    with pytest.raises(MalformedHeader, match="a persistent launch reads weights that no launch reads"):
+    with pytest.raises(MalformedHeader, match="a persistent launch reads weights that no plain launch reads"):
         read_header(path)
     assert first["arguments"]
 

@@ -168,7 +168,7 @@ def nested(levels: int) -> Any:
         (at("graphs", 0, "inputs", 0, "shape"), [0], "empty or too large"),
         (at("graphs", 0, "inputs", 0, "shape"), [2**62, 2**62], "empty or too large"),
         (at("graphs", 0, "inputs", 0, "shape"), [1] * 70, "empty or too large"),
-        (at("graphs", 0, "arena_bytes"), [0], "empty arena"),
+        (at("graphs", 0, "arena_bytes"), [0], "an arena is empty"),
         (at("graphs", 0, "arena_bytes"), [128], "lies outside"),
         (at(*LAUNCH, "program"), 1, "no program 1"),
         (at(*LAUNCH, "global_size"), [9], "does not divide"),
@@ -178,13 +178,13 @@ def nested(levels: int) -> Any:
         (at(*LAUNCH, "arguments", 3), True, "neither a buffer nor"),
         (at(*ARENA, "kind"), "heap", "'heap'"),
         (at(*ARENA, "index"), 1, "lies outside"),
-        (at(*ARENA, "offset"), 64, "starts at a place"),
+        (at(*ARENA, "offset"), 64, "has an offset"),
         (at(*ARENA, "offset"), 2**62, "lies outside"),
         (at(*ARENA, "nbytes"), 0, "lies outside"),
         (at(*LAUNCH, "arguments", 0, "nbytes"), 33, "lies outside"),
         (at(*ARENA, "kind"), "status", "not persistent reads counters or a status"),
         (at("graphs", 0, "counter_bytes"), 6, "6 bytes of counters"),
-        (at("configuration"), {"a": [{"b": b"bytes"}]}, "'configuration' has b'bytes', which is no JSON"),
+        (at("configuration"), {"a": [{"b": b"bytes"}]}, "'configuration' has b'bytes', which is not JSON"),
         (at("configuration"), {"a": msgpack.Timestamp(1)}, "Timestamp"),
         (at("configuration"), {"a": {"b": float("nan")}}, "'configuration' has nan"),
         (at("configuration"), {"a": float("inf")}, "'configuration' has inf"),
@@ -256,7 +256,7 @@ def test_persistent_kernels_read_weights_that_launches_read(context_path: Path) 
     assert read_header(context_path).graphs[1].persistent
     graph["launches"][0]["arguments"] = [3]
     with_header(context_path, fields)
-    with pytest.raises(MalformedHeader, match="a persistent launch reads weights that no launch reads"):
+    with pytest.raises(MalformedHeader, match="a persistent launch reads weights that no plain launch reads"):
         read_header(context_path)
 
 

@@ -188,9 +188,7 @@ def test_a_driver_without_devices_may_miss_a_folder_that_can_be_written(
 def test_a_driver_whose_library_has_gone_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("gputune.runtime.devices.discovery.library_of", lambda file: "/no/such/libdriver.so")
     (only,) = probe_says(monkeypatch, tmp_path, "true")
-    assert only.reason == (
-        "the driver gives no device: its library /no/such/libdriver.so is not there; install it again"
-    )
+    assert only.reason == "the driver gives no device: its library /no/such/libdriver.so is missing; install it again"
 
 
 def test_a_probe_sees_one_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

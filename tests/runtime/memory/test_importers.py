@@ -155,7 +155,7 @@ def test_what_qualcomm_asks_of_a_dma_buf(dma_buf: MemHandle) -> None:
         return reason_of(FakeOpenCL(answers), extensions[1], handle, *extensions)
 
     with MemHandle.from_fd(dma_buf.fileno(), 0, 4 * PAGE) as handle:
-        assert reason(handle) == "the device needs 128 bytes behind it, the dma-buf has 0"
+        assert reason(handle) == "the device needs 128 bytes after it, the dma-buf has 0"
     with MemHandle.from_fd(dma_buf.fileno(), PAGE, PAGE) as handle:
         assert reason(handle) == "it does not begin where the dma-buf does"
 
@@ -404,7 +404,7 @@ def test_a_failing_call_is_a_reason_with_its_code_by_name(
 def test_a_function_that_the_driver_does_not_have_is_a_reason(dma_buf: MemHandle) -> None:
     fake = FakeOpenCL(absent=("clImportMemoryARM",))
     extensions = "cl_arm_import_memory", "cl_arm_import_memory_dma_buf"
-    assert reason_of(fake, extensions[1], dma_buf, *extensions) == "clImportMemoryARM is not there"
+    assert reason_of(fake, extensions[1], dma_buf, *extensions) == "clImportMemoryARM is not available"
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ def test_files_that_cannot_be_read_are_not_taken_for_none(
         Arbiter("gpu", steering, folder).look()
         with closing(Arbiter("gpu", steering, folder)) as voter:
             voter.cast(voter.register(), LOW)
-    assert f"clocks stay as they are if it is killed: [Errno 5] Input/output error: '{folder}" in caplog.text
+    assert f"clocks stay as they are if this process is killed: [Errno 5] Input/output error: '{folder}" in caplog.text
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     Arbiter("gpu", steering, folder).look()
     assert steering.now() == FIRST and list(folder.iterdir()) == []

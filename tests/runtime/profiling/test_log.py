@@ -80,10 +80,10 @@ def test_a_log_that_was_changed_is_read_or_refused(place: int, byte: int) -> Non
         ({"launches": ONE.launches * [1, 1, 1, 1 << 28]}, "launches from"),
         ({"parts": ONE.parts + np.array([0, 0, 0, 10**9])}, "does not lie within it"),
         ({"begun_ns": 0, "ended_ns": LONGEST_NS + 1}, "an inference of"),
-        ({"ended_ns": END_NS}, "which no host's clock says"),
-        ({"clock": replace(CLOCK, rate_ppb=MOST_PPB + 1)}, "a clock of the rate"),
-        ({"clock": replace(CLOCK, bound_ns=-1)}, "a clock of the rate"),
-        ({"clock": replace(CLOCK, method="guessed")}, "a clock of the rate"),
+        ({"ended_ns": END_NS}, "which is impossible for a host's clock"),
+        ({"clock": replace(CLOCK, rate_ppb=MOST_PPB + 1)}, "a clock with an impossible rate"),
+        ({"clock": replace(CLOCK, bound_ns=-1)}, "a clock with an impossible rate"),
+        ({"clock": replace(CLOCK, method="guessed")}, "a clock with an impossible rate"),
     ],
 )
 def test_what_no_clock_says_is_refused(changed: dict[str, Any], said: str) -> None:
