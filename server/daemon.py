@@ -206,7 +206,7 @@ class Daemon:
                 self.service.share(now)
                 self.service.tell_places(now)
             except Exception:
-                log.exception("a defect while looking after the clients")
+                log.exception("internal error while checking the clients")
 
     async def _start_worker(self) -> WorkerProcess:
         return await WorkerProcess.start(self._report, self.limits, self._compiled.folder)

@@ -93,7 +93,7 @@ class Admission:
         for silent in [arrival for arrival in self._silent if now - arrival.began > self._seconds]:
             self._dismiss(silent)
         for newcomer in [link for link, began in self._began.items() if now - began > self._seconds]:
-            log.info("%s did not say who it is within %d s", newcomer, self._seconds)
+            log.info("%s did not complete the handshake within %d s", newcomer, self._seconds)
             self._turn_away(newcomer)
 
     # --- connections that have sent nothing -----------------------------------------------------------

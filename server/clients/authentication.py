@@ -30,14 +30,12 @@ def server_context(certificate: Path, key: Path | None, authority: Path | None) 
         context.load_cert_chain(certificate, key, password=_no_password)
     except (OSError, ValueError) as error:
         files = f"{certificate} and {key}" if key else f"{certificate}"
-        raise ValueError(f"{files}: no certificate and key that can be used together: {_reason(error)}") from None
+        raise ValueError(f"{files} cannot be used as certificate and key: {_reason(error)}") from None
     if authority is not None:
         try:
             context.load_verify_locations(authority)
         except (OSError, ValueError) as error:
-            raise ValueError(
-                f"{authority}: no certificates that clients could be checked with: {_reason(error)}"
-            ) from None
+            raise ValueError(f"{authority} has no certificates to check clients with: {_reason(error)}") from None
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 

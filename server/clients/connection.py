@@ -212,7 +212,7 @@ class ClientLink(asyncio.BufferedProtocol):
             self._heard = now  # it reads a long reply
         self._unsent_bytes = unsent_bytes
         if now - self._heard > limits.silence_seconds:
-            log.warning("%s was silent for %d s and is taken for gone", self._name, limits.silence_seconds)
+            log.warning("%s was silent for %d s and is treated as gone", self._name, limits.silence_seconds)
             self.abort()
 
     # --- messages -------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class ClientLink(asyncio.BufferedProtocol):
                 else:
                     self._take(request_id, message)
         except Exception:
-            log.exception("a defect while serving %s", self._name)
+            log.exception("internal error while serving %s", self._name)
             self.abort()
         finally:
             self._busy = False

@@ -40,7 +40,7 @@ class LocalListener:
         self.address = f"unix:{path}"
         self._path = path
         if not tells_peers():
-            raise self._cannot_listen("this system does not say of which user a connection is")
+            raise self._cannot_listen("this system does not say which user a connection belongs to")
         try:
             with _locked(path.parent):  # of servers that start at once, one looks and binds before the next one looks
                 self._remove_stale()
@@ -171,7 +171,7 @@ class LocalArrival(Arrival):
         self._waiting.extend(came)
         paired: list[tuple[int, Any]] = []
         if self._descriptors.truncated and not came:
-            raise self._unexpected("this server has no room for another descriptor", paired)
+            raise self._unexpected("this server cannot open another file descriptor", paired)
         if self._descriptors.truncated or len(came) > 1:
             raise self._unexpected("more than one descriptor came with a message", paired)
         for request_id, message in arrived:
@@ -198,6 +198,6 @@ class LocalArrival(Arrival):
 
     def _unexpected(self, what: str, before: list[tuple[int, Any]]) -> RemoteProtocolError:
         self.drop()
-        error = RemoteProtocolError("bad_descriptor", f"{what}; RegisterMemory brings one, and nothing else does")
+        error = RemoteProtocolError("bad_descriptor", f"{what}; only RegisterMemory brings one")
         error.arrived = before
         return error

@@ -159,7 +159,7 @@ class Service:
         try:
             reply: Any = await self._status()
         except Exception as error:
-            log.exception("a defect while looking how the server is")
+            log.exception("internal error while collecting the server's status")
             reply = _defect(error)
         client.send(reply, request_id)
 
@@ -274,7 +274,7 @@ class Service:
             async with self.perf_profiles.voted(job.client):
                 reply = await self._workers.run(supervisor, work)
         except Exception as error:
-            log.exception("a defect while serving %s", type(job.request).__name__)
+            log.exception("internal error while serving %s", type(job.request).__name__)
             reply = _defect(error)
         finally:
             self._charge()

@@ -69,7 +69,7 @@ class Handshake:
         if clients and not servers and self._side == "client":
             return RemoteProtocolError(
                 "token_unused",
-                "the client has a token and the server asks for none, so it may be of another user; "
+                "the client has a token and the server asks for none, so it may belong to another user; "
                 "start it with the token, or connect without one",
             )
         return None

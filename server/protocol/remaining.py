@@ -46,5 +46,5 @@ class Remaining:
             raise ValueError(f"{len(reply.trials)} trials for {len(self.asked)} variants")
         trials = dict(zip(self.asked, reply.trials, strict=True)) | self.failed
         if reply.best is not None and not (reply.best in self.asked and trials[reply.best].status == OK):
-            raise ValueError(f"the best variant is {reply.best}, which is none that is ok")
+            raise ValueError(f"the best variant is {reply.best}, which is not among those that work")
         return replace(reply, trials=tuple(trials[variant.number] for variant in self.request.variants))

@@ -26,7 +26,7 @@ class Memory:
     def hold(self, count: int) -> None:
         """Counts so many bytes as used. Raises ProtocolError (limit_exceeded) when they do not go in any more."""
         if self.bytes + count > self._allowed:
-            what = "try again when other clients have gone; with this, all clients of the server together have bytes:"
+            what = "try again when other clients have gone; with this request, all clients together would use bytes:"
             raise limit_exceeded(ProtocolError, what, "total_bytes", self._allowed, self.bytes + count)
         self.bytes += count
 
@@ -37,7 +37,7 @@ class Memory:
     def register(self) -> None:
         """Counts one more registered memory. Raises ProtocolError (limit_exceeded)."""
         if self._registered >= self._registered_allowed:
-            what = "all clients of the server together would have registered memories:"
+            what = "all clients together would have registered memories:"
             limit = "total_registered", self._registered_allowed, self._registered + 1
             raise limit_exceeded(ProtocolError, what, *limit)
         self._registered += 1

@@ -93,7 +93,7 @@ class Session:
         """Counts so many bytes as used, if they still go in."""
         allowed = self._limits.session_bytes
         if self.bytes + count > allowed:
-            what = "with this request, buffers and queued requests of this connection have bytes:"
+            what = "with this request, buffers and queued requests of this connection would use bytes:"
             raise limit_exceeded(ProtocolError, what, "session_bytes", allowed, self.bytes + count)
         self._memory.hold(count)
         self.bytes += count

@@ -105,7 +105,7 @@ class Handlers:
             name = "build_failed" if isinstance(error, BuildFailed) else "launch_failed"
             return messages.Error(name, str(error)[:MESSAGE_CHARACTERS], {"status": error.status})
         except Exception as error:
-            log.exception("a defect while handling %s", type(request).__name__)
+            log.exception("internal error while handling %s", type(request).__name__)
             return messages.Error("internal_error", f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS])
         finally:
             self._page.rest()
@@ -122,7 +122,7 @@ class Handlers:
         if reference.nbytes != request.output_bytes:
             raise ProtocolError(
                 "bad_message",
-                f"the reference has {reference.nbytes} bytes, output_bytes is {request.output_bytes}",
+                f"the reference has {reference.nbytes} bytes, but output_bytes is {request.output_bytes}",
             )
         asked = MeasureRequest(
             task=request.task,
@@ -177,7 +177,7 @@ class Handlers:
         inputs, into = self._values(executor, request)
         launches = len(executor.graph.launches)
         if (timings := launches * request.inferences) > (allowed := self._limits.timings):
-            what = f"{request.inferences} inferences of {launches} launches are timings:"
+            what = f"{request.inferences} inferences of {launches} launches would take timings:"
             raise limit_exceeded(ProtocolError, what, "timings", allowed, timings)
         told = time.monotonic()
 
@@ -212,7 +212,7 @@ class Handlers:
     def put_memory(self, given: WithDescriptor) -> messages.Done:
         request, descriptor = given.message, given.descriptor
         if descriptor is None:
-            raise UnusableMemory("the worker process has no room for another descriptor")
+            raise UnusableMemory("the worker process cannot open another file descriptor")
         with descriptor:
             self._memories[request.memory] = MemHandle.from_fd(descriptor.fileno(), request.offset, request.nbytes)
         return messages.Done()
@@ -280,7 +280,7 @@ class Handlers:
         """Ends this process where nothing works on its device any more, as a crash would: what comes next must not be
         charged with that, and a new process has the device as before."""
         if self._backend.lost():
-            log.error("nothing works on the device any more in this worker, which ends")
+            log.error("the device no longer works in this worker, which ends")
             os._exit(link.DEVICE_LOST)
 
     def _with_sources(self, request: T) -> T:
@@ -334,7 +334,7 @@ def _arrays(
     """The inputs of a graph from their bytes, but for those that lie elsewhere. Raises ProtocolError (bad_message)
     naming the one that does not fit."""
     if twice := sorted(set(elsewhere) & blobs.keys()):
-        raise ProtocolError("bad_message", f"input {twice[0][:200]!r} has bytes and a registered memory")
+        raise ProtocolError("bad_message", f"input {twice[0][:200]!r} is given both as bytes and as registered memory")
     tensors = {tensor.name: tensor for tensor in executor.graph.inputs if tensor.name not in elsewhere}
     for name in [*blobs, *tensors]:
         if name not in tensors or name not in blobs:

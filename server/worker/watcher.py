@@ -58,7 +58,7 @@ class LinkWatcher:
         try:
             self._page.begin(step, variant, self._seconds(step, expected_ns))
         except Exception:
-            log.exception("a defect while announcing %s", step)
+            log.exception("internal error while announcing %s", step)
 
     def verified(self, variant: int, trial: Trial) -> None:
         """Tells that a variant works."""
@@ -69,7 +69,7 @@ class LinkWatcher:
         try:
             self._before_failure()
         except Exception:
-            log.exception("a defect before the failure of variant %d", variant)
+            log.exception("internal error before the failure of variant %d", variant)
         self._conclude(variant, trial)
 
     def yield_device(self) -> None:
@@ -80,7 +80,7 @@ class LinkWatcher:
                 self._page.pause()
                 self._page.begin("preparing", None, self._limits.request_seconds)
         except Exception:
-            log.exception("a defect while yielding the device")
+            log.exception("internal error while yielding the device")
 
     def _seconds(self, step: Step, expected_ns: float) -> float:
         match step:
@@ -102,4 +102,4 @@ class LinkWatcher:
         try:
             self._send(Progress(phase, done, len(self._variants), message, variant, trial))
         except Exception:
-            log.exception("a defect while telling about variant %d", variant)
+            log.exception("internal error while reporting variant %d", variant)

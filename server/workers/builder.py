@@ -80,8 +80,8 @@ class Builder:
             log.info("programs could not be built ahead: %s", error)
             return False
         except Exception:
-            self._give_up_worker("a defect while building ahead")
-            log.exception("a defect while building ahead")
+            self._give_up_worker("internal error while building ahead")
+            log.exception("internal error while building ahead")
             return False
         finally:
             self._building = None

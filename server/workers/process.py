@@ -90,7 +90,7 @@ class WorkerProcess:
             killed = ended.signal == "SIGKILL" and not ended.ours
             raise DeviceUnavailable(f"{ended} while it opened the device", killed) from None
         except asyncio.CancelledError:
-            worker.kill("it is not waited for any more")
+            worker.kill("nothing waits for it any longer")
             await worker.stop()
             raise
         if isinstance(reply, WorkerReady):
@@ -212,12 +212,12 @@ class WorkerProcess:
         except OSError:
             pass
         except Exception as error:
-            log.exception("a defect while reading from the worker")
-            self.kill(f"a defect while reading from it: {error}")
+            log.exception("internal error while reading from the worker")
+            self.kill(f"internal error while reading from it: {error}")
 
     def _arrived(self, message: Any) -> None:
         if self._asked is None:
-            raise RemoteProtocolError("unexpected_message", f"{type(message).__name__}, and nothing was asked")
+            raise RemoteProtocolError("unexpected_message", f"{type(message).__name__} without a request")
         if isinstance(message, Progress):
             self._progress(message)
         else:

@@ -64,7 +64,7 @@ class SecondCompiler:
                     useless.set_result(None)
                     give_up = time.monotonic() + GRACE_SECONDS
                 if time.monotonic() > give_up and self._worker is not None:
-                    self._worker.kill("it compiled what is not needed any more")
+                    self._worker.kill("it compiled programs that are no longer needed")
             return compiling.result()
         finally:
             if not compiling.done():  # the server is being stopped
@@ -93,8 +93,8 @@ class SecondCompiler:
             return None
         except Exception:
             await self.stop()
-            self._failed("a defect")
-            log.exception("a defect while half of a batch was compiled")
+            self._failed("internal error")
+            log.exception("internal error while half of a batch was compiled")
             return None
         self._failures = 0
         return reply if isinstance(reply, CompiledAhead) else None

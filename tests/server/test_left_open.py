@@ -80,7 +80,7 @@ def memory_that_cannot_grow(folder: Path, patch: Patch) -> None:
 
 def memory_that_cannot_be_sealed(folder: Path, patch: Patch) -> None:
     patch.setattr(fcntl, "fcntl", refuses(EINVAL))
-    with pytest.raises(UnusableMemory, match="cannot be had"):
+    with pytest.raises(UnusableMemory, match="cannot be allocated"):
         MemHandle.allocate(PAGE)
 
 

@@ -185,7 +185,7 @@ def test_a_socket_and_options_of_tcp_exclude_each_other(folder: Path) -> None:
         command = [sys.executable, "-m", "gputune.server", "--unix", str(folder / "socket"), *more]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         assert ended.returncode == 2
-        assert "for TCP; drop one" in ended.stderr or "no certificate" in ended.stderr
+        assert "for TCP; drop one" in ended.stderr or "cannot be used as certificate" in ended.stderr
         assert not (folder / "socket").exists()
 
 
@@ -252,7 +252,7 @@ def test_net_run_shares_its_memory_with_a_local_target(
     assert (summary["copied_bytes"], summary["target"], len(summary["round_trip_ns"])) == (0, server.host, 3)
     done = net_run(f"{shared_server.host}:{shared_server.port}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--shared_buffer: a target over TCP does not have this machine's memory" in done.stderr
+    assert "--shared_buffer: a target over TCP does not share this machine's memory" in done.stderr
 
 
 def test_memory_is_registered_again_after_a_lost_connection(folder: Path, launch_server: Launch, context: Path) -> None:
@@ -295,7 +295,7 @@ def test_what_does_not_fit_is_told_by_name(server: Server, context: Path) -> Non
             ({"x": x}, {"z": y}, "has no output 'z'"),
             ({"x": x, "z": y}, {}, "has no input 'z'"),
             ({}, {"y": y}, "needs the input 'x'"),
-            ({"x": x}, {"y": x}, "would use the same memory"),
+            ({"x": x}, {"y": x}, "would share memory"),
         ):
             with pytest.raises(TargetError, match=words) as caught:
                 executor.run_timed(inputs, outputs)
@@ -465,7 +465,7 @@ def test_turns_on_local_sockets_are_shared_between_users() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "left", "words"), [(1, 0, "no room for another descriptor"), (3, 9, "more than one descriptor")]
+    ("sent", "left", "words"), [(1, 0, "cannot open another file descriptor"), (3, 9, "more than one descriptor")]
 )
 def test_descriptors_that_are_cut_off_end_the_connection_with_the_reason(sent: int, left: int, words: str) -> None:
     """The system cuts them off where the server has no descriptor left, and where there is no place for so many."""

@@ -106,7 +106,7 @@ def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient,
 
 def test_a_reference_of_another_size_is_refused(client: TargetClient, make_batch: Make) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(60))
-    with pytest.raises(TargetError, match="the reference has 60 bytes, output_bytes is 64"):
+    with pytest.raises(TargetError, match="the reference has 60 bytes, but output_bytes is 64"):
         client.measure_kernel(make_batch(data, reference))
 
 

@@ -191,7 +191,7 @@ def test_credentials_are_for_servers_that_run_already(shared_server: Any) -> Non
     with choose_target(None, {"GPUTUNE_TOKEN": TOKEN}, "null") as target, target.connect() as client:
         assert target.explanation[-1] == "GPUTUNE_TOKEN does not apply: the embedded server has a token of its own"
         client.ping()
-    with pytest.raises(TargetError, match="--token_file: for a server that runs already") as caught:
+    with pytest.raises(TargetError, match="--token_file: only for a server that runs already") as caught:
         choose_target(None, {}, "null", credentials=Credentials(TOKEN, options=("--token_file",)))
     assert caught.value.name == "contradiction"
 

@@ -127,7 +127,7 @@ def test_no_child_sees_the_token(launch_server: Make) -> None:
         (("--host", "::"), {}, "give a secret with --token_file or GPUTUNE_TOKEN"),
         (("--tls_key", "key"), {}, "--tls_key needs --tls_cert"),
         (("--tls_ca", "ca"), {}, "--tls_ca needs --tls_cert"),
-        (("--tls_cert", "/no/such/file"), {}, "/no/such/file: no certificate and key"),
+        (("--tls_cert", "/no/such/file"), {}, "/no/such/file cannot be used as certificate and key"),
     ],
 )
 def test_what_would_not_be_safe_is_refused_in_one_line(
@@ -273,9 +273,11 @@ def test_clients_can_be_asked_for_a_certificate(launch_server: Make, ours: Autho
 def test_files_that_do_not_go_together_are_named(ours: Authority, theirs: Authority, tmp_path: Path) -> None:
     certificate, key = ours.sign("server")
     _, other_key = theirs.sign("server")
-    with pytest.raises(ValueError, match=rf"{certificate} and {other_key}: no certificate and key .*mismatch"):
+    with pytest.raises(
+        ValueError, match=rf"{certificate} and {other_key} cannot be used as certificate and key.*mismatch"
+    ):
         server_context(certificate, other_key, None)
-    with pytest.raises(ValueError, match=rf"{key}: no certificates that clients could be checked with"):
+    with pytest.raises(ValueError, match=rf"{key} has no certificates to check clients with"):
         server_context(certificate, key, key)
     encrypted = tmp_path / "encrypted.key"
     command = ["openssl", "pkey", "-in", str(key), "-aes256", "-passout", "pass:secret", "-out", str(encrypted)]
