@@ -53,7 +53,7 @@ class Load:
 
     @property
     def busy(self) -> bool:
-        """Whether times are worth little."""
+        """Return whether measured times are unreliable."""
         return self.others is not None and self.others > BUSY
 
     @property
