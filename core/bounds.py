@@ -1,10 +1,11 @@
-"""Define bounds of values in records that travel between programs: part of their types, checked by readers."""
+"""Bound the values of records that travel between programs and lie in files: parts of their types, which decoder.py
+checks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 
 @dataclass(frozen=True)
@@ -13,6 +14,46 @@ class Within:
 
     low: float
     high: float
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+@dataclass(frozen=True)
+class NoZero:
+    """Of a text: it has no character 0, with which texts of C end."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Of a value that lies in files as another type: `hint` is that type, and `read` makes the value of it. It raises
+    ValueError for what cannot be."""
+
+    hint: Any
+    read: Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class InFiles:
+    """How a record lies in files, see in_files."""
+
+    later: frozenset[str]
+    closed: bool
+
+
+IN_FILES = "_in_files"
+
+
+def in_files(*later: str, closed: bool = False) -> Callable[[Kind], Kind]:
+    """Mark a dataclass as a record of files, which must have all of its fields but the `later` ones: those have
+    defaults, and older files lack them. Readers ignore unknown fields, which later versions add, unless it is
+    closed."""
+
+    def mark(kind: Kind) -> Kind:
+        setattr(kind, IN_FILES, InFiles(frozenset(later), closed))
+        return kind
+
+    return mark
 
 
 Count = Annotated[int, Within(0, 2**31 - 1)]
@@ -26,6 +67,8 @@ Samples = Annotated[tuple[Sample, ...], Within(0, 4096)]
 Name = Annotated[str, Within(1, 200)]
 Key = Annotated[str, Within(0, 1000)]
 Text = Annotated[str, Within(0, 65536)]
+CText = Annotated[str, NoZero()]  # what a file says, for readers in C too
+Amount = Annotated[int, Within(0, 2**63 - 1)]
 Sha256 = Annotated[str, Within(64, 64)]
 Facts: TypeAlias = Mapping[Key, Any]
 Amounts = Annotated[Mapping[Key, Bytes], Within(0, 1024)]  # by the name of a buffer, say

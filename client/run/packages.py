@@ -98,7 +98,7 @@ def need_of(package: Package) -> MemoryNeed:
             needs.append(MemoryNeed.of(file.header.device, file.header.graphs))
     graphs = zip(*(need.graphs for need in needs), strict=False)
     largest = (GraphNeed(each[0].name, largest_arenas(graph.arena_bytes for graph in each), 0) for each in graphs)
-    return MemoryNeed(max(need.alignment_bytes for need in needs), tuple(largest))
+    return MemoryNeed(max(need.alignment for need in needs), tuple(largest))
 
 
 def _members(stack: ExitStack, path: Path) -> list[_Member]:

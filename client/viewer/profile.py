@@ -14,8 +14,9 @@ from gputune.client.errors import ConfigError
 from gputune.client.viewer.account import Account, account_of, total
 from gputune.client.viewer.schematic import GraphPlan, Schematic, read_schematic
 from gputune.core.errors import MalformedLog, shortened
-from gputune.runtime.profiling.log import END_NS, Log, read_log
+from gputune.runtime.profiling.log import Log, read_log
 from gputune.runtime.profiling.records import (
+    END_NS,
     Comparison,
     LoggedGraph,
     LoggedInference,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from gputune.core.errors import MalformedEpContext, UnknownGraph, shortened
-from gputune.core.identity import is_text
 from gputune.runtime.context.format import ContextFile, context_of, open_context
 from gputune.runtime.context.stored import Extent, OpenFile
 
@@ -327,7 +326,7 @@ def _text(value: Extent, what: str) -> str:
         text = bytes(value.read()).decode()
     except UnicodeDecodeError:
         raise MalformedEpContext(f"{what} is not UTF-8") from None
-    if not is_text(text):
+    if "\0" in text:
         raise MalformedEpContext(f"{what} has a character 0")
     return text
 

@@ -6,23 +6,23 @@ the first of them. It is MsgPack with its own checksum, comes before the header,
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+from gputune.core.bounds import Amount, CText, Within, in_files
+from gputune.core.decoder import record_of
 from gputune.core.errors import MalformedHeader
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.context.records import LARGEST_ARENA_BYTES, Fields, GraphRecord
+from gputune.runtime.context.records import LARGEST_ARENA_BYTES, GraphRecord
 
 
-@dataclass(frozen=True)
-class GraphNeed:
+class GraphNeed(NamedTuple):
     """The bytes of each arena of a graph, and what no plan of them can do without (0: unknown)."""
 
-    name: str
-    arena_bytes: tuple[int, ...]
-    bound_bytes: int
+    name: CText
+    arena_bytes: tuple[Annotated[int, Within(1, LARGEST_ARENA_BYTES)], ...]
+    bound_bytes: Amount
 
     @property
     def total_bytes(self) -> int:
@@ -30,11 +30,12 @@ class GraphNeed:
         return sum(self.arena_bytes)
 
 
+@in_files()
 @dataclass(frozen=True)
 class MemoryNeed:
-    """The needs of a context's graphs. alignment_bytes: of every tensor in an arena."""
+    """The needs of a context's graphs. alignment: in bytes, of every tensor in an arena."""
 
-    alignment_bytes: int
+    alignment: Annotated[int, Within(1, 2**63 - 1)]
     graphs: tuple[GraphNeed, ...]
 
     @classmethod
@@ -50,16 +51,14 @@ class MemoryNeed:
 
     def to_fields(self) -> dict[str, Any]:
         """Plain values, as they stand in a file."""
-        graphs = [[graph.name, list(graph.arena_bytes), graph.bound_bytes] for graph in self.graphs]
-        return {"alignment": self.alignment_bytes, "graphs": graphs}
+        return {"alignment": self.alignment, "graphs": [list(graph) for graph in self.graphs]}
 
     @classmethod
     def from_fields(cls, value: object) -> MemoryNeed:
         """The checked block of a file. Raises MalformedHeader."""
-        fields = Fields(value, "memory block")
-        need = cls(fields.count("alignment"), tuple(_graph(item) for item in fields.items("graphs")))
-        if need.alignment_bytes < 1:
-            raise MalformedHeader(f"memory block: an alignment of {need.alignment_bytes} bytes")
+        need = record_of(cls, value, "memory block", MalformedHeader)
+        if any(graph.bound_bytes > graph.total_bytes for graph in need.graphs):
+            raise MalformedHeader("memory block: its arenas are smaller than their bound")
         return need
 
 
@@ -71,15 +70,3 @@ def largest_arenas(needs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
         for place, nbytes in enumerate(arenas):
             largest[place] = max(largest[place], nbytes)
     return tuple(largest)
-
-
-def _graph(item: object) -> GraphNeed:
-    if not isinstance(item, list) or len(item) != 3:
-        raise MalformedHeader(f"memory block: {reprlib.repr(item)[:80]} is not a name, arenas and a bound")
-    fields = Fields(dict(zip(("name", "arena_bytes", "bound_bytes"), item, strict=True)), "memory block")
-    need = GraphNeed(fields.text("name"), fields.counts("arena_bytes"), fields.count("bound_bytes"))
-    if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in need.arena_bytes):
-        raise MalformedHeader("memory block: an arena is empty or larger than any device")
-    if need.bound_bytes > need.total_bytes:
-        raise MalformedHeader("memory block: its arenas are smaller than their bound")
-    return need

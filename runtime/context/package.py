@@ -15,10 +15,12 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import msgpack
 
+from gputune.core.bounds import Amount, CText, Stored, Within, in_files
+from gputune.core.decoder import record_of
 from gputune.core.errors import (
     MalformedPackage,
     Truncated,
@@ -30,7 +32,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.runtime.context.format import LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
-from gputune.runtime.context.records import Fields, Section
+from gputune.runtime.context.records import Section
 from gputune.runtime.context.stored import Extent, OpenFile
 
 SUFFIX = ".gtpkg"
@@ -48,19 +50,29 @@ _DIGEST_BYTES = 32
 _PLACE = "package"
 
 
+def _hex(digest: bytes) -> str:
+    if len(digest) != _DIGEST_BYTES:
+        raise ValueError(f"a digest of {len(digest)} bytes")
+    return digest.hex()
+
+
+Digest = Annotated[str, Stored(bytes, _hex)]
+
+
+@in_files()
 @dataclass(frozen=True)
 class PackageEntry:
     """A context of a package. name: a different one for each, by default its tier; head, sections: indices of the
     package's sections, in the context's own order; nbytes, sha256: of the context binary as a file."""
 
-    name: str
-    tier: str
+    name: CText
+    tier: CText
     device: DeviceIdentity
     computes: bool
-    head: int
-    sections: tuple[int, ...]
-    nbytes: int
-    sha256: str
+    head: Amount
+    sections: tuple[Amount, ...]
+    nbytes: Amount
+    sha256: Digest
 
     def to_fields(self) -> dict[str, Any]:
         """Plain values, as they lie in the index."""
@@ -74,6 +86,21 @@ class PackageEntry:
             "nbytes": self.nbytes,
             "sha256": bytes.fromhex(self.sha256),
         }
+
+
+class _Section(NamedTuple):
+    kind: Annotated[int, Within(0, len(KINDS) - 1)]
+    length: Annotated[int, Within(0, LARGEST_SECTION_BYTES)]
+    sha256: Digest
+
+
+@in_files()
+@dataclass(frozen=True)
+class _Index:
+    """A PackageIndex as it lies in a file."""
+
+    contexts: tuple[PackageEntry, ...]
+    sections: tuple[_Section, ...]
 
 
 @dataclass(frozen=True)
@@ -95,11 +122,13 @@ class PackageIndex:
     @classmethod
     def from_fields(cls, value: object) -> PackageIndex:
         """The checked index. Raises MalformedPackage that names the field."""
-        fields = Fields(value, _PLACE, MalformedPackage)
+        stored = record_of(_Index, value, _PLACE, MalformedPackage)
         sections: list[Section] = []
-        for item in fields.items("sections"):
-            sections.append(_section(item, aligned(_end(sections))))
-        index = cls(tuple(map(_entry, fields.maps("contexts"))), tuple(sections))
+        for kind, length, sha256 in stored.sections:
+            if (offset := aligned(_end(sections))) > LARGEST_SECTION_BYTES:
+                raise MalformedPackage(f"{_PLACE}: sections of more than {LARGEST_SECTION_BYTES} bytes")
+            sections.append(Section(KINDS[kind], offset, length, sha256))
+        index = cls(stored.contexts, tuple(sections))
         _check(index)
         return index
 
@@ -205,40 +234,6 @@ def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:
     if data.nbytes > end:
         raise MalformedPackage(f"{name}: {data.nbytes - end} bytes after the last section")
     return index, start
-
-
-def _section(item: object, offset: int) -> Section:
-    if not isinstance(item, list) or len(item) != 3:
-        raise MalformedPackage(f"{_PLACE}: a section is not a kind, a length and a digest")
-    fields = Fields(dict(zip(("kind", "length", "sha256"), item, strict=True)), f"{_PLACE}: section", MalformedPackage)
-    kind, length = fields.count("kind"), fields.count("length")
-    if kind >= len(KINDS) or length > LARGEST_SECTION_BYTES or offset > LARGEST_SECTION_BYTES:
-        raise MalformedPackage(f"{_PLACE}: a section has an unknown kind ({kind}), or is too large ({length} bytes)")
-    return Section(KINDS[kind], offset, length, _digest(fields))
-
-
-def _digest(fields: Fields) -> str:
-    digest = fields.bytes("sha256")
-    if len(digest) != _DIGEST_BYTES:
-        raise MalformedPackage(f"{_PLACE}: a digest of {len(digest)} bytes")
-    return digest.hex()
-
-
-def _entry(fields: Fields) -> PackageEntry:
-    try:
-        device = DeviceIdentity.from_dict(fields.map("device"))
-    except ValueError as error:
-        raise MalformedPackage(str(error)) from None
-    return PackageEntry(
-        name=fields.text("name"),
-        tier=fields.text("tier"),
-        device=device,
-        computes=fields.flag("computes"),
-        head=fields.count("head"),
-        sections=fields.counts("sections"),
-        nbytes=fields.count("nbytes"),
-        sha256=_digest(fields),
-    )
 
 
 def _check(index: PackageIndex) -> None:

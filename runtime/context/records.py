@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from gputune.core.bounds import Amount, CText, Int32, Stored, Within, in_files
+from gputune.core.decoder import record_of
 from gputune.core.dtypes import ITEM_BYTES
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, shortened
-from gputune.core.identity import DeviceIdentity, is_count, is_text
+from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
 from gputune.core.launches import check_sizes
 
@@ -46,6 +47,20 @@ DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
 
 
+def _json(value: object) -> object:
+    """The configuration, which is shown as JSON. Raises ValueError."""
+    level: list[Any] = [value]
+    for _ in range(DEEPEST_CONFIGURATION):
+        if not all(math.isfinite(item) for item in level if isinstance(item, float)):
+            raise ValueError("it has a number that is not finite")
+        lists = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, dict | list)]
+        level = [item for each in lists for item in each]
+    if level:
+        raise ValueError(f"it has more than {DEEPEST_CONFIGURATION} levels")
+    return value
+
+
+@in_files()
 @dataclass(frozen=True)
 class BufferRef:
     """`nbytes` bytes at `offset` of the index-th graph input, graph output, arena or weights section, of what the
@@ -53,22 +68,23 @@ class BufferRef:
     multiples of the device's base address alignment."""
 
     kind: BufferKind
-    index: int
-    offset: int
-    nbytes: int
+    index: Amount
+    offset: Amount
+    nbytes: Amount
 
 
+@in_files()
 @dataclass(frozen=True)
 class LaunchRecord:
     """One launch of a graph; `task` is the digest of its task's key, `program` an index into the programs."""
 
-    operation: str
-    task: str
-    program: int
-    entry: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    arguments: tuple[BufferRef | int, ...]
+    operation: CText
+    task: CText
+    program: Amount
+    entry: CText
+    global_size: tuple[Amount, ...]
+    local_size: tuple[Amount, ...]
+    arguments: tuple[BufferRef | Int32, ...]
 
     @property
     def counts(self) -> bool:
@@ -96,13 +112,14 @@ class LaunchRecord:
         return any(ref.kind == kind for ref in self.refs)
 
 
+@in_files()
 @dataclass(frozen=True)
 class TensorRecord:
     """A graph input or output with shape and order as the model has them."""
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str = "float32"
+    name: CText
+    shape: Annotated[tuple[Amount, ...], Within(0, LARGEST_RANK)]
+    dtype: CText = "float32"
     memory_type: MemoryType = "raw"
 
     @property
@@ -110,6 +127,7 @@ class TensorRecord:
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
+@in_files("persistent", "counter_bytes", "arena_bound_bytes")
 @dataclass(frozen=True)
 class GraphRecord:
     """A graph: its tensors, its launches in order and the bytes of each arena for what lives between them.
@@ -120,14 +138,14 @@ class GraphRecord:
     not say it.
     """
 
-    name: str
+    name: CText
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[TensorRecord, ...]
     launches: tuple[LaunchRecord, ...]
-    arena_bytes: tuple[int, ...]
+    arena_bytes: tuple[Amount, ...]
     persistent: tuple[LaunchRecord, ...] = ()
-    counter_bytes: int = 0
-    arena_bound_bytes: int = 0
+    counter_bytes: Amount = 0
+    arena_bound_bytes: Amount = 0
 
     @property
     def packed_bytes(self) -> int:
@@ -164,25 +182,28 @@ class Context:
     packing: Sequence[GraphRecord] = ()
 
 
+@in_files()
 @dataclass(frozen=True)
 class Section:
     """`length` bytes at `offset` of the section area, with their SHA-256 in hex."""
 
-    kind: str
-    offset: int
-    length: int
-    sha256: str
+    kind: CText
+    offset: Amount
+    length: Amount
+    sha256: CText
 
 
+@in_files()
 @dataclass(frozen=True)
 class ProgramEntry:
     """Where a program's binary and source lie: indices of sections."""
 
-    binary: int
-    source: int
-    options: str
+    binary: Amount
+    source: Amount
+    options: CText
 
 
+@in_files("packing")
 @dataclass(frozen=True)
 class ContextHeader:
     """The header of a context binary; readable without its sections.
@@ -193,11 +214,11 @@ class ContextHeader:
 
     graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramEntry, ...]
-    weights: tuple[int, ...]
+    weights: tuple[Amount, ...]
     sections: tuple[Section, ...]
     device: DeviceIdentity
-    tier: str
-    configuration: dict[str, Any]
+    tier: CText
+    configuration: Annotated[dict[str, Any], Stored(dict[str, Any], _json)]
     versions: dict[str, str]
     computes: bool
     packing: tuple[GraphRecord, ...] = ()
@@ -212,99 +233,9 @@ class ContextHeader:
     @classmethod
     def from_dict(cls, fields: object) -> ContextHeader:
         """The checked header. Raises MalformedHeader that names the field."""
-        header = Fields(fields, "header")
-        try:
-            device = DeviceIdentity.from_dict(header.map("device"))
-        except ValueError as error:
-            raise MalformedHeader(str(error)) from None
-        versions = header.map("versions")
-        if not all(isinstance(value, str) for value in versions.values()):
-            raise MalformedHeader("header: 'versions' must map texts to texts")
-        result = cls(
-            graphs=tuple(map(_graph, header.maps("graphs"))),
-            programs=tuple(
-                ProgramEntry(item.count("binary"), item.count("source"), item.text("options"))
-                for item in header.maps("programs")
-            ),
-            weights=header.counts("weights"),
-            sections=tuple(
-                Section(item.text("kind"), item.count("offset"), item.count("length"), item.text("sha256"))
-                for item in header.maps("sections")
-            ),
-            device=device,
-            tier=header.text("tier"),
-            configuration=_json(header.map("configuration")),
-            versions=versions,
-            computes=header.flag("computes"),
-            packing=tuple(map(_graph, header.maps("packing"))) if header.has("packing") else (),
-        )
-        _check(result)
-        return result
-
-
-class Fields:
-    """A map from a file whose fields are taken one by one, each with its type checked. Raises `error` that names the
-    field."""
-
-    def __init__(self, value: object, place: str, error: type[Exception] = MalformedHeader) -> None:
-        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-            raise error(f"{place} is no map with text keys")
-        self._value: dict[str, Any] = value
-        self._place = place
-        self._error = error
-
-    def has(self, name: str) -> bool:
-        """Of a field that older files do not have."""
-        return name in self._value
-
-    def text(self, name: str) -> str:
-        return str(self._take(name, is_text(self._value.get(name)), "a text"))
-
-    def count(self, name: str) -> int:
-        return int(self._take(name, is_count(self._value.get(name)), "a number from 0"))
-
-    def flag(self, name: str) -> bool:
-        return bool(self._take(name, isinstance(self._value.get(name), bool), "true or false"))
-
-    def bytes(self, name: str) -> bytes:
-        return bytes(self._take(name, isinstance(self._value.get(name), bytes), "bytes"))
-
-    def items(self, name: str) -> list[Any]:
-        return list(self._take(name, isinstance(self._value.get(name), list), "a list"))
-
-    def counts(self, name: str) -> tuple[int, ...]:
-        values = self.items(name)
-        return tuple(self._take(name, all(map(is_count, values)), "a list of numbers from 0"))
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        values = self.items(name)
-        return tuple(self._take(name, all(map(is_text, values)), "a list of texts"))
-
-    def integer(self, name: str) -> int:
-        value = self._value.get(name)
-        return int(self._take(name, type(value) is int and abs(value) < 1 << 63, "a whole number"))
-
-    def number(self, name: str) -> float:
-        value = self._value.get(name)
-        return float(self._take(name, is_count(value) or _is_finite(value), "a finite number"))
-
-    def number_or_none(self, name: str) -> float | None:
-        return None if self.has(name) and self._value[name] is None else self.number(name)
-
-    def map(self, name: str) -> dict[str, Any]:
-        return Fields(self._take(name, True, "a map"), f"{self._place}: {name!r}", self._error)._value
-
-    def maps(self, name: str) -> list[Fields]:
-        return [
-            Fields(item, f"{self._place}: {name}[{place}]", self._error) for place, item in enumerate(self.items(name))
-        ]
-
-    def _take(self, name: str, good: bool, wanted: str) -> Any:
-        if name not in self._value:
-            raise self._error(f"{self._place}: {name!r} is missing")
-        if not good:
-            raise self._error(f"{self._place}: {name!r} is {reprlib.repr(self._value[name])[:80]}, expected {wanted}")
-        return self._value[name]
+        header = record_of(cls, fields, "header", MalformedHeader)
+        _check(header)
+        return header
 
 
 def _plain(value: Any) -> Any:
@@ -314,75 +245,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _json(value: dict[str, Any]) -> dict[str, Any]:
-    """The configuration, which is shown as JSON: texts, whole and finite numbers, bools, null, lists and maps."""
-    level: list[Any] = [value]
-    for _ in range(DEEPEST_CONFIGURATION):
-        maps = [item for item in level if isinstance(item, dict)]
-        lists = [item for item in level if isinstance(item, list)]
-        for item in level:
-            if not (item is None or isinstance(item, str | int | dict | list)) and not _is_finite(item):
-                raise MalformedHeader(f"header: 'configuration' has {reprlib.repr(item)[:80]}, which is not JSON")
-        if not all(isinstance(key, str) for item in maps for key in item):
-            raise MalformedHeader("header: 'configuration' has a map whose keys are not all texts")
-        level = [inner for item in maps for inner in item.values()] + [inner for item in lists for inner in item]
-    if level:
-        raise MalformedHeader(f"header: 'configuration' has more than {DEEPEST_CONFIGURATION} levels")
-    return value
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def _graph(item: Fields) -> GraphRecord:
-    return GraphRecord(
-        name=item.text("name"),
-        inputs=tuple(map(_tensor, item.maps("inputs"))),
-        outputs=tuple(map(_tensor, item.maps("outputs"))),
-        launches=tuple(map(_launch, item.maps("launches"))),
-        arena_bytes=item.counts("arena_bytes"),
-        persistent=tuple(map(_launch, item.maps("persistent"))) if item.has("persistent") else (),
-        counter_bytes=item.count("counter_bytes") if item.has("counter_bytes") else 0,
-        arena_bound_bytes=item.count("arena_bound_bytes") if item.has("arena_bound_bytes") else 0,
-    )
-
-
-def _tensor(item: Fields) -> TensorRecord:
-    name, dtype = item.text("name"), item.text("dtype")
-    memory_type: Any = item.text("memory_type")
-    shape = item.counts("shape")
-    if dtype not in ITEM_BYTES or memory_type not in MEMORY_TYPES:
-        raise MalformedHeader(f"tensor {name!r}: dtype {dtype!r} as {memory_type!r} is not supported")
-    if len(shape) > LARGEST_RANK or not 0 < math.prod(shape) <= LARGEST_TENSOR_BYTES // ITEM_BYTES[dtype]:
-        raise MalformedHeader(f"tensor {name!r}: shape {reprlib.repr(shape)} is empty or too large")
-    return TensorRecord(name, shape, dtype, memory_type)
-
-
-def _launch(item: Fields) -> LaunchRecord:
-    arguments: list[BufferRef | int] = []
-    for place, argument in enumerate(item.items("arguments")):
-        if isinstance(argument, dict):
-            ref = Fields(argument, f"arguments[{place}]")
-            kind: Any = ref.text("kind")
-            if kind not in BUFFER_KINDS:
-                raise MalformedHeader(f"arguments[{place}]: unknown kind {kind!r}")
-            arguments.append(BufferRef(kind, ref.count("index"), ref.count("offset"), ref.count("nbytes")))
-        elif isinstance(argument, int) and not isinstance(argument, bool) and -(2**31) <= argument < 2**31:
-            arguments.append(argument)
-        else:
-            raise MalformedHeader(f"arguments[{place}] is neither a buffer nor a 32-bit number")
-    return LaunchRecord(
-        operation=item.text("operation"),
-        task=item.text("task"),
-        program=item.count("program"),
-        entry=item.text("entry"),
-        global_size=item.counts("global_size"),
-        local_size=item.counts("local_size"),
-        arguments=tuple(arguments),
-    )
 
 
 def _check(header: ContextHeader) -> None:
@@ -408,6 +270,8 @@ def _check_section(header: ContextHeader, index: int, kind: str, owner: str) -> 
 
 def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
     for tensors in (graph.inputs, graph.outputs):
+        for tensor in tensors:
+            _check_tensor(tensor)
         if len({tensor.name for tensor in tensors}) != len(tensors):
             raise MalformedHeader(f"graph {graph.name!r}: two tensors have the same name")
     if not all(0 < nbytes <= LARGEST_ARENA_BYTES for nbytes in graph.arena_bytes):
@@ -436,7 +300,14 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
         except (InvalidLaunch, LimitExceeded) as error:
             raise MalformedHeader(f"{place}: {error}") from None
         for ref in launch.refs:
-            _check_ref(ref, sizes[ref.kind], header.device.base_address_alignment_bytes, place)
+            _check_ref(ref, sizes.get(ref.kind, []), header.device.base_address_alignment_bytes, place)
+
+
+def _check_tensor(tensor: TensorRecord) -> None:
+    if tensor.dtype not in ITEM_BYTES:
+        raise MalformedHeader(f"tensor {tensor.name!r}: dtype {tensor.dtype!r} is not supported")
+    if not 0 < math.prod(tensor.shape) <= LARGEST_TENSOR_BYTES // ITEM_BYTES[tensor.dtype]:
+        raise MalformedHeader(f"tensor {tensor.name!r}: shape {list(tensor.shape)} is empty or too large")
 
 
 def _check_persistent(graph: GraphRecord) -> None:

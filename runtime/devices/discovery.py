@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gputune.core.bounds import in_files
+from gputune.core.decoder import record_of
 from gputune.core.errors import DeviceNotFound
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.drivers import driver_files, environment_for, library_of, vendor_folders
@@ -39,6 +41,7 @@ INSTALL_HINT = (
 )
 
 
+@in_files(closed=True)
 @dataclass(frozen=True)
 class DeviceReport:
     """Report what discovery found out about one device, or about a driver without devices (`identity` is None then).
@@ -97,15 +100,7 @@ class DeviceReport:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> DeviceReport:
         """Return the report that to_dict wrote. Raises ValueError if a field is missing or has the wrong type."""
-        types = {"index": int, "driver_file": str, "usable": bool, "reason": str, "position": int}
-        for name, kind in types.items():
-            if not isinstance(fields.get(name), kind):
-                raise ValueError(f"device report: field {name!r} is {fields.get(name)!r}, expected {kind.__name__}")
-        identity = fields.get("identity")
-        if identity is not None and not isinstance(identity, Mapping):
-            raise ValueError(f"device report: field 'identity' is {identity!r}, expected a map")
-        known = {name: fields[name] for name in types}
-        return cls(identity=None if identity is None else DeviceIdentity.from_dict(identity), **known)
+        return record_of(cls, fields, "device report", ValueError)
 
 
 NULL_REPORT = DeviceReport(

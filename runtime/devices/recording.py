@@ -11,17 +11,19 @@ import dataclasses
 import gzip
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from gputune.core.errors import shortened
+from gputune.core.bounds import Amount, Nanoseconds, Stored, Within, in_files
+from gputune.core.decoder import decode
 from gputune.core.files import open_file
-from gputune.core.identity import DeviceIdentity, is_count
+from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import json_text, json_value, numbers
-from gputune.core.statuses import OK, STATUSES
+from gputune.core.statuses import OK, TrialStatus
 from gputune.core.whole_file import whole_file
 
 FORMAT_VERSION = 1
@@ -32,13 +34,16 @@ LARGEST_BYTES = 256 << 20
 DIGEST_DIGITS = 32
 """Of a SHA-256: enough to tell launches apart, and half the size of a file."""
 LONGEST_NS = 10**18
-TIMINGS = ("event", "wall")
 
 
 class BadRecording(Exception):
     """A file is no recording, or does not fit to its neighbours; the message names the file."""
 
 
+Time = Annotated[float, Within(math.ulp(0.0), LONGEST_NS)]
+
+
+@in_files(closed=True)
 @dataclass(frozen=True)
 class Row:
     """What became of one configuration; names and units are those of a trial.
@@ -48,16 +53,17 @@ class Row:
     """
 
     values: tuple[int, ...]
-    status: str
+    status: TrialStatus
     message: str
     program: str
     launch: str
-    timing: str
-    samples_ns: tuple[float, ...]
-    compile_ns: int
-    first_launch_ns: int
+    timing: Literal["event", "wall"]
+    samples_ns: tuple[Time, ...]
+    compile_ns: Nanoseconds
+    first_launch_ns: Nanoseconds
 
 
+@in_files(closed=True)
 @dataclass(frozen=True)
 class Header:
     """Whose rows follow, and how they were measured.
@@ -68,9 +74,9 @@ class Header:
     """
 
     op: str
-    problem: Mapping[str, Any]
+    problem: Annotated[Mapping[str, Any], Stored(dict[str, Any], numbers)]
     device: DeviceIdentity
-    space_size: int
+    space_size: Amount
     parameters: tuple[str, ...]
     prepare: tuple[str, ...]
     measured: Mapping[str, Any]
@@ -86,18 +92,11 @@ class Header:
         fields = _map(line)
         if (version := fields.pop(MARK, None)) != FORMAT_VERSION:
             raise ValueError(f"{MARK} is {version!r}, this version reads {FORMAT_VERSION}")
-        _check_names(cls, fields)
-        for name in ("problem", "device", "measured"):
-            _expect(isinstance(fields[name], dict), name, fields[name], "a map")
-        for name in ("parameters", "prepare"):
-            _expect(_is_list(fields[name], str), name, fields[name], "a list of texts")
-        _expect(isinstance(fields["op"], str), "op", fields["op"], "a text")
-        _expect(is_count(fields["space_size"]), "space_size", fields["space_size"], "a count")
-        sample_ns = fields["measured"].get("sample_ns")
-        _expect(_is_time(sample_ns), "measured.sample_ns", sample_ns, "nanoseconds")
-        lists = {name: tuple(fields[name]) for name in ("parameters", "prepare")}
-        plain = {"problem": numbers(fields["problem"]), "device": DeviceIdentity.from_dict(fields["device"])}
-        return cls(**{**fields, **lists, **plain})
+        header = decode(cls, fields)
+        sample_ns = header.measured.get("sample_ns")
+        if not isinstance(sample_ns, int | float) or not 0 < sample_ns <= LONGEST_NS:
+            raise ValueError(f"measured.sample_ns is {sample_ns!r:.80}, expected nanoseconds")
+        return header
 
 
 @dataclass(frozen=True)
@@ -134,19 +133,12 @@ def row_line(row: Row) -> str:
 
 def row_of(line: str, parameters: int) -> Row:
     """What row_line wrote, with so many values. Raises ValueError that names what is wrong."""
-    fields = _map(line)
-    _check_names(Row, fields)
-    for name in ("message", "program", "launch"):
-        _expect(isinstance(fields[name], str), name, fields[name], "a text")
-    for name in ("compile_ns", "first_launch_ns"):
-        _expect(is_count(fields[name]) and fields[name] <= LONGEST_NS, name, fields[name], "nanoseconds")
-    _expect(fields["status"] in STATUSES, "status", fields["status"], f"one of {', '.join(STATUSES)}")
-    _expect(fields["timing"] in TIMINGS, "timing", fields["timing"], f"one of {', '.join(TIMINGS)}")
-    values, samples = fields["values"], fields["samples_ns"]
-    _expect(_is_list(values, int) and len(values) == parameters, "values", values, f"{parameters} integers")
-    good = isinstance(samples, list) and all(map(_is_time, samples)) and bool(samples) == (fields["status"] == OK)
-    _expect(good, "samples_ns", samples, "nanoseconds where it worked, and none where not")
-    return Row(**{**fields, "values": tuple(values), "samples_ns": tuple(map(float, samples))})
+    row = decode(Row, _map(line))
+    if len(row.values) != parameters:
+        raise ValueError(f"values: {len(row.values)} of {parameters} parameters")
+    if bool(row.samples_ns) != (row.status == OK):
+        raise ValueError(f"samples_ns: {len(row.samples_ns)} of a row whose status is {row.status}")
+    return row
 
 
 def lines_of(path: Path) -> list[str]:
@@ -227,22 +219,3 @@ def _map(line: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError(f"not a JSON object: {line[:40]!r}")
     return fields
-
-
-def _check_names(kind: type, fields: Mapping[str, Any]) -> None:
-    known = {item.name for item in dataclasses.fields(kind)}
-    if wrong := known ^ fields.keys():
-        raise ValueError(f"missing or unknown: {shortened(wrong)}")
-
-
-def _expect(good: bool, name: str, value: object, expected: str) -> None:
-    if not good:
-        raise ValueError(f"{name} is {repr(value)[:80]}, expected {expected}")
-
-
-def _is_list(value: object, kind: type) -> bool:
-    return isinstance(value, list) and all(type(item) is kind for item in value)
-
-
-def _is_time(value: object) -> bool:
-    return type(value) in (int, float) and 0 < value <= LONGEST_NS  # type: ignore[operator]

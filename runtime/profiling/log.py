@@ -11,29 +11,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, get_args
+from typing import Any, BinaryIO, TypeVar
 
 import msgpack
 import numpy as np
 
+from gputune.core.decoder import record_of
 from gputune.core.errors import MalformedLog, shortened
 from gputune.core.files import open_file
-from gputune.core.identity import is_count
 from gputune.core.opened import Closing
-from gputune.runtime.context.records import Fields
-from gputune.runtime.profiling.clocks import MOST_PPB, ClockFit, Method
+from gputune.runtime.profiling.clocks import ClockFit
 from gputune.runtime.profiling.records import (
-    LEVELS,
+    END_NS,
     PART_BEGUN,
     PART_ENDED,
     PART_KIND,
     Comparison,
-    Form,
     LoggedGraph,
     LoggedInference,
-    LoggedLaunch,
     LogHeader,
     MarkedInference,
     Part,
@@ -46,12 +43,8 @@ KIND = "gputune-profile"
 VERSION = 1
 LOG_NAME = "gputune-profiling-data.log"
 LARGEST_RECORD_BYTES = 1 << 28
-END_NS = 1 << 60
-"""No moment of the host's clock is as late, which is 36 years."""
 LONGEST_NS = 1 << 50
 """Of an inference and of its launches together, which is 13 days: sums of thousands fit into 64 bits."""
-DEVICE_END_NS = 1 << 62
-"""The same of the device's, which may count from any year; sums and differences of two fit into 64 bits."""
 _RECORDS: Mapping[type, str] = {
     LoggedGraph: "graph",
     Span: "span",
@@ -150,127 +143,74 @@ def read_log_of(stream: BinaryIO, name: str) -> Log:
             raise MalformedLog(f"{what}: {error or type(error).__name__}") from None
         if not isinstance(record, list) or len(record) != 2 or not isinstance(record[0], str):
             raise MalformedLog(what)
-        content = Fields(record[1], place, MalformedLog)
         if log is None:
-            log = Log(name, _header(record[0], content, name))
+            log = Log(name, _header(record[0], record[1], name))
         else:
-            _take(log, record[0], content, place)
+            _take(log, record[0], record[1], place)
         number += 1
     if log is None:
         raise MalformedLog(f"{name} is no profile log, or was cut off in its first record")
     return log
 
 
-def _header(kind: str, content: Fields, name: str) -> LogHeader:
+def _header(kind: str, content: object, name: str) -> LogHeader:
     if kind != KIND:
         raise MalformedLog(f"{name} is no profile log: it begins with {kind[:40]!r}")
-    if (version := content.count("version")) != VERSION:
-        raise MalformedLog(f"{name} is a profile log of version {version}, this gputune reads version {VERSION}")
-    level: Any = content.text("level")
-    if level not in LEVELS:
-        raise MalformedLog(f"{name}: unknown level {level[:40]!r}")
-    device = content.map("device")
-    if not isinstance(device.get("name", ""), str):
+    version = content.get("version") if isinstance(content, dict) else None
+    if version != VERSION:
+        raise MalformedLog(f"{name} is a profile log of version {version!r:.40}, this gputune reads version {VERSION}")
+    header = record_of(LogHeader, content, name, MalformedLog)
+    if not isinstance(header.device.get("name", ""), str):
         raise MalformedLog(f"{name}: the device's name is no text")
-    return LogHeader(
-        level=level,
-        software=content.text("software"),
-        device=device,
-        begun_ns=content.count("begun_ns"),
-        begun_unix_ns=content.count("begun_unix_ns"),
-        settings=_texts(content, "settings"),
-        unavailable=_texts(content, "unavailable"),
-    )
+    return header
 
 
-def _take(log: Log, kind: str, content: Fields, place: str) -> None:
+def _take(log: Log, kind: str, content: object, place: str) -> None:
     """Adds a record to the log."""
     if log.complete:
         raise MalformedLog(f"{place} is after the end of the log")
-    if kind == "inference":
-        log.inferences.append(_inference(LoggedInference, content, log, place))
-    elif kind == "marked":
-        log.marked.append(_inference(MarkedInference, content, log, place))
-    elif kind == "graph":
-        log.graphs.append(_graph(content, place))
-    elif kind == "span":
-        begun_ns, ended_ns = _moments(content, place)
-        log.spans.append(Span(content.text("name"), content.count("identifier"), begun_ns, ended_ns))
-    elif kind == "state":
-        log.states.append(StateSample(content.count("at_ns"), _numbers(content, "values", place)))
-    elif kind == "comparison":
-        log.comparisons.append(_comparison(content, log, place))
-    elif kind == "end":
+    if kind == "end":
         log.complete = True
-    else:
+        return
+    made = next((made for made, name in _RECORDS.items() if name == kind), None)
+    if made is None:
         raise MalformedLog(f"{place} is of the unknown kind {kind[:40]!r}")
+    record: Record = record_of(made, content, place, MalformedLog)
+    match record:
+        case LoggedInference():
+            _check_moments(record, place)
+            whole = _with_launches(record, _graph_of(record, log, place), place)
+            (log.marked if isinstance(whole, MarkedInference) else log.inferences).append(whole)  # type: ignore[arg-type]
+        case LoggedGraph():
+            log.graphs.append(record)
+        case Span():
+            _check_moments(record, place)
+            log.spans.append(record)
+        case StateSample():
+            log.states.append(record)
+        case Comparison():
+            _graph_of(record, log, place)
+            log.comparisons.append(record)
 
 
-def _graph(content: Fields, place: str) -> LoggedGraph:
-    launches = tuple(
-        LoggedLaunch(
-            operation=each.text("operation"),
-            task=each.text("task"),
-            entry=each.text("entry"),
-            global_size=each.counts("global_size"),
-            local_size=each.counts("local_size"),
-        )
-        for each in content.maps("launches")
-    )
-    return LoggedGraph(
-        name=content.text("name"),
-        context=content.text("context"),
-        digest=content.text("digest"),
-        computes=content.flag("computes"),
-        launches=launches,
-        inputs=_counts(content, "inputs", place),
-        outputs=_counts(content, "outputs", place),
-        arena_bytes=content.counts("arena_bytes"),
-        persistent=content.count("persistent"),
-        load_ns=content.count("load_ns"),
-        unmarked=content.text("unmarked") if content.has("unmarked") else "",
-    )
-
-
-def _inference(made: type[Inference], content: Fields, log: Log, place: str) -> Inference:
-    graph = log.graphs[_graph_place(content, log, place)]
-    begun_ns, ended_ns = _moments(content, place)
-    if ended_ns - begun_ns > LONGEST_NS:
-        raise MalformedLog(f"{place}: an inference of {ended_ns - begun_ns} ns")
-    launches = _block(content, "launches", place)
-    count = len(graph.launches)
-    if launches.size not in ((2 * count,) if made is MarkedInference else (0, 2 * count, 4 * count)):
+def _with_launches(inference: Inference, graph: LoggedGraph, place: str) -> Inference:
+    """An inference whose launches are rows; what ties its fields together is checked. Raises MalformedLog."""
+    if inference.elapsed_ns > LONGEST_NS:
+        raise MalformedLog(f"{place}: an inference of {inference.elapsed_ns} ns")
+    launches, parts, count = inference.launches, inference.parts, len(graph.launches)
+    if launches.size not in ((2 * count,) if isinstance(inference, MarkedInference) else (0, 2 * count, 4 * count)):
         raise MalformedLog(f"{place}: {launches.size} timestamps of {count} launches")
-    parts = _block(content, "parts", place)
-    if parts.size % 4:
-        raise MalformedLog(f"{place}: {parts.size} numbers are no parts of an inference")
-    parts = parts.reshape(-1, 4)
     if len(parts) and not (
         parts[:, PART_KIND].min() >= 0
         and parts[:, PART_KIND].max() < len(Part)
         and (parts[:, PART_BEGUN] <= parts[:, PART_ENDED]).all()
-        and begun_ns <= parts[:, PART_BEGUN].min()
-        and parts[:, PART_ENDED].max() <= ended_ns
+        and inference.begun_ns <= parts[:, PART_BEGUN].min()
+        and parts[:, PART_ENDED].max() <= inference.ended_ns
     ):
         raise MalformedLog(f"{place}: a part of the inference is of no known kind, or does not lie within it")
-    launches = launches.reshape(count, -1) if launches.size else np.zeros((0, 4), np.int64)
-    clock = _clock(content, place)
-    _check_launches(launches, clock, place)
-    return made(
-        graph=content.count("graph"),
-        number=content.count("number"),
-        thread=content.count("thread"),
-        form=_form(content, "form", place),
-        begun_ns=begun_ns,
-        ended_ns=ended_ns,
-        parts=parts,
-        launches=launches,
-        clock=clock,
-        counters=_counts(content, "counters", place),
-        preemptions=_by_thread(content, place),
-        observed=_numbers(content, "observed", place),
-        profiler_ns=content.count("profiler_ns"),
-    )
+    rows = launches.reshape(count, -1) if launches.size else np.zeros((0, 4), np.int64)
+    _check_launches(rows, inference.clock, place)
+    return replace(inference, launches=rows)
 
 
 def _check_launches(launches: Times, clock: ClockFit | None, place: str) -> None:
@@ -285,85 +225,16 @@ def _check_launches(launches: Times, clock: ClockFit | None, place: str) -> None
         raise MalformedLog(f"{place}: launches from {first_ns} to {last_ns} ns by the host's clock")
 
 
-def _clock(content: Fields, place: str) -> ClockFit | None:
-    items = content.items("clock")
-    if not items:
-        return None
-    if len(items) != 5 or not all(type(each) is int and abs(each) < DEVICE_END_NS for each in items[:4]):
-        raise MalformedLog(f"{place}: a clock that is not four numbers and a method")
-    at_ns, offset_ns, rate_ppb, bound_ns, method = items
-    if abs(rate_ppb) > MOST_PPB or bound_ns < 0 or method not in get_args(Method):
-        raise MalformedLog(f"{place}: a clock with an impossible rate ({rate_ppb} ppb) or bound ({bound_ns} ns)")
-    return ClockFit(at_ns, offset_ns, rate_ppb, bound_ns, method)
-
-
-def _comparison(content: Fields, log: Log, place: str) -> Comparison:
-    return Comparison(
-        graph=_graph_place(content, log, place),
-        profiled_ns=content.counts("profiled_ns"),
-        unprofiled_ns=content.counts("unprofiled_ns"),
-        usual_ns=content.counts("usual_ns"),
-        usual_form=_form(content, "usual_form", place),
-    )
-
-
-def _graph_place(content: Fields, log: Log, place: str) -> int:
-    if (graph := content.count("graph")) >= len(log.graphs):
-        names = shortened([each.name for each in log.graphs])
-        raise MalformedLog(f"{place} is of graph {graph}, which was not described; there are {names}")
-    return graph
-
-
-def _form(content: Fields, name: str, place: str) -> Form:
-    form: Any = content.text(name)
-    if form not in get_args(Form):
-        raise MalformedLog(f"{place}: unknown form {form[:40]!r}")
-    return form  # type: ignore[no-any-return]
-
-
-def _moments(content: Fields, place: str) -> tuple[int, int]:
-    begun_ns, ended_ns = content.count("begun_ns"), content.count("ended_ns")
-    if not begun_ns <= ended_ns:
+def _check_moments(record: Span | LoggedInference, place: str) -> None:
+    if record.begun_ns > record.ended_ns:
         raise MalformedLog(f"{place} ends before it begins")
-    if ended_ns >= END_NS:
-        raise MalformedLog(f"{place} ends at {ended_ns} ns, which is impossible for a host's clock")
-    return begun_ns, ended_ns
 
 
-def _block(content: Fields, name: str, place: str) -> Times:
-    """Timestamps as they lie in a record."""
-    data = content.bytes(name)
-    if len(data) % 8:
-        raise MalformedLog(f"{place}: {name!r} has {len(data)} bytes, which are no 64-bit integers")
-    times = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
-    if times.size and (times.min() <= -DEVICE_END_NS or times.max() >= DEVICE_END_NS):
-        raise MalformedLog(f"{place}: {name!r} has impossible timestamps")
-    return times
-
-
-def _texts(content: Fields, name: str) -> dict[str, str]:
-    return {key: str(value)[:1000] for key, value in content.map(name).items()}
-
-
-def _counts(content: Fields, name: str, place: str) -> dict[str, int]:
-    found = content.map(name)
-    if not all(map(is_count, found.values())):
-        raise MalformedLog(f"{place}: {name!r} has values that are no counts")
-    return found
-
-
-def _numbers(content: Fields, name: str, place: str) -> dict[str, float]:
-    found = content.map(name)
-    if not all(type(value) in (int, float) for value in found.values()):
-        raise MalformedLog(f"{place}: {name!r} has values that are no numbers")
-    return {key: float(value) for key, value in found.items()}
-
-
-def _by_thread(content: Fields, place: str) -> dict[int, int]:
-    rows = content.items("preemptions")
-    if not all(isinstance(row, list) and len(row) == 2 and all(map(is_count, row)) for row in rows):
-        raise MalformedLog(f"{place}: preemptions that are no counts by thread")
-    return {row[0]: row[1] for row in rows}
+def _graph_of(record: LoggedInference | Comparison, log: Log, place: str) -> LoggedGraph:
+    if record.graph >= len(log.graphs):
+        names = shortened([each.name for each in log.graphs])
+        raise MalformedLog(f"{place} is of graph {record.graph}, which was not described; there are {names}")
+    return log.graphs[record.graph]
 
 
 def _plain(value: Any) -> Any:

@@ -12,14 +12,15 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from gputune.core.bounds import Amount, CText, Stored, Within, in_files
 from gputune.core.json_text import canonical_json
 from gputune.runtime.context.records import GraphRecord
-from gputune.runtime.profiling.clocks import ClockFit
+from gputune.runtime.profiling.clocks import MOST_PPB, ClockFit, Method
 
 Times = npt.NDArray[np.int64]
 Level = Literal["basic", "detailed", "qhas"]
@@ -71,6 +72,49 @@ PART_KIND, PART_TENSOR, PART_BEGUN, PART_ENDED = range(4)
 """The columns of parts: which Part, the place of the tensor among inputs (write) or outputs (read) or -1, and when."""
 
 
+END_NS = 1 << 60
+"""No moment of the host's clock is as late, which is 36 years."""
+DEVICE_END_NS = 1 << 62
+"""The same of the device's, which may count from any year; sums and differences of two fit into 64 bits."""
+
+
+def _times(data: bytes) -> Times:
+    """Timestamps as they lie in a record."""
+    if len(data) % 8:
+        raise ValueError(f"{len(data)} bytes are no 64-bit integers")
+    times = np.frombuffer(data, "<i8").astype(np.int64, copy=False)
+    if times.size and (times.min() <= -DEVICE_END_NS or times.max() >= DEVICE_END_NS):
+        raise ValueError("it has impossible timestamps")
+    return times
+
+
+def _parts(data: bytes) -> Times:
+    parts = _times(data)
+    if parts.size % 4:
+        raise ValueError(f"{parts.size} numbers are no parts of an inference")
+    return parts.reshape(-1, 4)
+
+
+def _clock(items: tuple[Any, ...]) -> ClockFit | None:
+    if not items:
+        return None
+    if len(items) != 5 or not all(type(each) is int and abs(each) < DEVICE_END_NS for each in items[:4]):
+        raise ValueError("a clock is four numbers and a method")
+    at_ns, offset_ns, rate_ppb, bound_ns, method = items
+    if abs(rate_ppb) > MOST_PPB or bound_ns < 0 or method not in get_args(Method):
+        raise ValueError(f"a clock with an impossible rate ({rate_ppb} ppb) or bound ({bound_ns} ns)")
+    return ClockFit(at_ns, offset_ns, rate_ppb, bound_ns, method)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value)[:1000] for name, value in values.items()}
+
+
+Moment = Annotated[int, Within(0, END_NS - 1)]
+Texts = Annotated[Mapping[str, str], Stored(dict[str, Any], _texts)]
+
+
+@in_files()
 @dataclass(frozen=True)
 class LogHeader:
     """The beginning of a log. device: DeviceIdentity.to_dict(). begun_ns, begun_unix_ns: the same moment by the host's
@@ -78,25 +122,27 @@ class LogHeader:
     counters that cannot be read here, with the reason of each."""
 
     level: Level
-    software: str
+    software: CText
     device: Mapping[str, Any]
-    begun_ns: int
-    begun_unix_ns: int
-    settings: Mapping[str, str] = field(default_factory=dict)
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    begun_ns: Amount
+    begun_unix_ns: Amount
+    settings: Texts = field(default_factory=dict)
+    unavailable: Texts = field(default_factory=dict)
 
 
+@in_files()
 @dataclass(frozen=True)
 class LoggedLaunch:
     """A launch of a graph: the operation that it belongs to, its task's digest, its kernel and sizes."""
 
-    operation: str
-    task: str
-    entry: str
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
+    operation: CText
+    task: CText
+    entry: CText
+    global_size: tuple[Amount, ...]
+    local_size: tuple[Amount, ...]
 
 
+@in_files("unmarked")
 @dataclass(frozen=True)
 class LoggedGraph:
     """A graph whose inferences follow. context: the name of its context or file; digest: of its launches, as a
@@ -104,17 +150,17 @@ class LoggedGraph:
     one; load_ns: what loading it took. unmarked: why its launches have no times inside of persistent kernels, for a
     sentence; empty where they have, or there is nothing to say."""
 
-    name: str
-    context: str
-    digest: str
+    name: CText
+    context: CText
+    digest: CText
     computes: bool
     launches: tuple[LoggedLaunch, ...]
-    inputs: Mapping[str, int]
-    outputs: Mapping[str, int]
-    arena_bytes: tuple[int, ...]
-    persistent: int
-    load_ns: int
-    unmarked: str = ""
+    inputs: Mapping[str, Amount]
+    outputs: Mapping[str, Amount]
+    arena_bytes: tuple[Amount, ...]
+    persistent: Amount
+    load_ns: Amount
+    unmarked: CText = ""
 
 
 def no_times_inside(reason: str) -> str:
@@ -122,17 +168,19 @@ def no_times_inside(reason: str) -> str:
     return f"{reason}, so launches inside persistent kernels have no times of their own"
 
 
+@in_files()
 @dataclass(frozen=True)
 class Span:
     """Something that took from one moment to another, such as a phase of a generation; a name with slashes lies within
     the one before the last of them. identifier: an event identifier such as INIT."""
 
-    name: str
-    identifier: int
-    begun_ns: int
-    ended_ns: int
+    name: CText
+    identifier: Amount
+    begun_ns: Moment
+    ended_ns: Moment
 
 
+@in_files()
 @dataclass(frozen=True, eq=False)
 class LoggedInference:
     """One inference. graph: its place among the log's graphs; number: from 0, of this graph; thread: the host's, by its
@@ -141,19 +189,21 @@ class LoggedInference:
     counters: what they grew by; preemptions: by thread number, how often the system took a processor from it;
     profiler_ns: what recording this took behind its end, when it delays only what comes next."""
 
-    graph: int
-    number: int
-    thread: int
+    graph: Amount
+    number: Amount
+    thread: Amount
     form: Form
-    begun_ns: int
-    ended_ns: int
-    parts: Times
-    launches: Times
-    clock: ClockFit | None = None
-    counters: Mapping[str, int] = field(default_factory=dict)
-    preemptions: Mapping[int, int] = field(default_factory=dict)
+    begun_ns: Moment
+    ended_ns: Moment
+    parts: Annotated[Times, Stored(bytes, _parts)]
+    launches: Annotated[Times, Stored(bytes, _times)]
+    clock: Annotated[ClockFit | None, Stored(tuple[Any, ...], _clock)] = None
+    counters: Mapping[str, Amount] = field(default_factory=dict)
+    preemptions: Annotated[Mapping[int, int], Stored(tuple[tuple[Amount, Amount], ...], dict)] = field(
+        default_factory=dict
+    )
     observed: Mapping[str, float] = field(default_factory=dict)
-    profiler_ns: int = 0
+    profiler_ns: Amount = 0
 
     @property
     def elapsed_ns(self) -> int:
@@ -176,23 +226,25 @@ class MarkedInference(LoggedInference):
     beginning to the last group's end. They take a little more time than those without marks."""
 
 
+@in_files()
 @dataclass(frozen=True)
 class StateSample:
     """What could be read of clocks, load and temperatures at a moment of the host's clock."""
 
-    at_ns: int
+    at_ns: Amount
     values: Mapping[str, float]
 
 
+@in_files()
 @dataclass(frozen=True)
 class Comparison:
     """What profiling costs, by inferences that took turns: profiled, the same launches without a profiler, and as the
     graph usually runs (by persistent kernels where it has them). ns of each."""
 
-    graph: int
-    profiled_ns: tuple[int, ...]
-    unprofiled_ns: tuple[int, ...]
-    usual_ns: tuple[int, ...]
+    graph: Amount
+    profiled_ns: tuple[Amount, ...]
+    unprofiled_ns: tuple[Amount, ...]
+    usual_ns: tuple[Amount, ...]
     usual_form: Form
 
 

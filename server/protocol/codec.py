@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgpack
 
-from gputune.server.protocol.decoder import DecodeError, decode
+from gputune.core.decoder import DecodeError, decode
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.limits import UNLIMITED
 from gputune.server.protocol.messages import LATER, Hello, Limits

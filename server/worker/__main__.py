@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from gputune.core.decoder import decode
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.server.protocol.decoder import decode
 from gputune.server.protocol.errors import LocalProtocolError
 from gputune.server.protocol.messages import Error, Limits
 from gputune.server.worker.handlers import Handlers

@@ -8,9 +8,9 @@ from typing import Any
 import msgpack
 import pytest
 
+from gputune.core.decoder import DecodeError, decode
 from gputune.core.launches import Trial
 from gputune.server.protocol import codec, framing
-from gputune.server.protocol.decoder import DecodeError, decode
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import (
     FROM_CLIENT,

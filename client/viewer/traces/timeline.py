@@ -20,7 +20,8 @@ from gputune.client.viewer.traces.host_tracks import HostTracks, PhaseTracks
 from gputune.client.viewer.traces.memory_tracks import MemoryTracks
 from gputune.client.viewer.traces.run_tracks import RunTracks
 from gputune.client.viewer.traces.source import Shown, Source
-from gputune.runtime.profiling.log import END_NS, Log
+from gputune.runtime.profiling.log import Log
+from gputune.runtime.profiling.records import END_NS
 
 
 class Timeline:

@@ -114,8 +114,8 @@ READS = ("graphs", 0, "launches", 1, "arguments", 1)
 @pytest.mark.parametrize(
     ("put", "value", "words"),
     [
-        (at("packing"), 3, "'packing' is 3, expected a list"),
-        (at(*PACKING), 3, "no map with text keys"),
+        (at("packing"), 3, "header: packing: expected a list, got 3"),
+        (at(*PACKING), 3, r"packing\[0\]: expected a GraphRecord, got 3"),
         (at(*PACKING, "arena_bytes"), [], "lies outside the packed buffers|lies outside the arena buffers"),
         (at(*PACKING, "arena_bytes"), [0], "an arena is empty"),
         (at(*PACKING, "arena_bytes"), [PACKED_BYTES - 1], "lies outside the arena buffers"),

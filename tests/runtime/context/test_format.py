@@ -152,30 +152,30 @@ def nested(levels: int) -> Any:
     [
         (at("graphs"), [], "there must be one"),
         (at("graphs", 1, "name"), "main", "different names"),
-        (at("tier"), 3, "'tier'"),
-        (at("computes"), 1, "'computes'"),
-        (at("device"), {}, "device identity"),
+        (at("tier"), 3, "header: tier: expected a text, got 3"),
+        (at("computes"), 1, "computes: expected true or false, got 1"),
+        (at("device"), {}, "device: DeviceIdentity lacks base_address_alignment_bytes"),
         (at("device", "base_address_alignment_bytes"), 3, "not a power of two"),
         (at("device", "compute_units"), True, "compute_units"),
-        (at("versions"), {"x": 1}, "'versions'"),
+        (at("versions"), {"x": 1}, r"versions\['x'\]: expected a text"),
         (at("programs", 0, "binary"), 1, "no binary section"),
         (at("weights"), [7], "section 7 is no weights section"),
         (at("sections", 2, "offset"), 1, "not aligned"),
         (at("sections", 1, "offset"), 0, "overlaps"),
-        (at("sections", 2, "length"), -1, "'length'"),
+        (at("sections", 2, "length"), -1, r"sections\[2\].length: value -1 is outside 0"),
         (at("graphs", 0, "inputs", 0, "dtype"), "float16", "'float16'"),
         (at("graphs", 0, "inputs", 0, "memory_type"), "dmabuf", "'dmabuf'"),
         (at("graphs", 0, "inputs", 0, "shape"), [0], "empty or too large"),
         (at("graphs", 0, "inputs", 0, "shape"), [2**62, 2**62], "empty or too large"),
-        (at("graphs", 0, "inputs", 0, "shape"), [1] * 70, "empty or too large"),
+        (at("graphs", 0, "inputs", 0, "shape"), [1] * 70, "shape: length 70 is outside 0..16"),
         (at("graphs", 0, "arena_bytes"), [0], "an arena is empty"),
         (at("graphs", 0, "arena_bytes"), [128], "lies outside"),
         (at(*LAUNCH, "program"), 1, "no program 1"),
         (at(*LAUNCH, "global_size"), [9], "does not divide"),
         (at(*LAUNCH, "local_size"), [0], "at least 1"),
         (at(*LAUNCH, "global_size"), [], "dimensions"),
-        (at(*LAUNCH, "arguments", 3), 2**31, "neither a buffer nor"),
-        (at(*LAUNCH, "arguments", 3), True, "neither a buffer nor"),
+        (at(*LAUNCH, "arguments", 3), 2**31, r"arguments\[3\]: value 2147483648 is outside"),
+        (at(*LAUNCH, "arguments", 3), True, r"arguments\[3\]: expected "),
         (at(*ARENA, "kind"), "heap", "'heap'"),
         (at(*ARENA, "index"), 1, "lies outside"),
         (at(*ARENA, "offset"), 64, "has an offset"),
@@ -184,16 +184,16 @@ def nested(levels: int) -> Any:
         (at(*LAUNCH, "arguments", 0, "nbytes"), 33, "lies outside"),
         (at(*ARENA, "kind"), "status", "not persistent reads counters or a status"),
         (at("graphs", 0, "counter_bytes"), 6, "6 bytes of counters"),
-        (at("configuration"), {"a": [{"b": b"bytes"}]}, "'configuration' has b'bytes', which is not JSON"),
+        (at("configuration"), {"a": [{"b": b"bytes"}]}, "configuration.*: expected a plain value, got bytes"),
         (at("configuration"), {"a": msgpack.Timestamp(1)}, "Timestamp"),
-        (at("configuration"), {"a": {"b": float("nan")}}, "'configuration' has nan"),
-        (at("configuration"), {"a": float("inf")}, "'configuration' has inf"),
-        (at("configuration"), {"a": {"b": {b"c": 1}}}, "keys are not all texts"),
+        (at("configuration"), {"a": {"b": float("nan")}}, "configuration: it has a number that is not finite"),
+        (at("configuration"), {"a": float("inf")}, "configuration: it has a number that is not finite"),
+        (at("configuration"), {"a": {"b": {b"c": 1}}}, "expected texts as keys"),
         (at("configuration"), {"a": nested(31)}, "more than 32 levels"),
-        (at("graphs", 0, "name"), "main\0", "'name' is 'main"),
-        (at("device", "name"), "a\0b", "field 'name' is "),
-        (at("tier"), nested(500), "'tier' is "),
-        (at("device", "name"), nested(500), "field 'name' is "),
+        (at("graphs", 0, "name"), "main\0", "name: expected a text without a character 0"),
+        (at("device", "name"), "a\0b", "device.name: expected a text without a character 0"),
+        (at("tier"), nested(500), "tier: expected a text, got list"),
+        (at("device", "name"), nested(500), "device.name: expected a text, got list"),
     ],
 )
 def test_a_header_that_contradicts_itself_is_refused(
@@ -294,7 +294,7 @@ def test_every_field_of_the_header_is_needed(context_path: Path, name: str) -> N
     fields = read_header(context_path).to_dict()
     del fields[name]
     with_header(context_path, fields)
-    with pytest.raises(MalformedHeader, match=f"{name!r} is missing"):
+    with pytest.raises(MalformedHeader, match=f"ContextHeader lacks {name}"):
         read_header(context_path)
 
 

@@ -114,7 +114,7 @@ def test_an_identity_from_outside_is_checked() -> None:
             DeviceIdentity.from_dict({key: value for key, value in fields.items() if key != name})
         with pytest.raises(ValueError, match=name):
             DeviceIdentity.from_dict(fields | {name: None})
-    with pytest.raises(ValueError, match="'color' is unknown"):
+    with pytest.raises(ValueError, match="DeviceIdentity has no 'color'"):
         DeviceIdentity.from_dict(fields | {"color": "red"})
 
 

@@ -1,28 +1,33 @@
-"""Decode a dataclass from an untrusted map of plain values, by its type hints.
+"""Decode records: make a dataclass of an untrusted map of plain values, by its type hints.
 
-The decoder supports these hints: bool, int (64 bit), float (finite), str, bytes-like (arrives as a memoryview), None,
-object and Any (any plain value), Literal, T | None, unions of a text and a number, tuple[T, ...], dict[str, T] and
-Mapping[str, T] (whose keys may be bounded), dataclasses, and Annotated[hint, Within(low, high)].
+Messages, contexts, packages, profile logs and schematics are read by this one reader. It knows these hints:
 
-Within bounds a number's value, or the length of a text, tuple or map before anything in it is examined. The decoder
-goes as deep as the map does: its caller has bounded that.
+- bool, int (64 bits), float (finite), str, bytes, None, bytes-like (a memoryview), object and Any (any plain value);
+- Literal, T | None, unions of types that a plain value tells apart, dataclasses (a map), and NamedTuples (a list);
+- tuple[T, ...], tuple[T, T, T], dict[str, T] and Mapping[str, T], whose keys may have bounds of their own;
+- Annotated[T, Within(low, high)]: bounds of a number, or of the length of a text, tuple or map, which is looked at
+  before its parts are; Annotated[str, NoZero()]; Annotated[T, Stored(hint, read)]: what `read` makes of a value
+  that fits `hint`.
+
+A map may lack only fields that have defaults, and may have no others, unless its dataclass says so by `in_files`.
+Decoding goes as deep as the map does: the caller has bounded that.
 """
 
 from __future__ import annotations
 
-import math
+import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from gputune.core.bounds import Within
+from gputune.core.bounds import IN_FILES, InFiles, NoZero, Stored, Within
 
 T = TypeVar("T")
 Decode = Callable[[object], object]
 
-_WITH_LENGTH = {str, list, dict}
+_WITH_LENGTH = {str, list, tuple, dict}
 _BYTES = {bytes, bytearray, memoryview}
 
 
@@ -47,24 +52,48 @@ def decode(kind: Callable[..., T], plain: object, ignore_unknown: bool = False) 
     return result
 
 
+def record_of(kind: Callable[..., T], plain: object, place: str, error: type[Exception]) -> T:
+    """The same. Raises `error`, which begins with `place` then."""
+    try:
+        return decode(kind, plain)
+    except DecodeError as found:
+        raise error(f"{place}: {found}") from None
+
+
 @cache
 def _decoder(hint: Any) -> Callable[[object], Any]:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        if arguments[0] is int:
-            return _bounded_integer(arguments[1])
-        return _bounded(_decoder(arguments[0]), arguments[1], arguments[0] is float)
+        return _annotated(arguments[0], arguments[1:])
     if origin is Literal:
         return _choice(arguments)
     if origin in (Union, types.UnionType):
         return _blob if set(arguments) == _BYTES else _union(arguments)
     if origin is tuple and arguments[1:] == (...,):
         return _sequence(_decoder(arguments[0]))
+    if origin is tuple:
+        return _row(tuple, [("", _decoder(each)) for each in arguments])
     if origin in (dict, Mapping):
         return _mapping(_decoder(arguments[0]), _decoder(arguments[1]))
-    if isinstance(hint, type) and hasattr(hint, "__dataclass_fields__"):
+    if isinstance(hint, type) and is_dataclass(hint):
         return _record(hint)
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        hints = get_type_hints(hint, include_extras=True)
+        return _row(hint._make, [(f".{name}", _decoder(each)) for name, each in hints.items()])  # type: ignore[attr-defined]
     return _SIMPLE[hint]
+
+
+def _annotated(hint: Any, marks: tuple[Any, ...]) -> Decode:
+    if hint is int and isinstance(marks[0], Within) and len(marks) == 1:
+        return _bounded_integer(marks[0])
+    stored = next((mark for mark in marks if isinstance(mark, Stored)), None)
+    decoder = _decoder(hint) if stored is None else _stored(stored)
+    for mark in marks:
+        if isinstance(mark, Within):
+            decoder = _bounded(decoder, mark, hint is float)
+        elif isinstance(mark, NoZero):
+            decoder = _without_zero(decoder)
+    return decoder
 
 
 def _describe(value: object) -> str:
@@ -81,7 +110,7 @@ def _integer(value: object) -> object:
 
 
 def _number(value: object) -> object:
-    if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:  # type: ignore[arg-type]
         raise DecodeError(f"expected a finite number, got {_describe(value)}")
     return float(value)  # type: ignore[arg-type]
 
@@ -98,6 +127,12 @@ def _text(value: object) -> object:
     return value
 
 
+def _bytes(value: object) -> object:
+    if type(value) is not bytes:
+        raise DecodeError(f"expected bytes, got {_describe(value)}")
+    return value
+
+
 def _nothing(value: object) -> object:
     if value is not None:
         raise DecodeError(f"expected nothing, got {_describe(value)}")
@@ -111,16 +146,19 @@ def _blob(value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if type(key) is not str:
-                raise DecodeError("expected texts as keys")
-            _plain(item)
-    elif isinstance(value, list):
-        for item in value:
-            _plain(item)
-    elif not isinstance(value, (str, int, float, bool, type(None))):
-        raise DecodeError(f"expected a plain value, got {_describe(value)}")
+    level: list[object] = [value]
+    while level:
+        inner: list[object] = []
+        for item in level:
+            if isinstance(item, dict):
+                if not all(type(key) is str for key in item):
+                    raise DecodeError("expected texts as keys")
+                inner += item.values()
+            elif isinstance(item, list):
+                inner += item
+            elif not isinstance(item, (str, int, float, bool, type(None))):
+                raise DecodeError(f"expected a plain value, got {_describe(item)}")
+        level = inner
     return value
 
 
@@ -129,6 +167,7 @@ _SIMPLE: dict[Any, Decode] = {
     float: _number,
     bool: _boolean,
     str: _text,
+    bytes: _bytes,
     object: _plain,
     Any: _plain,
     type(None): _nothing,
@@ -164,8 +203,33 @@ def _bounded(inner: Decode, within: Within, is_number: bool) -> Decode:
     return check_number if is_number else check_length
 
 
+def _without_zero(inner: Decode) -> Decode:
+    def check(value: object) -> object:
+        text: Any = inner(value)
+        if "\0" in text:
+            raise DecodeError(f"expected a text without a character 0, got {_describe(value)}")
+        return text
+
+    return check
+
+
+def _stored(stored: Stored) -> Decode:
+    inner = _decoder(stored.hint)
+
+    def check(value: object) -> object:
+        try:
+            return stored.read(inner(value))
+        except DecodeError:
+            raise
+        except ValueError as error:
+            raise DecodeError(str(error)) from None
+
+    return check
+
+
 def _outside(what: str, got: object, within: Within) -> DecodeError:
-    return DecodeError(f"{what} {_describe(got)} is outside {within.low:g}..{within.high:g}")
+    low, high = (f"{bound:g}" if isinstance(bound, float) else str(bound) for bound in (within.low, within.high))
+    return DecodeError(f"{what} {_describe(got)} is outside {low}..{high}")
 
 
 def _choice(allowed: tuple[object, ...]) -> Decode:
@@ -179,6 +243,8 @@ def _choice(allowed: tuple[object, ...]) -> Decode:
 
 def _union(hints: tuple[Any, ...]) -> Decode:
     inner = {_type_of(hint): _decoder(hint) for hint in hints}
+    if float in inner:
+        inner.setdefault(int, inner[float])
     otherwise = next((one for kind, one in inner.items() if kind is None), None)  # a dataclass, say
     expected = " or ".join(sorted("nothing" if kind is type(None) else kind.__name__ for kind in inner if kind))
 
@@ -202,7 +268,7 @@ def _type_of(hint: Any) -> type | None:
 
 def _sequence(inner: Decode) -> Decode:
     def check(value: object) -> object:
-        if not isinstance(value, list):
+        if not isinstance(value, list | tuple):
             raise DecodeError(f"expected a list, got {_describe(value)}")
         result: list[object] = []
         try:
@@ -212,6 +278,24 @@ def _sequence(inner: Decode) -> Decode:
             error.path.insert(0, f"[{len(result)}]")
             raise
         return tuple(result)
+
+    return check
+
+
+def _row(make: Callable[[list[Any]], Any], parts: list[tuple[str, Decode]]) -> Decode:
+    """parts: for each item its path and its decoder."""
+
+    def check(value: object) -> object:
+        if not isinstance(value, list | tuple) or len(value) != len(parts):
+            raise DecodeError(f"expected a list of {len(parts)} items, got {_describe(value)}")
+        found: list[object] = []
+        for place, ((path, decoder), item) in enumerate(zip(parts, value, strict=True)):
+            try:
+                found.append(decoder(item))
+            except DecodeError as error:
+                error.path.insert(0, path or f"[{place}]")
+                raise
+        return make(found)
 
     return check
 
@@ -237,6 +321,10 @@ def _record(kind: type) -> Decode:
     hints = get_type_hints(kind, include_extras=True)
     decoders = {item.name: _decoder(hints[item.name]) for item in fields(kind)}
     required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}
+    stored: InFiles | None = getattr(kind, IN_FILES, None)
+    ignores = stored is not None and not stored.closed
+    if stored is not None:
+        required = decoders.keys() - stored.later
     only = None if decoders else kind()  # without fields, all of them are equal
 
     def check(value: object) -> object:
@@ -245,8 +333,12 @@ def _record(kind: type) -> Decode:
         if value.keys() != decoders.keys():
             if missing := sorted(required - value.keys()):
                 raise DecodeError(f"{kind.__name__} lacks {', '.join(missing)}")
-            if unknown := sorted(_describe(name) for name in value.keys() - decoders.keys()):
-                raise DecodeError(f"{kind.__name__} has no {', '.join(unknown[:5])}")
+            unknown = value.keys() - decoders.keys()
+            if ignores and all(type(name) is str for name in unknown):
+                value = {name: item for name, item in value.items() if name in decoders}
+            elif unknown:
+                names = sorted(map(_describe, unknown))
+                raise DecodeError(f"{kind.__name__} has no {', '.join(names[:5])}")
         if only is not None:
             return only
         known = {}
