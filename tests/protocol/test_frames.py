@@ -1,14 +1,12 @@
 """Convert messages to bytes and back: golden frames, frames in pieces, broken frames."""
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
-from gputune.core.decoder import DecodeError, decode
 from gputune.core.launches import Trial
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
@@ -359,22 +357,6 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
 def test_keys_may_be_as_long_as_their_bound_says() -> None:
     ((_, message),) = from_bytes(frame_of({"id": 4, "type": "Executed", "outputs": {"k" * 1000: blob(0)}}, b"x"))
     assert list(message.outputs) == ["k" * 1000]
-
-
-@dataclass(frozen=True)
-class Plain:
-    number: int
-
-
-@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1])
-def test_a_plain_number_may_have_64_bits(number: int) -> None:
-    assert decode(Plain, {"number": number}) == Plain(number)
-
-
-@pytest.mark.parametrize("number", [-(2**63) - 1, 2**63])
-def test_a_plain_number_has_no_more_than_64_bits(number: int) -> None:
-    with pytest.raises(DecodeError, match=f"number: expected a 64-bit integer, got {number}"):
-        decode(Plain, {"number": number})
 
 
 def test_what_may_be_nothing_says_where_it_is_wrong() -> None:
