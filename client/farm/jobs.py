@@ -7,12 +7,15 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 from gputune.client.farm.engine import FarmError
+from gputune.core.bounds import Stored
+from gputune.core.decoder import record_of
 from gputune.core.json_text import json_value
 
 LOST_SECONDS = 30.0
@@ -28,8 +31,8 @@ CREATE TABLE IF NOT EXISTS parts (
     devices TEXT NOT NULL, said TEXT NOT NULL, PRIMARY KEY (job, model, tier)
 ) STRICT;
 """
-STATES = ("queued", "running", "done", "failed")
-"""Of a job and of its parts; a job can be lost, too, which nothing writes down."""
+State = Literal["queued", "running", "done", "failed", "lost"]
+"""Of a job and of its parts. Nothing writes `lost` down: so is a job that runs and is not heard of."""
 PACKAGE = "package"
 """Instead of a tier: the part of a job that puts a model's contexts for all tiers together."""
 
@@ -40,9 +43,14 @@ class Part:
 
     model: str
     tier: str
-    state: str
+    state: State
     devices: str = ""
     said: str = ""
+
+
+def _asked(text: str) -> Mapping[str, object]:
+    content = json_value(text)
+    return content if isinstance(content, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,8 @@ class Job:
 
     name: str
     owner: str
-    asked: Mapping[str, object]
-    state: str
+    asked: Annotated[Mapping[str, object], Stored(str, _asked)]
+    state: State
     began: float
     heard: float
     parts: tuple[Part, ...] = ()
@@ -95,8 +103,8 @@ class Journal:
         """The job is heard of."""
         self._change("UPDATE jobs SET heard = ? WHERE name = ?", time.time(), name)
 
-    def set_state(self, name: str, state: str) -> None:
-        """One of STATES."""
+    def set_state(self, name: str, state: State) -> None:
+        """The job has come to this state."""
         self._change("UPDATE jobs SET state = ?, heard = ? WHERE name = ?", state, time.time(), name)
 
     def tell(self, name: str, part: Part) -> None:
@@ -116,13 +124,13 @@ class Journal:
         if not self._path.exists():
             return []
         with self._open() as journal:
-            parts = journal.execute(
-                "SELECT job, model, tier, state, devices, said FROM parts ORDER BY rowid"
-            ).fetchall()
-            rows = journal.execute(
-                "SELECT name, owner, asked, state, began, heard FROM jobs ORDER BY began DESC"
-            ).fetchall()
-            return [_job(row, [Part(*part[1:]) for part in parts if part[0] == row[0]]) for row in rows]
+            parts: dict[str, list[Part]] = {}
+            for row in journal.execute("SELECT job, model, tier, state, devices, said FROM parts ORDER BY rowid"):
+                job = (told := dict(row)).pop("job")
+                parts.setdefault(job, []).append(record_of(Part, told, f"a part of job {job}", ValueError))
+            rows = journal.execute("SELECT * FROM jobs ORDER BY began DESC").fetchall()
+            jobs = [record_of(Job, dict(row), f"job {row['name']}", ValueError) for row in rows]
+        return [replace(job, state=_state(job), parts=tuple(parts.get(job.name, ()))) for job in jobs]
 
     def _change(self, statement: str, *values: object) -> None:
         with self._open() as journal:
@@ -135,15 +143,13 @@ class Journal:
             if not self._path.exists():
                 os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
             with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS)) as journal, journal:
+                journal.row_factory = sqlite3.Row
                 journal.executescript(_SCHEMA)
                 yield journal
         except (OSError, sqlite3.Error, ValueError) as error:
             raise FarmError(f"the journal of jobs {self._path} cannot be used: {error}") from None
 
 
-def _job(row: Sequence[str | float], parts: Sequence[Part]) -> Job:
-    name, owner, asked, state, began, heard = row
-    content = json_value(str(asked))
-    lost = state == "running" and abs(time.time() - float(heard)) > LOST_SECONDS  # a clock may be set back
-    told = content if isinstance(content, dict) else {}
-    return Job(str(name), str(owner), told, "lost" if lost else str(state), float(began), float(heard), tuple(parts))
+def _state(job: Job) -> State:
+    silent = abs(time.time() - job.heard) > LOST_SECONDS  # a clock may be set back
+    return "lost" if job.state == "running" and silent else job.state

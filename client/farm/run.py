@@ -17,7 +17,7 @@ from pathlib import Path
 from gputune.cache import CacheError
 from gputune.client.errors import GputuneError
 from gputune.client.farm.engine import FarmError
-from gputune.client.farm.jobs import PACKAGE, Journal, Part
+from gputune.client.farm.jobs import PACKAGE, Journal, Part, State
 from gputune.client.farm.pool import Group, Pool
 from gputune.client.progress import labelled
 
@@ -52,7 +52,7 @@ class Run:
         for tier in (*tiers, PACKAGE):
             for model in self.models:
                 self.journal.tell(name, Part(str(model), tier, "queued"))
-        ended = "failed"
+        ended: State = "failed"
         try:
             with ThreadPoolExecutor(MOST_TIERS, "tier") as threads:
                 parts = [part for told in threads.map(self._tier, tiers) for part in told]
