@@ -259,7 +259,9 @@ def _union(hints: tuple[Any, ...]) -> Decode:
 
 def _type_of(hint: Any) -> type | None:
     """The type of what arrives for a hint, None for what arrives as a map."""
-    hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if get_origin(hint) is Annotated:
+        stored = [mark.hint for mark in get_args(hint)[1:] if isinstance(mark, Stored)]
+        return _type_of(stored[0] if stored else get_args(hint)[0])
     return hint if hint in _SIMPLE else None
 
 

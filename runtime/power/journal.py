@@ -23,11 +23,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol, TypeVar
 
+from gputune.core.bounds import Stored, Within
+from gputune.core.decoder import decode
 from gputune.core.json_text import canonical_json, json_value
 from gputune.core.logs import printable
-from gputune.runtime.power.records import NOTHING, Corner, Corners, PowerMode, Vote
+from gputune.runtime.power.records import NOTHING, Corner, Corners, Vote
 
 try:
     import fcntl
@@ -325,6 +327,46 @@ def _boot() -> str:
         return ""
 
 
+def _holder(text: str) -> Holder:
+    if not _HOLDER.fullmatch(text):
+        raise ValueError("a holder is not process:started:number")
+    return Holder(*map(int, text.split(":")))
+
+
+def _absolute(path: str) -> str:
+    if not Path(path).is_absolute():
+        raise ValueError("a control's path is not absolute")
+    return path
+
+
+_HOLDER = re.compile(r"[0-9]{1,10}:[0-9]{1,20}:[0-9]{1,10}", re.ASCII)
+_Named = Annotated[Holder, Stored(str, _holder)]
+
+
+@dataclass(frozen=True)
+class _File:
+    """What every file of ours has: contents and process numbers of another boot mean nothing."""
+
+    version: Annotated[int, Within(VERSION, VERSION)]
+    boot: str
+
+
+_Kind = TypeVar("_Kind", bound=_File)
+
+
+@dataclass(frozen=True)
+class _Votes(_File):
+    votes: Mapping[_Named, Vote]
+    in_force: Vote
+    by: _Named | None
+    busy: tuple[_Named, ...]
+
+
+@dataclass(frozen=True)
+class _Originals(_File):
+    originals: Mapping[Annotated[str, Stored(str, _absolute)], str]
+
+
 def _table_text(table: Table) -> bytes:
     fields = {
         "version": VERSION,
@@ -339,51 +381,27 @@ def _table_text(table: Table) -> bytes:
 
 def _table(path: Path) -> Table:
     """The votes in a file; none, with a warning, where it is no such file."""
-    fields = _fields(path, {"votes", "in_force", "by", "busy"}, "starting anew without the votes of others")
-    if fields is None:
-        return Table()
-    try:
-        votes, by, busy = fields["votes"], fields["by"], fields["busy"]
-        if not isinstance(votes, dict) or not isinstance(busy, list):
-            raise ValueError("votes is not an object, or busy is not a list")
-        return Table(
-            {_holder(holder): _vote(vote) for holder, vote in votes.items()},
-            _vote(fields["in_force"]),
-            None if by is None else _holder(by),
-            frozenset(map(_holder, busy)),
-        )
-    except ValueError as error:
-        _log.warning("power: %s: %s; starting anew without the votes of others", path, printable(error))
-        return Table()
+    found = _read(path, _Votes, "starting anew without the votes of others")
+    return Table() if found is None else Table(found.votes, found.in_force, found.by, frozenset(found.busy))
 
 
 def _originals(path: Path) -> dict[str, str] | None:
     """The contents of controls in a journal; None, with a warning, where it is none."""
-    fields = _fields(path, {"originals"}, "what the controls contain now counts as original")
-    if fields is None:
-        return None
-    originals = fields["originals"]
-    if isinstance(originals, dict) and all(
-        isinstance(value, str) and Path(at).is_absolute() for at, value in originals.items()
-    ):
-        return originals
-    _log.warning("power: %s: originals must map paths to texts; what the controls contain now counts as original", path)
-    return None
+    found = _read(path, _Originals, "what the controls contain now counts as original")
+    return None if found is None else dict(found.originals)
 
 
-def _fields(path: Path, names: set[str], otherwise: str) -> dict[str, object] | None:
-    """The named fields of a file of ours and of this boot; a warning that ends so for a file that is none."""
+def _read(path: Path, kind: type[_Kind], otherwise: str) -> _Kind | None:
+    """The record in a file of this boot; a warning that ends so for a file that is none."""
     content = _content(path)
     if content is None:
         return None
     try:
-        fields = json_value(content)
-        if not isinstance(fields, dict) or fields.keys() != names | {"version", "boot"} or fields["version"] != VERSION:
-            raise ValueError(f"not a file of version {VERSION}")
+        found = decode(kind, json_value(content))
     except ValueError as error:
         _log.warning("power: %s: %s; %s", path, printable(error), otherwise)
         return None
-    return fields if fields["boot"] == _boot() else None
+    return found if found.boot == _boot() else None
 
 
 def _vote_fields(vote: Vote) -> dict[str, object]:
@@ -399,40 +417,3 @@ def _vote_fields(vote: Vote) -> dict[str, object]:
 
 def _ends(corners: Corners) -> tuple[Corner, Corner, Corner]:
     return corners.least, corners.target, corners.most
-
-
-def _vote(fields: object) -> Vote:
-    """The vote of _vote_fields. Raises ValueError for anything else."""
-    if not isinstance(fields, dict) or fields.keys() != _vote_fields(NOTHING).keys():
-        raise ValueError("a vote has missing or unknown fields")
-    latency, switches = fields["sleep_latency_us"], (fields["dcvs"], fields["high_performance"])
-    if latency is not None and not (type(latency) is int and 0 <= latency <= _MOST_LATENCY_US):
-        raise ValueError("sleep_latency_us of a vote is not a time")
-    if not all(isinstance(switch, bool) for switch in switches):
-        raise ValueError("dcvs or high_performance of a vote is neither true nor false")
-    return Vote(
-        bus=_corners(fields["bus"]),
-        core=_corners(fields["core"]),
-        dcvs=switches[0],
-        sleep_latency_us=latency,
-        power_mode=PowerMode(fields["power_mode"]),
-        high_performance=switches[1],
-    )
-
-
-_MOST_LATENCY_US = (1 << 31) - 1
-
-
-def _corners(values: object) -> Corners:
-    if not isinstance(values, list) or len(values) != 3 or not all(type(value) is int for value in values):
-        raise ValueError("corners of a vote are not three numbers")
-    return Corners(*map(Corner, values))
-
-
-def _holder(text: object) -> Holder:
-    if not isinstance(text, str) or not _HOLDER.fullmatch(text):
-        raise ValueError("a holder is not process:started:number")
-    return Holder(*map(int, text.split(":")))
-
-
-_HOLDER = re.compile(r"[0-9]{1,10}:[0-9]{1,20}:[0-9]{1,10}", re.ASCII)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Annotated
+
+from gputune.core.bounds import Stored, Within, in_files
 
 
 class Corner(IntEnum):
@@ -61,16 +64,25 @@ class Corners:
     most: Corner = Corner.DISABLE
 
 
+def _corners(values: Iterable[int]) -> Corners:
+    return Corners(*map(Corner, values))
+
+
+InFile = Annotated[Corners, Stored(tuple[int, int, int], _corners)]
+Latency = Annotated[int, Within(0, (1 << 31) - 1)]
+
+
+@in_files(closed=True)
 @dataclass(frozen=True)
 class Vote:
     """What one instance asks of a device at a time. dcvs: whether a governor may scale the clocks between the corners;
     False holds them at the target. sleep_latency_us: how long waking up may take at most, None without a wish."""
 
-    bus: Corners = Corners()
-    core: Corners = Corners()
+    bus: InFile = Corners()
+    core: InFile = Corners()
     dcvs: bool = True
-    sleep_latency_us: int | None = None
-    power_mode: PowerMode = PowerMode.ADJUST_UP_DOWN
+    sleep_latency_us: Latency | None = None
+    power_mode: Annotated[PowerMode, Stored(str, PowerMode)] = PowerMode.ADJUST_UP_DOWN
     high_performance: bool = False
 
     @property
