@@ -21,6 +21,7 @@ import tool
 import website
 from gpu.page import page as gpus
 from gputune.client.model.importer import SUPPORTED_OPS
+from gputune.core.bounds import IN_FILES
 from gputune.core.dtypes import ITEM_BYTES
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import families
@@ -110,7 +111,6 @@ TYPES = {
     dict[str, str]: "map of texts",
     dict[str, Any]: "map",
 }
-ADDED = ("persistent", "counter_bytes", "arena_bound_bytes", "packing")
 
 
 def records() -> str:
@@ -120,9 +120,9 @@ def records() -> str:
 
 def _record(record: type[Any]) -> str:
     lines = [f"### {record.__name__}", "", *_paragraphs(record.__doc__), "", "| key | value |", "|---|---|"]
-    hints = get_type_hints(record, include_extras=True)
+    hints, later = get_type_hints(record), getattr(record, IN_FILES).later
     for field in dataclasses.fields(record):
-        newer = "; in newer files only" if field.name in ADDED else ""
+        newer = "; in newer files only" if field.name in later else ""
         lines.append(f"| `{field.name}` | {_type(hints[field.name])}{newer} |")
     return "\n".join(lines) + "\n"
 
@@ -155,8 +155,8 @@ def limits() -> str:
         "largest index of a package, bytes": package.LARGEST_INDEX_BYTES,
     }
     rows = [f"| {name} | {number} |" for name, number in numbers.items()]
-    rows += [f"| bytes of a {name} | {nbytes} |" for name, nbytes in ITEM_BYTES.items()]
-    return "\n".join(["| what | number |", "|---|---|", *rows]) + "\n"
+    rows += [f"| bytes of an element of {name} | {nbytes} |" for name, nbytes in ITEM_BYTES.items()]
+    return "\n".join(["| quantity | number |", "|---|---|", *rows]) + "\n"
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {

@@ -1,4 +1,4 @@
-"""The decoder: each kind of hint takes what fits it, and says where a value does not."""
+"""Test the decoder: each kind of hint takes what fits it, and says where a value does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms by which C reads files are those of the dataclasses by which Python does: names, types, and what may be
+"""Compare the forms by which C reads files with the dataclasses of Python: names, types, and what may be
 missing."""
 
 from __future__ import annotations
