@@ -168,7 +168,7 @@ def _print(comparison: Comparison) -> None:
         f"{comparison.model}: contexts on {comparison.device}, other engines on the CPU with "
         f"{comparison.threads} thread{'s' if comparison.threads > 1 else ''}, {comparison.seconds:.0f} s"
     )
-    say(f"tuned beside untuned: {_conclusion(comparison.others[0])}")
+    say(f"tuned against untuned: {_conclusion(comparison.others[0])}")
 
 
 def _conclusion(untuned: Measured) -> str:

@@ -23,8 +23,8 @@ make                                    # or: cmake -B build && cmake --build bu
 build/gputune-run --context_binary {word} --input_list input_list.txt --output_dir output
 ```
 
-Outputs are `output/Result_N/NAME.raw`: values one after the other, little endian. `build/gputune-run --help` tells the
-rest: how many inferences, profiles, clocks. The files in `inputs/` are random numbers, or zeros for integers.
+Outputs are `output/Result_N/NAME.raw`: values one after the other, little endian. `build/gputune-run --help` lists
+all options. The files in `inputs/` are random numbers, or zeros for integers.
 
 ## What it takes and gives
 
@@ -47,6 +47,7 @@ objects; inferences of a graph take turns. `gputune_run_async` returns at once a
 cmake -B build -DCMAKE_TOOLCHAIN_FILE=$NDK/build/cmake/android.toolchain.cmake \\
     -DANDROID_ABI=arm64-v8a -DANDROID_PLATFORM=android-26
 cmake --build build
+adb shell mkdir -p /data/local/tmp/app
 adb push build/gputune-run {word} input_list.txt inputs /data/local/tmp/app/
 adb shell "cd /data/local/tmp/app && chmod 700 . && ./gputune-run --context_binary {word} --input_list input_list.txt"
 ```

@@ -19,7 +19,7 @@ MEMBER, MEMBER_KEY = "member.pem", "member.key"
 MEMBERS = "members"
 """The folder of those that are made for other machines."""
 DAYS = 3650
-EXTRA = "pip install 'gputune[farm]'"
+EXTRA = "pip install '.[farm]' in a clone of gputune"
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PORT = 8786
 DASHBOARD_PORT = 8787
-DASHBOARD_EXTRA = "pip install 'gputune[farm-dashboard]'"
+DASHBOARD_EXTRA = "pip install '.[farm-dashboard]' in a clone of gputune"
 KEY = "gputune"
 REFRESH_SECONDS = 0.5
 CONNECT_SECONDS = 10.0

@@ -60,8 +60,8 @@ def __getattr__(name: str) -> Any:
         if not module.startswith("client."):
             raise
         raise ImportError(
-            f"gputune.{name} needs all of gputune, and {error.name} is not installed here: run `pip install gputune` "
-            "on the host that tunes; a device needs its own part only, for gputune.load and gputune.devices"
+            f"gputune.{name} needs all of gputune, and {error.name} is not installed here: run `pip install .` in a "
+            "clone of gputune on the host that tunes; a device only needs gputune.load and gputune.devices"
         ) from error
     globals()[name] = found
     return found

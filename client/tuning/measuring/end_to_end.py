@@ -18,13 +18,13 @@ Kept = Literal["tuned", "last", "untuned"]
 
 RULE = (
     "The last certain choice stays until another context is faster than it for certain; without a certain choice, the "
-    "untuned context ships unless a tuned one is faster for certain."
+    "untuned context ships unless a tuned context is faster for certain."
 )
 
 KEPT: Mapping[Kept, str] = {
-    "tuned": "the tuned context ships: it is faster than the untuned one for certain",
+    "tuned": "the tuned context ships: it is faster than the untuned context for certain",
     "last": "the last certain choice stays: no other context is faster than it for certain",
-    "untuned": "the untuned context ships: no tuned one is faster for certain",
+    "untuned": "the untuned context ships: no tuned context is faster for certain",
 }
 """RULE, as far as it has decided."""
 

@@ -200,4 +200,4 @@ except ImportError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "gputune.tune needs all of gputune" in done.stdout and "pip install gputune" in done.stdout
+    assert "gputune.tune needs all of gputune" in done.stdout and "pip install ." in done.stdout

@@ -251,7 +251,7 @@ def test_a_choice_without_any_gain_says_so(generate: Any, monkeypatch: pytest.Mo
         told = summary["end_to_end"]
         assert (told["kept"], told["open"], told["gain"]["rounds"]) == ("untuned", False, 15)
         assert told["gain"]["median"] == pytest.approx(1 / 1.02, rel=1e-5)
-        assert "the untuned context ships: no tuned one is faster for certain" in ran.err
+        assert "the untuned context ships: no tuned context is faster for certain" in ran.err
         assert "0.98 times as fast (0.98–0.98)" in ran.err
         assert "another finalist" not in ran.err
     assert summary["in_chain"]["remembered"]

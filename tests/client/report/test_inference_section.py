@@ -41,7 +41,7 @@ def test_what_was_measured_end_to_end_stands_on_top(made: tuple[Path, Path], htm
     said = re.sub("<[^>]+>", "", html.split("<h2>")[0]).replace("\u00a0", " ")
     assert "Tuning of net &lt;1&gt;" in said
     assert "measured end to end: tuned 2.09 ms, untuned 2.41 ms: 1.15 times as fast (1.12–1.18)" in said
-    assert "The tuned context ships: it is faster than the untuned one for certain." in said and RULE in said
+    assert "The tuned context ships: it is faster than the untuned context for certain." in said and RULE in said
     assert "an estimate" not in html
     widest = GOOD["gain"]["high"]
     expected = [
