@@ -19,10 +19,10 @@ REPORT_STYLE = """
 .whisker { position: absolute; top: 6px; height: 2px; min-width: 2px; background: var(--ink); }
 details.rows { border-top: 1px solid var(--line); margin-top: 12px; } details.rows > summary { padding: 10px 0 0;
   flex-wrap: nowrap; }
-@media (max-width: 640px) { .bars { grid-template-columns: minmax(0, 1fr) max-content; gap: 2px 10px; }
-  .bars .row > :first-child { max-width: none; } .bars .tracks { grid-column: 1 / -1; grid-row: auto; order: 0; }
-  .bars .row { display: grid; grid-column: 1 / -1; grid-template-columns: subgrid; padding-bottom: 8px; }
-  .bars .tracks { grid-row: 2; } }
+@media (max-width: 640px) { .bars { display: block; }
+  .bars .row { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 2px 10px; padding-bottom: 8px; }
+  .bars .row > :first-child { flex: 1 1 40%; max-width: none; } .bars .end { flex: none; margin-left: auto; }
+  .bars .tracks { flex: 1 0 100%; order: 1; } }
 .median { stroke-width: 3; stroke-linecap: round; } .median.default { stroke: var(--warm); }
 .median.tuned { stroke: var(--good); }
 .values { display: flex; flex-wrap: wrap; gap: 6px; } .parameters { display: grid; gap: 10px 24px;
