@@ -11,6 +11,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Annotated
 
 from gputune.core.bounds import (
@@ -40,6 +41,26 @@ def source_sha256(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()
 
 
+HOST_ONLY: Mapping[str, bool] = MappingProxyType({"host_only": True})
+"""Metadata of a field that never travels: the device has no use for it."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a kernel asks of a device, as its family declares it.
+
+    local_bytes: local memory of a work-group; cooperates: whether work-items of a group wait for each other or read
+    what others have written, so that they have to run at the same time.
+    """
+
+    local_bytes: Bytes = 0
+    cooperates: bool = False
+
+
+ALONE = Needs()
+"""Of a kernel whose work-items share nothing."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """A kernel of a launch's program that runs before it, each time; fields as in Launch."""
@@ -48,6 +69,7 @@ class Stage:
     global_size: Sizes
     local_size: Sizes
     arguments: Arguments
+    needs: Needs | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
 
 
 @dataclass(frozen=True)
@@ -58,7 +80,8 @@ class Launch:
     `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's
     signature. `stages` are kernels of the same program that run before it each time, in this order.
     `source_sha256` follows from the source unless it is given; an empty source beside it means the text of that name,
-    which the other side has. So dataclasses.replace with another text needs `source_sha256=""`, too.
+    which the other side has. So dataclasses.replace with another text needs `source_sha256=""`, too. `needs` is what
+    the family has declared; None says nothing, and what must be known of the kernel is read from its text.
     """
 
     source: str
@@ -69,6 +92,7 @@ class Launch:
     local_size: Sizes
     arguments: Arguments
     stages: Annotated[tuple[Stage, ...], Within(0, 8)] = ()
+    needs: Needs | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
 
     def __post_init__(self) -> None:
         if not self.source_sha256:

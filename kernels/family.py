@@ -14,7 +14,7 @@ module there that defines FAMILY. You make a family in these steps:
    holds for all devices, so defaults are direct and unfused.
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
    the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
-   under `prepare`.
+   under `prepare`. Each kernel declares what it needs of a device: ALONE if its work-items share nothing.
 6. `reference` is numpy in float64 by another way than the kernel's; tests compare it with onnxruntime.
 7. `work` and `tolerance` say what the task costs at least, and how far a right result may be off.
 
@@ -41,7 +41,9 @@ import numpy as np
 import numpy.typing as npt
 
 # records that all programs share; families and op packages take them from here
+from gputune.core.launches import ALONE as ALONE
 from gputune.core.launches import Launch as Launch
+from gputune.core.launches import Needs as Needs
 from gputune.core.launches import Stage as Stage
 from gputune.core.launches import Variant
 from gputune.core.launches import Work as Work

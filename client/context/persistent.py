@@ -43,6 +43,7 @@ from itertools import accumulate, count
 
 from gputune.client.context.live_text import live_text
 from gputune.client.context.resuming import Access, Resuming
+from gputune.core.launches import Needs
 from gputune.runtime.backends.merging import OWN_NAMES, Text, key_of, text_of
 from gputune.runtime.context.records import (
     COUNTER_LINE_BYTES,
@@ -56,7 +57,7 @@ from gputune.runtime.context.records import (
     ProgramRecord,
 )
 
-FORM = "persistent, resumed, by ranges, groups that do not cooperate, a function for each copy"
+FORM = "persistent, resumed, by ranges, groups that declare not to cooperate, a function for each copy"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
 
 CHARACTERS_AT_MOST = 1 << 19
@@ -147,7 +148,7 @@ def in_fewer_launches(
 ) -> list[LaunchRecord | Persistent]:
     """The launches in order, with a persistent kernel of so many groups in the place of each two and more that go
     together. accesses: what each launch reads and writes."""
-    runs, resuming = _runs(launches, programs), Resuming(accesses)
+    runs, resuming = _runs(launches, programs, accesses), Resuming(accesses)
     begins = list(accumulate((max(1, len(run)) for run in runs), initial=0))
     plain = [begin for begin, run in zip(begins, runs, strict=False) if len(run) < 2]
     found: list[LaunchRecord | Persistent] = []
@@ -161,11 +162,13 @@ def in_fewer_launches(
     return found
 
 
-def _runs(launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord]) -> list[list[_Part]]:
+def _runs(
+    launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord], accesses: Sequence[Access]
+) -> list[list[_Part]]:
     """The launches in order, those together that can be one kernel, and none for one that can be a part of none."""
     runs: list[list[_Part]] = []
-    for launch in launches:
-        part, run = _part(launch, programs[launch.program]), runs[-1] if runs else []
+    for launch, access in zip(launches, accesses, strict=True):
+        part, run = _part(launch, programs[launch.program], access.needs), runs[-1] if runs else []
         if part is None:
             runs.append([])
         elif run and part.text.rest == run[0].text.rest and _length([*run, part]) <= CHARACTERS_AT_MOST:
@@ -201,7 +204,7 @@ class _Part:
         return tuple(a // b for a, b in zip(self.global_size, self.local_size, strict=True))
 
 
-def _part(launch: LaunchRecord, program: ProgramRecord) -> _Part | None:
+def _part(launch: LaunchRecord, program: ProgramRecord, needs: Needs | None) -> _Part | None:
     """None where work-items of a group work together, where another function than the kernel asks for a place, or where
     the text cannot be copied."""
     source = _COMMENT.sub(" ", program.source)
@@ -210,9 +213,16 @@ def _part(launch: LaunchRecord, program: ProgramRecord) -> _Part | None:
     text, entries = text_of(source, program.options), tuple(_ENTRY.findall(source))
     if text is None or launch.entry not in entries or not text.declared.issuperset(entries):
         return None
-    if math.prod(launch.local_size) > 1 and _COOPERATES.search(live_text(text.source, text.options)):
+    if math.prod(launch.local_size) > 1 and _cooperates(text, needs):
         return None
     return _Part(launch, text, entries, _three(launch.global_size), _three(launch.local_size))
+
+
+def _cooperates(text: Text, needs: Needs | None) -> bool:
+    """Whether work-items of a group work together; without needs, by the words in the text, perhaps too often."""
+    if needs is None:
+        return _COOPERATES.search(live_text(text.source, text.options)) is not None
+    return needs.cooperates
 
 
 def _functions(source: str) -> Iterator[tuple[str, str]]:

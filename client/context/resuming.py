@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gputune.core.launches import Launch, Stage
+from gputune.core.launches import Launch, Needs, Stage
 from gputune.runtime.context.records import BufferRef
 
 
 @dataclass(frozen=True)
 class Access:
-    """What a launch reads of what other launches have written, and what it writes."""
+    """What a launch reads of what other launches have written, and what it writes. needs: as of Launch."""
 
     reads: tuple[BufferRef, ...]
     writes: tuple[BufferRef, ...]
+    needs: Needs | None = None
 
 
 def accesses_of(
@@ -33,7 +34,7 @@ def accesses_of(
         writes = [name for name in names if name in own]
         reads = [inputs[name] for name in names if name in inputs] + [own[name] for name in writes if name in touched]
         touched.update(writes)
-        yield Access(tuple(reads), tuple(own[name] for name in writes))
+        yield Access(tuple(reads), tuple(own[name] for name in writes), kernel.needs)
 
 
 class Resuming:

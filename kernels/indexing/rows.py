@@ -3,15 +3,16 @@
 from dataclasses import dataclass
 
 from gputune.core.dtypes import OPENCL_TYPES
-from gputune.kernels.family import DeviceLimits
+from gputune.kernels.family import DeviceLimits, Needs
 from gputune.kernels.indexing.loops import Loops
-from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
     default_width,
     fits,
     group_constraints,
+    local_memory_limit,
     power_at_least,
     power_at_most,
     round_up,
@@ -19,6 +20,10 @@ from gputune.kernels.tiling.streaming import (
 
 SHARED_FROM = 64
 """Rows of fewer vectors are not worth sharing among work-items by default."""
+
+
+SHARED = ("VW", "LANES", "DIMY")
+"""What the local memory of a work-group depends on."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,6 @@ class Rows:
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
         """How rows are read and shared."""
-        local = limits.local_memory_bytes
         return TuningSpace(
             (
                 Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
@@ -58,11 +62,7 @@ class Rows:
                     "DIMY must stay below twice the number of rows; more would have nothing to do",
                 ),
                 *group_constraints(limits, "LANES", "DIMY"),
-                DeviceLimit(
-                    ("VW", "LANES", "DIMY"),
-                    lambda width, x, y: x == 1 or x * y * (1 if self.loops.along else width) * self.size <= local,
-                    f"partial results of a work-group must fit the device's {local} bytes of local memory",
-                ),
+                local_memory_limit(SHARED, self._local_bytes, "partial results of a work-group", limits),
             ),
         )
 
@@ -102,6 +102,14 @@ class Rows:
                 default | {"VW": 1, "ACC": 4, "LANES": 1, "DIMY": 64},
             ]
         return wanted
+
+    def needs(self, configuration: Configuration) -> Needs:
+        """What the kernel asks of a device: partial results lie in local memory where work-items share a row."""
+        shared = self._local_bytes(*(configuration[name] for name in SHARED))
+        return Needs(shared, cooperates=configuration["LANES"] > 1)
+
+    def _local_bytes(self, width: int, lanes: int, down: int) -> int:
+        return lanes * down * (1 if self.loops.along else width) * self.size if lanes > 1 else 0
 
     def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
         """Global and local size."""

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
-from gputune.kernels.family import (
-    Array,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import Rows, extremes
@@ -86,6 +78,7 @@ class ArgFamily(TiledFamily):
         main = Launch(
             source=f"#define WORST {worst}\n" + loops.prelude() + template("arg_rows.cl"),
             entry="arg_rows",
+            needs=self.tiling(problem).needs(configuration),
             options=build_options({**loops.macros(), **macros, **configuration}),
             global_size=global_size,
             local_size=local_size,

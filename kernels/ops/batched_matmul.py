@@ -13,6 +13,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -160,6 +161,7 @@ class BatchedMatMulFamily(KernelFamily):
         run = PACKED_ROWS if lm * ln == 1 else 1
         stage = Stage(
             entry="pack_right",
+            needs=ALONE,
             global_size=(round_up(ceil_div(problem.k, run), ln), round_up(panels, lm)),
             local_size=(ln, lm),
             arguments=("b", "packed"),
@@ -167,6 +169,7 @@ class BatchedMatMulFamily(KernelFamily):
         main = Launch(
             source=_prelude(problem) + template("batched_matmul_tiled.cl"),
             entry="batched_matmul_tiled",
+            needs=ALONE,
             options=build_options({"RUN": run, **_sizes(problem), **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -7,6 +7,7 @@ import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -101,6 +102,7 @@ class ConcatFamily(KernelFamily):
         main = Launch(
             source=_prelude(problem) + template("concat_parts.cl"),
             entry="concat_parts",
+            needs=ALONE,
             options=build_options({"ROWS": problem.rows, "LENGTH": problem.length} | dict(configuration)),
             global_size=(
                 round_up(problem.vectors(configuration["VW"]), across),

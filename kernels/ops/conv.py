@@ -16,6 +16,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -181,6 +182,7 @@ class ConvFamily(KernelFamily):
         main = Launch(
             source=prelude + template(f"{entry}.cl"),
             entry=entry,
+            needs=ALONE,
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -14,6 +14,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -179,6 +180,7 @@ class ConvTransposeFamily(TiledFamily):
         main = Launch(
             source=problem.epilogue.prelude() + template("conv_transpose_tiled.cl"),
             entry="conv_transpose_tiled",
+            needs=ALONE,
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
@@ -241,6 +243,7 @@ def _pack(problem: ConvTransposeProblem, packing: Packing) -> Launch:
     return Launch(
         source=template(PACK_TEMPLATE),
         entry="pack_transposed",
+        needs=ALONE,
         options=build_options({"RUN": PACK_RUN}),
         global_size=(ceil_div(packing.size, PACK_RUN),),
         local_size=(1,),

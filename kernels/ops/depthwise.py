@@ -14,6 +14,7 @@ import numpy as np
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -202,6 +203,7 @@ class DepthwiseFamily(KernelFamily):
             + (template("swapped_lanes.cl") if group > 1 else "")
             + template("depthwise_direct.cl"),
             entry="depthwise_direct",
+            needs=ALONE,
             options=build_options(
                 {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": group}
                 | problem.window.macros
@@ -246,6 +248,7 @@ def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
     launch = Launch(
         source=template("pack_groups.cl"),
         entry="pack_groups",
+        needs=ALONE,
         options=build_options({"RUN": PACK_RUN}),
         global_size=(ceil_div(size, PACK_RUN),),
         local_size=(1,),

@@ -11,6 +11,7 @@ import numpy as np
 
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -96,6 +97,7 @@ class ElementwiseFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem.chain, loops) + template("elementwise_chain.cl"),
             entry="elementwise_chain",
+            needs=ALONE,
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

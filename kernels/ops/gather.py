@@ -7,15 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
-from gputune.kernels.family import (
-    Array,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.space import Configuration
@@ -98,6 +90,7 @@ class GatherFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + template("gather_rows.cl"),
             entry="gather_rows",
+            needs=ALONE,
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.family import (
-    Array,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import WEIGHTED
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.space import Configuration
@@ -110,6 +102,7 @@ class GridSampleFamily(TiledFamily):
         main = Launch(
             source=template("grid_sample_taps.cl"),
             entry="grid_sample_taps",
+            needs=ALONE,
             options=build_options(macros | dict(loops.macros(configuration))),
             global_size=global_size,
             local_size=local_size,

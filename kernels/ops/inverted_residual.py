@@ -14,16 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.family import (
-    Array,
-    DeviceLimits,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import Array, DeviceLimits, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
@@ -143,6 +134,7 @@ class InvertedResidualFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + template("inverted_residual.cl"),
             entry="inverted_residual",
+            needs=strips.needs(configuration),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -8,6 +8,7 @@ import numpy as np
 
 from gputune.kernels.chain import literal
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -111,6 +112,7 @@ class LrnFamily(KernelFamily):
         main = Launch(
             source=prelude + template("lrn_channels.cl"),
             entry="lrn_channels",
+            needs=ALONE,
             options=build_options(sizes | dict(configuration)),
             global_size=(round_up(_vectors(problem, configuration["VW"]), configuration["DIMX"]), 1),
             local_size=(configuration["DIMX"], 1),

@@ -13,6 +13,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ALONE,
     Array,
     Instance,
     Launch,
@@ -99,6 +100,7 @@ class MatMulFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("matmul_tiled.cl"),
             entry="matmul_tiled",
+            needs=ALONE,
             options=build_options({"M": problem.m, "K": problem.k, "N": problem.n, **configuration}),
             global_size=global_size,
             local_size=local_size,

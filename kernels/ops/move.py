@@ -12,6 +12,7 @@ import numpy as np
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -196,6 +197,7 @@ class MoveFamily(KernelFamily):
         main = Launch(
             source=_prelude(problem) + template("move_rows.cl"),
             entry="move_rows",
+            needs=ALONE,
             options=build_options(macros | dict(configuration)),
             global_size=(
                 round_up(ceil_div(inner.size, configuration["VW"]), across),

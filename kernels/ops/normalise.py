@@ -7,16 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain, literal
-from gputune.kernels.family import (
-    Array,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-    operand_specs,
-)
+from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
 from gputune.kernels.hard_values import NORMS
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import Rows
@@ -129,6 +120,7 @@ class NormaliseFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("normalise_rows.cl"),
             entry="normalise_rows",
+            needs=self.tiling(problem).needs(configuration),
             options=build_options({**loops.macros(), **macros, **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -8,6 +8,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -190,6 +191,7 @@ class PoolFamily(KernelFamily):
         main = Launch(
             source=problem.epilogue.prelude() + template("pool_window.cl"),
             entry="pool_window",
+            needs=ALONE,
             options=build_options(macros | dict(configuration)),
             global_size=(round_up(vectors, across), round_up(strips, down)),
             local_size=(across, down),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -106,6 +107,7 @@ class PoolIndicesFamily(KernelFamily):
         main = Launch(
             source=template("pool_indices.cl"),
             entry="pool_indices",
+            needs=ALONE,
             options=build_options(sizes | dict(configuration)),
             global_size=(round_up(problem.channels, across), round_up(pixels, down)),
             local_size=(across, down),

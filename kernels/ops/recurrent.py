@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from gputune.kernels.family import (
     Instance,
     KernelFamily,
     Launch,
+    Needs,
     TensorSpec,
     Tolerance,
     Work,
@@ -26,6 +28,7 @@ from gputune.kernels.tiling.streaming import (
     busy,
     ceil_div,
     default_width,
+    local_memory_limit,
     power_at_least,
     power_at_most,
     round_up,
@@ -36,6 +39,10 @@ FEW_ACCUMULATORS = 8
 """With fewer accumulators the latency of an FMA shows."""
 
 GPU_LANES = 128
+
+
+STATES = ("MB", "NV", "VW", "LANES", "LOCAL")
+"""What the memory of the states depends on."""
 
 
 class RecurrentFamily(KernelFamily):
@@ -64,7 +71,7 @@ class RecurrentFamily(KernelFamily):
         return TensorSpec("output", (problem.elements,))
 
     def space(self, problem: RecurrentProblem, limits: DeviceLimits) -> TuningSpace:
-        most, group, local = registers(limits)[0], limits.max_work_group_size, limits.local_memory_bytes
+        most, group = registers(limits)[0], limits.max_work_group_size
         allocation = limits.max_allocation_bytes
         return TuningSpace(
             (
@@ -91,13 +98,9 @@ class RecurrentFamily(KernelFamily):
                     ),
                     "the gates of MB*NV vectors must fit the registers",
                 ),
+                local_memory_limit(STATES, partial(_local_bytes, problem), "with LOCAL the states", limits),
                 DeviceLimit(
-                    ("MB", "NV", "VW", "LANES", "LOCAL"),
-                    lambda *values: values[-1] == 0 or _state_bytes(problem, *values[:-1]) <= local,
-                    f"with LOCAL the states must fit the device's {local} bytes of local memory",
-                ),
-                DeviceLimit(
-                    ("MB", "NV", "VW", "LANES", "LOCAL"),
+                    STATES,
                     lambda *values: values[-1] == 1 or _all_state_bytes(problem, *values[:-1]) <= allocation,
                     f"without LOCAL all states must fit the device's largest allocation of {allocation} bytes",
                 ),
@@ -147,10 +150,12 @@ class RecurrentFamily(KernelFamily):
         rows, lanes = configuration["MB"], configuration["LANES"]
         packing = _packing(problem, *panel)
         scratch = {} if configuration["LOCAL"] else {"states": _all_state_bytes(problem, rows, *panel)}
+        local_bytes = _local_bytes(problem, *(configuration[name] for name in STATES))
         optional = [spec.name for spec in self.inputs(problem) if spec.name not in ("gates", "weight", "bias")]
         main = Launch(
             source=_prelude(problem) + template("recurrent_steps.cl"),
             entry="recurrent_steps",
+            needs=Needs(local_bytes, cooperates=lanes > 1),
             options=build_options(_macros(problem) | dict(configuration)),
             global_size=(lanes, _groups(problem, rows)),
             local_size=(lanes, 1),
@@ -186,6 +191,10 @@ def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int,
     """What a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h."""
     states = 3 if problem.cell == "LSTM" or (problem.cell == "GRU" and not problem.after_reset) else 2
     return 4 * states * rows * round_up(problem.hidden, vectors * width * lanes)
+
+
+def _local_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int, local: int) -> int:
+    return _state_bytes(problem, rows, vectors, width, lanes) if local else 0
 
 
 def _groups(problem: RecurrentProblem, rows: int) -> int:

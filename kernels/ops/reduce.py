@@ -9,16 +9,7 @@ import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.chain import EMPTY, Chain
-from gputune.kernels.family import (
-    Array,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-    operand_specs,
-)
+from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
 from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import Rows, extremes
@@ -149,6 +140,7 @@ class ReduceFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("reduce_rows.cl"),
             entry="reduce_rows",
+            needs=self.tiling(problem).needs(configuration),
             options=build_options({**loops.macros(), "TYPE": OPENCL_TYPES[problem.dtype], **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -8,6 +8,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
+    ALONE,
     Array,
     Instance,
     Launch,
@@ -114,6 +115,7 @@ class ResampleFamily(TiledFamily):
         main = Launch(
             source=outside + problem.epilogue.prelude() + template("resample_taps.cl"),
             entry="resample_taps",
+            needs=ALONE,
             options=build_options(macros | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

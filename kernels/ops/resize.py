@@ -8,6 +8,7 @@ import numpy as np
 
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -122,6 +123,7 @@ class ResizeFamily(TiledFamily):
         main = Launch(
             source=problem.epilogue.prelude() + template("resize_nearest.cl"),
             entry="resize_nearest",
+            needs=ALONE,
             options=build_options(macros | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

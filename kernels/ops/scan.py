@@ -8,6 +8,7 @@ import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -107,6 +108,7 @@ class ScanFamily(KernelFamily):
         main = Launch(
             source=template("scan_axis.cl"),
             entry="scan_axis",
+            needs=ALONE,
             options=build_options({**macros, **configuration}),
             global_size=(round_up(rows, configuration["DIMX"]), 1),
             local_size=(configuration["DIMX"], 1),

@@ -9,6 +9,7 @@ import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -267,6 +268,7 @@ class ScatterFamily(KernelFamily):
         main = Launch(
             source=_prelude(problem) + template("scatter_rows.cl"),
             entry="scatter_rows",
+            needs=ALONE,
             options=build_options(sizes | dict(loops.macros(configuration))),
             global_size=(
                 round_up(vectors, configuration["DIMX"]),

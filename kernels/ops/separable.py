@@ -138,6 +138,7 @@ class SeparableFamily(TiledFamily):
         main = Launch(
             source=prelude + template("separable_strips.cl"),
             entry="separable_strips",
+            needs=strips.needs(configuration),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from gputune.kernels.family import (
     Instance,
     KernelFamily,
     Launch,
+    Needs,
     TensorSpec,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
@@ -28,6 +30,7 @@ from gputune.kernels.tiling.streaming import (
     default_width,
     fits,
     group_constraints,
+    local_memory_limit,
     power_at_least,
     power_at_most,
     round_up,
@@ -62,6 +65,10 @@ class SoftmaxProblem:
         return (self.outer, self.axis, self.inner)
 
 
+SHARED = ("VW", "LANES", "DIMY")
+"""What the local memory of a work-group depends on."""
+
+
 class SoftmaxFamily(KernelFamily):
     """One template: vectors along the axis where it is innermost, else across it; one or more work-items a row."""
 
@@ -77,7 +84,6 @@ class SoftmaxFamily(KernelFamily):
     def space(self, problem: SoftmaxProblem, limits: DeviceLimits) -> TuningSpace:
         vectored, name = _vectored(problem)
         along = problem.inner == 1
-        local = limits.local_memory_bytes
         return TuningSpace(
             (
                 Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
@@ -100,11 +106,7 @@ class SoftmaxFamily(KernelFamily):
                     "KEEP must be 0 for a logarithm, which needs no exponentials in the end",
                 ),
                 *group_constraints(limits, "LANES", "DIMY"),
-                DeviceLimit(
-                    ("VW", "LANES", "DIMY"),
-                    lambda width, x, y: x == 1 or x * y * (1 if along else width) * 4 <= local,
-                    f"partial results of a work-group must fit the device's {local} bytes of local memory",
-                ),
+                local_memory_limit(SHARED, partial(_local_bytes, problem), "partial results of a work-group", limits),
             ),
         )
 
@@ -130,6 +132,10 @@ class SoftmaxFamily(KernelFamily):
         main = Launch(
             source=template("softmax_rows.cl"),
             entry="softmax_rows",
+            needs=Needs(
+                _local_bytes(problem, *(configuration[name] for name in SHARED)),
+                cooperates=lanes > 1,
+            ),
             options=build_options(sizes | dict(configuration)),
             global_size=(lanes, round_up(_rows(problem, configuration["VW"]), down)),
             local_size=(lanes, down),
@@ -152,6 +158,10 @@ class SoftmaxFamily(KernelFamily):
 
     def tolerance(self, problem: SoftmaxProblem) -> Tolerance:
         return Tolerance(relative=1e-5, absolute=1e-7)
+
+
+def _local_bytes(problem: SoftmaxProblem, width: int, lanes: int, down: int) -> int:
+    return 4 * lanes * down * (1 if problem.inner == 1 else width) if lanes > 1 else 0
 
 
 def _vectored(problem: SoftmaxProblem) -> tuple[int, str]:

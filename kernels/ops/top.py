@@ -8,6 +8,7 @@ import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -98,6 +99,7 @@ class TopFamily(KernelFamily):
         main = Launch(
             source=template("top_ranks.cl"),
             entry="top_ranks",
+            needs=ALONE,
             options=build_options({**macros, **configuration}),
             global_size=(round_up(items, configuration["DIMX"]),),
             local_size=(configuration["DIMX"],),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -12,12 +13,13 @@ from gputune.kernels.family import (
     Instance,
     KernelFamily,
     Launch,
+    Needs,
     TensorSpec,
     Tolerance,
     Work,
 )
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
@@ -28,6 +30,7 @@ from gputune.kernels.tiling.streaming import (
     fits,
     group_constraints,
     group_parameters,
+    local_memory_limit,
     power_at_most,
     round_up,
 )
@@ -73,6 +76,10 @@ class TransposeProblem:
         return tuple(sizes[letter] for letter in layout)
 
 
+STAGE = ("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD")
+"""What the local memory of a work-group depends on."""
+
+
 class TransposeFamily(KernelFamily):
     """One template: blocks turned in registers, and through local memory where that pays."""
 
@@ -87,7 +94,6 @@ class TransposeFamily(KernelFamily):
 
     def space(self, problem: TransposeProblem, limits: DeviceLimits) -> TuningSpace:
         rows, columns = problem.matrix
-        local, each = limits.local_memory_bytes, np.dtype(problem.dtype).itemsize
         return TuningSpace(
             (
                 Parameter("VR", BLOCK_SIDES, "rows of a block, and the vector width of writes"),
@@ -113,11 +119,7 @@ class TransposeFamily(KernelFamily):
                     "STAGED needs more than one work-item in a work-group",
                 ),
                 Constraint(("STAGED", "PAD"), lambda staged, pad: staged or not pad, "PAD is of use only with STAGED"),
-                DeviceLimit(
-                    ("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD"),
-                    lambda vr, vc, x, y, staged, pad: not staged or each * y * vr * (x * vc + pad) <= local,
-                    f"the blocks of a work-group must fit the device's {local} bytes of local memory",
-                ),
+                local_memory_limit(STAGE, partial(_local_bytes, problem), "the blocks of a work-group", limits),
             ),
         )
 
@@ -157,9 +159,11 @@ class TransposeFamily(KernelFamily):
         is_vector = not staged and configuration["VR"] == rows and block in VECTOR_WIDTHS[1:]
         macros = {"ROWS": rows, "COLUMNS": columns, "MAPS": problem.batch, "WHOLE": block if is_vector else 0}
         beside = 1 if staged else problem.batch
+        local_bytes = _local_bytes(problem, *(configuration[name] for name in STAGE))
         main = Launch(
             source=f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n{template('transpose_layout.cl')}",
             entry="transpose_layout",
+            needs=Needs(local_bytes, cooperates=bool(staged)),
             options=build_options(macros | dict(configuration)),
             global_size=(
                 round_up(ceil_div(columns, configuration["VC"]) * beside, x),
@@ -180,6 +184,10 @@ class TransposeFamily(KernelFamily):
 
     def tolerance(self, problem: TransposeProblem) -> Tolerance:
         return Tolerance(relative=0.0, absolute=0.0)
+
+
+def _local_bytes(problem: TransposeProblem, down: int, across: int, x: int, y: int, staged: int, pad: int) -> int:
+    return np.dtype(problem.dtype).itemsize * y * down * (x * across + pad) if staged else 0
 
 
 FAMILY = TransposeFamily()

@@ -10,15 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES
-from gputune.kernels.family import (
-    Array,
-    Instance,
-    Launch,
-    TensorSpec,
-    TiledFamily,
-    Tolerance,
-    Work,
-)
+from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
 from gputune.kernels.space import Configuration
@@ -76,6 +68,7 @@ class TypedFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem, loops) + template("typed_elements.cl"),
             entry="typed_elements",
+            needs=ALONE,
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

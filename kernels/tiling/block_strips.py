@@ -13,11 +13,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputune.kernels.family import DeviceLimits
+from gputune.kernels.family import DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, power_at_most, round_up
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, local_memory_limit, power_at_most, round_up
 from gputune.kernels.tiling.strips import (
     MOST_LOADS,
     PIXELS,
@@ -62,6 +62,10 @@ GUESSES = (
 """Tiles, how many strips each compute unit gets, and rows of a step: 0 for all of a strip's where there is room."""
 
 
+STRIP = ("ROWS", "STEP", "NV", "VW", "LN")
+"""What the memory of a strip depends on."""
+
+
 @dataclass(frozen=True)
 class BlockStrips:
     """A block as these kernels see it: maps with `inputs` channels, `channels` inside of it, `outputs` behind it."""
@@ -80,6 +84,14 @@ class BlockStrips:
         pitch = whole if whole % 256 else whole + 16  # as the template has it
         kept = vectors * width if step == rows else round_up(self.channels, vectors * width)
         return (seen * self.window.size[1] * kept + step * self.window.output[1] * pitch) * FLOAT_BYTES
+
+    def needs(self, configuration: Configuration) -> Needs:
+        """What the kernel asks of a device: work-items that share a strip have it in local memory."""
+        shared = self._local_bytes(*(configuration[name] for name in STRIP))
+        return Needs(shared, cooperates=configuration["LN"] > 1)
+
+    def _local_bytes(self, rows: int, step: int, vectors: int, width: int, together: int) -> int:
+        return self.strip_bytes(rows, step, vectors, width) if together > 1 else 0
 
     def expansion(self, configuration: Configuration) -> Packing:
         """The packed matrix [inputs, channels]."""
@@ -167,15 +179,11 @@ class BlockStrips:
             f"STEP must be ROWS, or one of {', '.join(map(str, STEP_ROWS))} below it",
         )
         yield Constraint(
-            ("ROWS", "STEP", "NV", "VW", "LN"),
+            STRIP,
             lambda *v: v[-1] > 1 or v[0] == 1 or self.strip_bytes(*v[:-1]) <= own,
             f"a work-item's own strip of several rows must not exceed {own} bytes",
         )
-        yield DeviceLimit(
-            ("ROWS", "STEP", "NV", "VW", "LN"),
-            lambda *v: v[-1] == 1 or self.strip_bytes(*v[:-1]) <= limits.local_memory_bytes,
-            f"a work-group's strip must fit the device's {limits.local_memory_bytes} bytes of local memory",
-        )
+        yield local_memory_limit(STRIP, self._local_bytes, "a work-group's strip", limits)
         yield from buffer_constraints(
             ("NV", "VW"), lambda nv, vw: self._most_packed({"NV": nv, "VW": vw}), "the packed weights", limits
         )

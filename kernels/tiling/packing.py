@@ -8,7 +8,7 @@ outside, and know at compile time which columns of a strip can be outside.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gputune.kernels.family import DeviceLimits, Launch
+from gputune.kernels.family import ALONE, DeviceLimits, Launch
 from gputune.kernels.space import Constraint, DeviceLimit
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import MOST_ELEMENTS, ceil_div, round_up
@@ -68,6 +68,7 @@ class Packing:
         return Launch(
             source=template(PACK_TEMPLATE),
             entry="pack_filter",
+            needs=ALONE,
             options=build_options({"RUN": PACK_RUN}),
             global_size=(ceil_div(self.size, PACK_RUN),),
             local_size=(1,),

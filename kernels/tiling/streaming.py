@@ -5,6 +5,7 @@ earlier, so that it ends with the axis. It stores only the elements that no othe
 """
 
 import math
+from collections.abc import Callable
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Constraint, DeviceLimit, Parameter
@@ -62,6 +63,18 @@ def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") ->
             lambda across, down: across * down <= most,
             f"{x}*{y} must not exceed the device's {most} work-items per work-group",
         ),
+    )
+
+
+def local_memory_limit(
+    names: tuple[str, ...], local_bytes: Callable[..., int], what: str, limits: DeviceLimits
+) -> DeviceLimit:
+    """The device has room for what a work-group keeps in local memory. names: the parameters that decide about it."""
+    room = limits.local_memory_bytes
+    return DeviceLimit(
+        names,
+        lambda *values: local_bytes(*values) <= room,
+        f"{what} must fit the device's {room} bytes of local memory",
     )
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gputune.kernels.family import DeviceLimits, Launch, Stage
+from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
 from gputune.kernels.space import Configuration, Constraint
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, buffer_constraints
@@ -212,6 +212,7 @@ class Winograd:
         return Launch(
             source=template(PACK_TEMPLATE),
             entry="pack_winograd",
+            needs=ALONE,
             options=build_options({"RUN": PACK_RUN}),
             global_size=(ceil_div(size, PACK_RUN),),
             local_size=(1,),
@@ -248,6 +249,7 @@ class Winograd:
         group = configuration["LM"]
         transform = Stage(
             entry="winograd_transform",
+            needs=ALONE,
             global_size=(ceil_div(self.in_channels, CHANNELS), round_up(self.tiles, group)),
             local_size=(1, group),
             arguments=("input", "packed", "transformed"),
@@ -255,6 +257,7 @@ class Winograd:
         return Launch(
             source=prelude + template(TEMPLATE),
             entry="winograd_multiply",
+            needs=ALONE,
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgpack
 
 from gputune.core.decoder import DecodeError, decode
+from gputune.core.launches import HOST_ONLY
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.limits import UNLIMITED
 from gputune.server.protocol.messages import LATER, Hello, Limits
@@ -105,7 +106,8 @@ def unpack(
 def _names(kind: Any) -> tuple[tuple[str, ...], dict[str, object]]:
     """The fields of a message that always travel, and the defaults of those that do so only when they differ."""
     later = {item.name: _default(item) for item in fields(kind) if LATER.items() <= item.metadata.items()}
-    return tuple(item.name for item in fields(kind) if item.name not in later), later
+    known = [item.name for item in fields(kind) if not HOST_ONLY.items() <= item.metadata.items()]
+    return tuple(name for name in known if name not in later), later
 
 
 def _default(item: Field[Any]) -> object:

@@ -7,13 +7,14 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyopencl as cl
 import pytest
 
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.tuning.search.task_search import device_limits
-from gputune.kernels.family import Array, DeviceLimits, KernelFamily
+from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.space import Configuration
-from gputune.runtime.backends import Backend, ProgramCache, open_backend
+from gputune.runtime.backends import Backend, Bound, ProgramCache, open_backend
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
@@ -22,6 +23,7 @@ from gputune.runtime.measuring.watcher import UNWATCHED, Course
 from tests.devices import device, few_rounds
 
 MOST_LISTED = 20_000
+DRIVERS_LOCAL_BYTES = 1024
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,22 @@ class KernelBench:
         buffers |= {name: buffer.inner for name, buffer in written.items()}
         for launch in instance.prepare:  # all configurations share what rearranges weights
             launcher.run(launcher.build(launch, buffers, harvested=False).bound)
-        launcher.run(launcher.build(instance.main, buffers, shared=True).bound)
+        bound = launcher.build(instance.main, buffers, shared=True).bound
+        self._check_needs(instance.main, bound)
+        launcher.run(bound)
         contents = {name: buffer.read(self.backend) for name, buffer in written.items()}
         damage = "; ".join(f"{name} {wrong}" for name, (_, wrong) in contents.items() if wrong)
         return contents["output"][0].view(output.dtype).reshape(output.shape), damage
+
+    def _check_needs(self, launch: Launch, bound: Bound) -> None:
+        """What a family declares of its kernels is what the driver knows of them."""
+        for kernel, built in zip(launch.sequence, bound.sequence, strict=True):
+            assert kernel.needs is not None, f"{kernel.entry} does not declare what it needs"
+            used = built.kernel.get_work_group_info(
+                cl.kernel_work_group_info.LOCAL_MEM_SIZE, *built.kernel.context.devices
+            )
+            own = used - kernel.needs.local_bytes  # a driver may keep some for itself
+            assert 0 <= own <= DRIVERS_LOCAL_BYTES, f"{kernel.entry} uses {used} bytes of local memory"
 
     def check(self, family: KernelFamily, problem: Any, sampled: int = 2, turn: int | None = None) -> None:
         """The default, the starters and some configurations of the space, on the family's own sample inputs. turn: the

@@ -1,0 +1,64 @@
+"""Test that each family declares what its kernels need, and that the declarations agree with their texts."""
+
+import functools
+import math
+import random
+import re
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits, Launch
+from tests.kernels.batched_problems import BATCHED
+from tests.kernels.inverted_residual_problems import INVERTED
+from tests.kernels.one_of_each import ONE_OF_EACH
+from tests.kernels.problems import CASES, CPU, GPU
+from tests.kernels.recurrent_problems import RECURRENT
+from tests.kernels.separable_problems import SEPARABLE
+
+PROBLEMS = [
+    *ONE_OF_EACH.items(),
+    *((op, problem) for op, _, problem in CASES),
+    *(("BatchedMatMul", problem) for problem in BATCHED.values()),
+    *(("InvertedResidual", problem) for problem in INVERTED.values()),
+    *(("Recurrent", problem) for problem in RECURRENT.values()),
+    *(("SeparableConv", problem) for problem in SEPARABLE.values()),
+]
+DRAWN = 25
+WORKS_TOGETHER = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|__local|local)\b")
+
+
+@functools.cache
+def preprocessed(source: str, options: str) -> str:
+    """Return what a compiler sees of a source."""
+    macros = [option for option in options.split() if option.startswith("-D")]
+    command = ["cc", "-E", "-P", "-x", "c", "-undef", *macros, "-"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
+def launches(op: str, problem: Any, limits: DeviceLimits) -> list[Launch]:
+    """Return what the default, the starters and drawn configurations render to."""
+    family, numbers = family_of(op), random.Random(repr(problem))
+    space = family.space(problem, limits)
+    drawn = ({each.name: numbers.choice(each.values) for each in space.parameters} for _ in range(DRAWN))
+    legal = [one for one in drawn if not space.violations(one)]
+    tried = [family.default(problem, limits), *family.starters(problem, limits), *legal]
+    instances = [family.render(problem, one) for one in tried]
+    return [launch for instance in instances for launch in (*instance.prepare, instance.main)]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C preprocessor")
+@pytest.mark.parametrize("limits", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize(("op", "problem"), PROBLEMS, ids=[f"{op}-{place}" for place, (op, _) in enumerate(PROBLEMS)])
+def test_a_kernel_that_cooperates_says_so(op: str, problem: Any, limits: DeviceLimits) -> None:
+    for launch in launches(op, problem, limits):
+        for kernel in launch.sequence:
+            assert kernel.needs is not None, kernel.entry
+            assert 0 <= kernel.needs.local_bytes <= limits.local_memory_bytes
+            assert kernel.needs.cooperates or not kernel.needs.local_bytes or math.prod(kernel.local_size) == 1
+        if math.prod(launch.local_size) > 1:
+            words = WORKS_TOGETHER.search(preprocessed(launch.source, launch.options)) is not None
+            assert words == any(kernel.needs.cooperates for kernel in launch.sequence if kernel.needs), launch.options
