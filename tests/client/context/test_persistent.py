@@ -7,6 +7,7 @@ import pytest
 from gputune.client.context import persistent
 from gputune.client.context.persistent import Persistent
 from gputune.client.context.resuming import Access
+from gputune.core.launches import ALONE, Needs
 from gputune.runtime.context.records import BufferRef, LaunchRecord, ProgramRecord
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; }"
@@ -25,10 +26,10 @@ def programs(*sources: str, options: str = "-cl-std=CL1.2 -DBY=1") -> list[Progr
 
 
 def in_fewer_launches(
-    launches: list[LaunchRecord], programs: list[ProgramRecord], groups: int
+    launches: list[LaunchRecord], programs: list[ProgramRecord], groups: int, needs: Needs | None = None
 ) -> list[LaunchRecord | Persistent]:
     """As far as it does not matter what is written where."""
-    return persistent.in_fewer_launches(launches, programs, groups, [Access((), ())] * len(launches))
+    return persistent.in_fewer_launches(launches, programs, groups, [Access((), (), needs)] * len(launches))
 
 
 def shape(found: list[LaunchRecord | Persistent]) -> list[str]:
@@ -45,6 +46,14 @@ def test_all_that_go_together_are_one() -> None:
     assert kernel.buffers == (("arena", 0), ("arena", 2))
     assert kernel.source.count("] += BY") == 1, "two launches of a program that are alike share its copy"
     assert in_fewer_launches(launches, programs(PLAIN, PLAIN.replace("+=", "*=")), 4) == [kernel]
+
+
+def test_what_a_family_declares_decides_and_not_the_words_of_a_text() -> None:
+    launches = [launch("a", local=4), launch("b", local=4)]
+    hidden = "#if 3 / 2 == 1\n" + TOGETHER + "\n#else\n" + PLAIN + "\n#endif"  # no condition that is certain
+    assert shape(in_fewer_launches(launches, programs(hidden), 2)) == ["a", "b"]
+    assert shape(in_fewer_launches(launches, programs(hidden), 2, ALONE)) == ["ab"]
+    assert shape(in_fewer_launches(launches, programs(PLAIN), 2, Needs(cooperates=True))) == ["a", "b"]
 
 
 def test_launches_that_are_alike_share_the_function_that_the_kernel_calls() -> None:
