@@ -43,7 +43,7 @@ from itertools import accumulate, count
 
 from gputune.client.context.live_text import live_text
 from gputune.client.context.resuming import Access, Resuming
-from gputune.core.launches import Needs
+from gputune.core.launches import Launch, Needs
 from gputune.runtime.backends.merging import OWN_NAMES, Text, key_of, text_of
 from gputune.runtime.context.records import (
     COUNTER_LINE_BYTES,
@@ -205,17 +205,33 @@ class _Part:
 
 
 def _part(launch: LaunchRecord, program: ProgramRecord, needs: Needs | None) -> _Part | None:
-    """None where work-items of a group work together, where another function than the kernel asks for a place, or where
-    the text cannot be copied."""
-    source = _COMMENT.sub(" ", program.source)
-    if any(_ASKS.search(body) and not _ENTRY.search(head) for head, body in _functions(source)):
+    """None for a launch that can be a part of no persistent kernel."""
+    read = _read(program.source, program.options, launch.entry, launch.local_size, needs)
+    if isinstance(read, str):
         return None
-    text, entries = text_of(source, program.options), tuple(_ENTRY.findall(source))
-    if text is None or launch.entry not in entries or not text.declared.issuperset(entries):
-        return None
-    if math.prod(launch.local_size) > 1 and _cooperates(text, needs):
-        return None
+    text, entries = read
     return _Part(launch, text, entries, _three(launch.global_size), _three(launch.local_size))
+
+
+def left_out(launch: Launch) -> list[str]:
+    """Return for each kernel of a launch why it can be no part of a persistent kernel; empty if it can."""
+    read = (_read(launch.source, launch.options, each.entry, each.local_size, each.needs) for each in launch.sequence)
+    return [each if isinstance(each, str) else "" for each in read]
+
+
+def _read(
+    source: str, options: str, entry: str, local_size: Sequence[int], needs: Needs | None
+) -> tuple[Text, tuple[str, ...]] | str:
+    """The text to copy and its kernels, or why it cannot be copied."""
+    source = _COMMENT.sub(" ", source)
+    if any(_ASKS.search(body) and not _ENTRY.search(head) for head, body in _functions(source)):
+        return "another function than the kernel asks for a work-item's place"
+    text, entries = text_of(source, options), tuple(_ENTRY.findall(source))
+    if text is None or entry not in entries or not text.declared.issuperset(entries):
+        return "its text may mean something else next to other kernels"
+    if math.prod(local_size) > 1 and _cooperates(text, needs):
+        return "work-items of a group wait for each other"
+    return text, entries
 
 
 def _cooperates(text: Text, needs: Needs | None) -> bool:

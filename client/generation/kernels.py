@@ -1,9 +1,10 @@
 """Collect what `gputune show-kernel` shows: the sources and launches of a task's kernels in one configuration."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from gputune.client.context.persistent import left_out
 from gputune.client.model.plan import Task
 from gputune.client.report.problems import words
 from gputune.client.tuning.search.cache_hit import Verdict
@@ -88,8 +89,12 @@ def lines_of(kernels: Sequence[ShownKernel]) -> Iterator[str]:
         for source, launches in by_source.items():
             yield "//"
             for purpose, launch in launches:
-                for stage in launch.sequence:
+                for stage, why in zip(launch.sequence, left_out(launch), strict=True):
                     yield f"// {purpose}: {_call(stage)}"
+                    if stage.needs is not None and stage.needs.local_bytes:
+                        yield f"//   local memory of a work-group, bytes: {stage.needs.local_bytes}"
+                    if why and purpose == "main":
+                        yield f"//   never part of a persistent kernel: {why}"
                 yield f"//   options: {launch.options or 'none'}"
             yield ""
             yield from source.rstrip().splitlines()
@@ -119,8 +124,10 @@ def fields_of(kernels: Sequence[ShownKernel]) -> list[dict[str, Any]]:
                             "global_size": list(one.global_size),
                             "local_size": list(one.local_size),
                             "arguments": list(one.arguments),
+                            "needs": None if one.needs is None else asdict(one.needs),
+                            "left_out_of_persistent_kernels": why,
                         }
-                        for one in launch.sequence
+                        for one, why in zip(launch.sequence, left_out(launch), strict=True)
                     ],
                     "source": launch.source,
                 }

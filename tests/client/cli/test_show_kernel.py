@@ -2,9 +2,11 @@
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from gputune.kernels.catalogue import family_of
@@ -20,7 +22,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def show(gputune: Gputune, model: Path, tmp_path: Path, null_target: tuple[object, ...]) -> Any:
-    def run(*words: object, target: tuple[object, ...] = null_target) -> Any:
+    def run(*words: object, target: tuple[object, ...] = null_target, model: Path = model) -> Any:
         folder = ("--performance_cache_dir", tmp_path / "cache")
         return gputune("show-kernel", *words, "--model", model, *target, *folder)
 
@@ -110,3 +112,23 @@ def test_all_tasks_of_a_pattern_are_shown(show: Any) -> None:
 
 def pairs(kernel: Any) -> str:
     return ",".join(f"{name}={value}" for name, value in kernel["configuration"].items())
+
+
+def test_what_a_kernel_needs_is_shown_and_why_it_is_never_persistent(show: Any, tmp_path: Path) -> None:
+    value = partial(onnx.helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT, shape=[8, 64])
+    node = onnx.helper.make_node("Softmax", ["x"], ["y"], "softmax")
+    model = save(onnx.helper.make_model(onnx.helper.make_graph([node], "net", [value("x")], [value("y")])), tmp_path)
+    chosen = "VW=1,LANES=4,DIMY=1,KEEP=1,EXP=1"
+
+    def kernel(values: str) -> Any:
+        return only(show("Softmax", "--json", "--configuration", values, model=model))["launches"][-1]["kernels"][0]
+
+    alone = kernel(chosen.replace("4", "1"))
+    assert alone["needs"] == {"local_bytes": 0, "cooperates": False}
+    assert alone["left_out_of_persistent_kernels"] == ""
+    together = kernel(chosen)
+    assert together["needs"] == {"local_bytes": 16, "cooperates": True}
+    assert together["left_out_of_persistent_kernels"] == "work-items of a group wait for each other"
+    lines = show("Softmax", "--configuration", chosen, model=model).out.splitlines()
+    assert "//   local memory of a work-group, bytes: 16" in lines
+    assert "//   never part of a persistent kernel: work-items of a group wait for each other" in lines
