@@ -227,8 +227,10 @@ def test_the_example_of_the_documentation_runs(server: Server, folder: Path, con
     page = Path(__file__).parents[2] / "docs" / "memory.md"
     section = page.read_text(encoding="utf-8").split("\n## Between processes and to a local server\n")[1]
     (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {"path": folder / "socket", "context": context}
-    exec(code, names)
+    names: dict[str, Any] = {}
+    exec(
+        code.replace("/run/user/1000/gputune.socket", str(folder / "socket")).replace("model.bin", str(context)), names
+    )
     assert names["outputs"]["y"].shape == (8,)
     assert names["executor"].copied_bytes == 0
 

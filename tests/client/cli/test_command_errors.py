@@ -107,7 +107,7 @@ def test_a_context_that_is_not_valid_is_an_output_that_cannot_be_written(
     gputune: Gputune, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What no check at import has seen."""
-    monkeypatch.setattr("gputune.runtime.context.records.LARGEST_RANK", 0)
+    monkeypatch.setattr("gputune.runtime.context.records.LARGEST_TENSOR_BYTES", 0)
     command = ["context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path]
     ran = gputune(*command, "--tuning_effort", "none", "--device", "null")
     assert ran.code == 6

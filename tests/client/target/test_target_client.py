@@ -372,7 +372,7 @@ class TestOneRequest:
 
     def test_a_device_without_an_identity_is_refused(self, target: FakeTarget) -> None:
         target.device["compute_units"] = "many"
-        with pytest.raises(TargetError, match=r"'compute_units' is 'many'.*\[bad_message\]"):
+        with pytest.raises(TargetError, match=r"compute_units: expected a 64-bit integer, got 'many'.*\[bad_message\]"):
             connect(target)
 
     def test_an_error_of_the_server_is_ours_and_costs_the_request_only(self, target: FakeTarget) -> None:
