@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 
@@ -55,6 +56,9 @@ def in_files(*later: str, closed: bool = False) -> Callable[[Kind], Kind]:
 
     return mark
 
+
+HOST_ONLY: Mapping[str, bool] = MappingProxyType({"host_only": True})
+"""Metadata of a field that never travels and lies in no file: readers refuse it as unknown."""
 
 Count = Annotated[int, Within(0, 2**31 - 1)]
 Bytes = Annotated[int, Within(0, 2**48)]

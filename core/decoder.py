@@ -22,7 +22,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from gputune.core.bounds import IN_FILES, InFiles, NoZero, Stored, Within
+from gputune.core.bounds import HOST_ONLY, IN_FILES, InFiles, NoZero, Stored, Within
 
 T = TypeVar("T")
 Decode = Callable[[object], object]
@@ -321,8 +321,9 @@ def _mapping(of_key: Decode, inner: Decode) -> Decode:
 
 def _record(kind: type) -> Decode:
     hints = get_type_hints(kind, include_extras=True)
-    decoders = {item.name: _decoder(hints[item.name]) for item in fields(kind)}
-    required = {item.name for item in fields(kind) if item.default is MISSING and item.default_factory is MISSING}
+    items = [item for item in fields(kind) if not HOST_ONLY.items() <= item.metadata.items()]
+    decoders = {item.name: _decoder(hints[item.name]) for item in items}
+    required = {item.name for item in items if item.default is MISSING and item.default_factory is MISSING}
     stored: InFiles | None = getattr(kind, IN_FILES, None)
     ignores = stored is not None and not stored.closed
     if stored is not None:

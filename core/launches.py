@@ -11,10 +11,10 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Annotated
 
 from gputune.core.bounds import (
+    HOST_ONLY,
     Amounts,
     Arguments,
     Bytes,
@@ -39,10 +39,6 @@ OUTPUT = "output"  # the name of the buffer that a variant's main launch writes
 def source_sha256(source: str) -> str:
     """The name by which programs know a source text: hex SHA-256 of its UTF-8 bytes."""
     return hashlib.sha256(source.encode()).hexdigest()
-
-
-HOST_ONLY: Mapping[str, bool] = MappingProxyType({"host_only": True})
-"""Metadata of a field that never travels: the device has no use for it."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgpack
 
+from gputune.core.bounds import HOST_ONLY
 from gputune.core.decoder import DecodeError, decode
-from gputune.core.launches import HOST_ONLY
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError, limit_exceeded
 from gputune.server.protocol.limits import UNLIMITED
 from gputune.server.protocol.messages import LATER, Hello, Limits

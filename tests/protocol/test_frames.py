@@ -1,13 +1,14 @@
 """Convert messages to bytes and back: golden frames, frames in pieces, broken frames."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
-from gputune.core.launches import Trial
+from gputune.core.launches import Needs, Trial
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import LocalProtocolError, RemoteProtocolError
 from gputune.server.protocol.messages import (
@@ -18,6 +19,7 @@ from gputune.server.protocol.messages import (
     Error,
     ExecuteContext,
     Executed,
+    ExecuteKernel,
     FreeBuffers,
     Hello,
     Limits,
@@ -82,11 +84,20 @@ def test_only_what_has_a_default_may_be_missing() -> None:
 
 def test_a_launch_without_the_digest_of_its_source_has_that_of_its_text() -> None:
     fields: dict[str, Any] = {**vars(LAUNCH), "stages": []}
-    del fields["source_sha256"]
+    del fields["source_sha256"], fields["needs"]
     ((_, request),) = from_bytes(
         frame_of({"id": 4, "type": "ExecuteKernel", "launches": [fields], "buffers": {}, "outputs": {}})
     )
     assert request.launches == (LAUNCH,)
+
+
+def test_what_only_the_host_needs_does_not_travel_and_is_refused() -> None:
+    request = ExecuteKernel((replace(LAUNCH, needs=Needs(64, cooperates=True)),), {}, {})
+    assert to_bytes(request) == to_bytes(ExecuteKernel((LAUNCH,), {}, {}))
+    header = msgpack.unpackb(codec.pack(request, 1).header)
+    header["launches"][0]["needs"] = {"local_bytes": 64, "cooperates": True}
+    with pytest.raises(RemoteProtocolError, match="Launch has no 'needs'"):
+        from_bytes(frame_of(header))
 
 
 def test_later_fields_travel_only_where_they_say_something() -> None:
