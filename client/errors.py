@@ -151,7 +151,7 @@ class CacheMiss(GputuneError):
 
 
 class GainTooSmall(GputuneError):
-    """What tuning has gained is less than was asked for."""
+    """Report that tuning gained less than was asked for."""
 
     exit_code = 13
 

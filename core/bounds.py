@@ -22,13 +22,13 @@ Kind = TypeVar("Kind", bound=type)
 
 @dataclass(frozen=True)
 class NoZero:
-    """Of a text: it has no character 0, with which texts of C end."""
+    """Mark a text that has no character 0, because texts of C end there."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """Of a value that lies in files as another type: `hint` is that type, and `read` makes the value of it. It raises
-    ValueError for what cannot be."""
+    """Mark a value that lies in files as another type: `hint` is that type, and `read` makes the value from it, or
+    raises ValueError."""
 
     hint: Any
     read: Callable[[Any], Any]
@@ -36,7 +36,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class InFiles:
-    """How a record lies in files, see in_files."""
+    """Keep what in_files says of a record."""
 
     later: frozenset[str]
     closed: bool

@@ -66,7 +66,7 @@ class Decision:
     end_to_end: EndToEnd | None = None
     """The times of an inference, and how many times as fast it is as an untuned one; None if not measured."""
     hurried: bool = False
-    """Whether a budget has kept it from comparing everything."""
+    """Return whether a budget has kept it from comparing everything."""
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:

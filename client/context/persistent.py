@@ -235,7 +235,7 @@ def _read(
 
 
 def _cooperates(text: Text, needs: Needs | None) -> bool:
-    """Whether work-items of a group work together; without needs, by the words in the text, perhaps too often."""
+    """Return whether work-items of a group wait for each other; without needs, the words of the text decide."""
     if needs is None:
         return _COOPERATES.search(live_text(text.source, text.options)) is not None
     return needs.cooperates

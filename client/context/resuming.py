@@ -16,7 +16,7 @@ from gputune.runtime.context.records import BufferRef
 
 @dataclass(frozen=True)
 class Access:
-    """What a launch reads of what other launches have written, and what it writes. needs: as of Launch."""
+    """Say which buffers of other launches a launch reads, and which it writes. needs: as of Launch."""
 
     reads: tuple[BufferRef, ...]
     writes: tuple[BufferRef, ...]

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS parts (
 ) STRICT;
 """
 State = Literal["queued", "running", "done", "failed", "lost"]
-"""Of a job and of its parts. Nothing writes `lost` down: so is a job that runs and is not heard of."""
+"""The states of a job and of its parts. `lost` is never stored: a running job is lost if nothing is heard of it."""
 PACKAGE = "package"
 """Instead of a tier: the part of a job that puts a model's contexts for all tiers together."""
 

@@ -175,7 +175,7 @@ def read_schematic(path: Path) -> Schematic:
 
 
 def _check(graph: GraphPlan) -> None:
-    """What ties the fields together: names and places."""
+    """Check what ties the fields together: names and places."""
     known = {tensor.name for tensor in graph.tensors}
     named = {
         *graph.inputs,
