@@ -22,7 +22,7 @@ SCHEMA = 1
 there is."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a system says of a disk, a quota or a limit on files that has no room for an output."""
+"""The errors of a disk, a quota or a limit on files without room for an output."""
 
 STEM_BYTES = 200
 """File systems take names of 255 bytes, and a number and an ending follow the stem."""

@@ -68,7 +68,7 @@ def _decoder(hint: Any) -> Callable[[object], Any]:
     if origin is Literal:
         return _choice(arguments)
     if origin in (Union, types.UnionType):
-        return _blob if set(arguments) == _BYTES else _union(arguments)
+        return _BLOB if set(arguments) == _BYTES else _union(arguments)
     if origin is tuple and arguments[1:] == (...,):
         return _sequence(_decoder(arguments[0]))
     if origin is tuple:
@@ -115,34 +115,19 @@ def _number(value: object) -> object:
     return float(value)  # type: ignore[arg-type]
 
 
-def _boolean(value: object) -> object:
-    if type(value) is not bool:
-        raise DecodeError(f"expected true or false, got {_describe(value)}")
-    return value
+def _exactly(kind: type, words: str) -> Decode:
+    def check(value: object) -> object:
+        if type(value) is not kind:
+            raise DecodeError(f"expected {words}, got {_describe(value)}")
+        return value
 
-
-def _text(value: object) -> object:
-    if type(value) is not str:
-        raise DecodeError(f"expected a text, got {_describe(value)}")
-    return value
-
-
-def _bytes(value: object) -> object:
-    if type(value) is not bytes:
-        raise DecodeError(f"expected bytes, got {_describe(value)}")
-    return value
+    return check
 
 
 def _nothing(value: object) -> object:
     if value is not None:
         raise DecodeError(f"expected nothing, got {_describe(value)}")
     return None
-
-
-def _blob(value: object) -> object:
-    if type(value) is not memoryview:
-        raise DecodeError(f"expected a blob, got {_describe(value)}")
-    return value
 
 
 def _plain(value: object) -> object:
@@ -162,12 +147,13 @@ def _plain(value: object) -> object:
     return value
 
 
+_BLOB = _exactly(memoryview, "a blob")
 _SIMPLE: dict[Any, Decode] = {
     int: _integer,
     float: _number,
-    bool: _boolean,
-    str: _text,
-    bytes: _bytes,
+    bool: _exactly(bool, "true or false"),
+    str: _exactly(str, "a text"),
+    bytes: _exactly(bytes, "bytes"),
     object: _plain,
     Any: _plain,
     type(None): _nothing,

@@ -43,7 +43,7 @@ def source_sha256(source: str) -> str:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a kernel asks of a device, as its family declares it.
+    """Say what a kernel asks of a device, as its family declares it.
 
     local_bytes: local memory of a work-group; cooperates: whether work-items of a group wait for each other or read
     what others have written, so that they have to run at the same time.
@@ -54,7 +54,7 @@ class Needs:
 
 
 ALONE = Needs()
-"""Of a kernel whose work-items share nothing."""
+"""The needs of a kernel whose work-items share nothing."""
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ def fields_of(kernels: Sequence[ShownKernel]) -> list[dict[str, Any]]:
                             "local_size": list(one.local_size),
                             "arguments": list(one.arguments),
                             "needs": None if one.needs is None else asdict(one.needs),
-                            "left_out_of_persistent_kernels": why,
+                            "left_out_of_persistent_kernels": why if purpose == "main" else None,
                         }
                         for one, why in zip(launch.sequence, left_out(launch), strict=True)
                     ],

@@ -23,7 +23,7 @@ SHARED_FROM = 64
 
 
 SHARED = ("VW", "LANES", "DIMY")
-"""What the local memory of a work-group depends on."""
+"""The parameters that decide the local memory of a work-group."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Rows:
         return wanted
 
     def needs(self, configuration: Configuration) -> Needs:
-        """What the kernel asks of a device: partial results lie in local memory where work-items share a row."""
+        """Return what the kernel asks of a device: local memory for partial results if work-items share a row."""
         shared = self._local_bytes(*(configuration[name] for name in SHARED))
         return Needs(shared, cooperates=configuration["LANES"] > 1)
 

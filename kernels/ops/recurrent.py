@@ -42,7 +42,7 @@ GPU_LANES = 128
 
 
 STATES = ("MB", "NV", "VW", "LANES", "LOCAL")
-"""What the memory of the states depends on."""
+"""The parameters that decide the memory of the states."""
 
 
 class RecurrentFamily(KernelFamily):

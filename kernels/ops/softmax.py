@@ -19,6 +19,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.hard_values import MOVES
+from gputune.kernels.indexing.rows import SHARED
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -63,10 +64,6 @@ class SoftmaxProblem:
     @property
     def shape(self) -> tuple[int, int, int]:
         return (self.outer, self.axis, self.inner)
-
-
-SHARED = ("VW", "LANES", "DIMY")
-"""What the local memory of a work-group depends on."""
 
 
 class SoftmaxFamily(KernelFamily):

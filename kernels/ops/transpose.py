@@ -77,7 +77,7 @@ class TransposeProblem:
 
 
 STAGE = ("VR", "VC", "DIMX", "DIMY", "STAGED", "PAD")
-"""What the local memory of a work-group depends on."""
+"""The parameters that decide the local memory of a work-group."""
 
 
 class TransposeFamily(KernelFamily):

@@ -63,7 +63,7 @@ GUESSES = (
 
 
 STRIP = ("ROWS", "STEP", "NV", "VW", "LN")
-"""What the memory of a strip depends on."""
+"""The parameters that decide the memory of a strip."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class BlockStrips:
         return (seen * self.window.size[1] * kept + step * self.window.output[1] * pitch) * FLOAT_BYTES
 
     def needs(self, configuration: Configuration) -> Needs:
-        """What the kernel asks of a device: work-items that share a strip have it in local memory."""
+        """Return what the kernel asks of a device: work-items that share a strip have it in local memory."""
         shared = self._local_bytes(*(configuration[name] for name in STRIP))
         return Needs(shared, cooperates=configuration["LN"] > 1)
 

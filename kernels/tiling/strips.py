@@ -127,7 +127,7 @@ def fitting_tile(
 
 
 STRIP = ("MR", "RT", "LN")
-"""What the memory of a strip depends on."""
+"""The parameters that decide the memory of a strip."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Strips:
         return pixels * (self.channels if self.channels % 256 else self.channels + 16) * FLOAT_BYTES
 
     def needs(self, configuration: Configuration) -> Needs:
-        """What the kernel asks of a device: work-items that share a strip have it in local memory."""
+        """Return what the kernel asks of a device: work-items that share a strip have it in local memory."""
         shared = self._local_bytes(*(configuration[name] for name in STRIP))
         return Needs(shared, cooperates=configuration["LN"] > 1)
 

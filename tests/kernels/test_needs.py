@@ -2,7 +2,6 @@
 
 import functools
 import math
-import random
 import re
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import pytest
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Launch
 from tests.kernels.batched_problems import BATCHED
+from tests.kernels.drawing import drawn
 from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import CASES, CPU, GPU
@@ -41,10 +41,8 @@ def preprocessed(source: str, options: str) -> str:
 
 def launches(op: str, problem: Any, limits: DeviceLimits) -> list[Launch]:
     """Return what the default, the starters and drawn configurations render to."""
-    family, numbers = family_of(op), random.Random(repr(problem))
-    space = family.space(problem, limits)
-    drawn = ({each.name: numbers.choice(each.values) for each in space.parameters} for _ in range(DRAWN))
-    legal = [one for one in drawn if not space.violations(one)]
+    family = family_of(op)
+    legal = drawn(family, problem, limits, DRAWN)
     tried = [family.default(problem, limits), *family.starters(problem, limits), *legal]
     instances = [family.render(problem, one) for one in tried]
     return [launch for instance in instances for launch in (*instance.prepare, instance.main)]

@@ -97,7 +97,7 @@ OFTEN = {
 """How often, in 10 000 words of pages and help, patterns of a foreign voice may stand."""
 
 PAGES = ("README.md", "GLOSSARY.md", "ARCHITECTURE.md", "CHANGELOG.md")
-SUBJECTS_SINCE = "2026-11-28"
+SUBJECTS_SINCE = "2026-11-28T00:00:00Z"
 SENTENCE, PARAGRAPH = 25, 60
 """The most words of the mean sentence and paragraph of a page."""
 

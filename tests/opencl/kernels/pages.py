@@ -7,7 +7,6 @@ from PART on, and with PART "outside" kernels that do read outside.
 
 import ctypes
 import mmap
-import random
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.watcher import UNWATCHED, Course
 from tests.devices import device
 from tests.kernels.batched_problems import BATCHED
+from tests.kernels.drawing import drawn
 from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import CONVS, DEPTHWISE, MATMULS
@@ -103,19 +103,12 @@ def cases(limits: DeviceLimits) -> Iterator[Case]:
     assert set(ONE_OF_EACH) == set(families())
     for op, problem in [*ONE_OF_EACH.items(), *MORE]:
         family = family_of(op)
-        drawn = _drawn(family, problem, limits)
-        tried = [family.default(problem, limits), *drawn[:1]]
-        by_width = sorted([*family.starters(problem, limits), *drawn], key=lambda one: one.get("VW", 1))
+        legal = drawn(family, problem, limits, DRAWN)
+        tried = [family.default(problem, limits), *legal[:1]]
+        by_width = sorted([*family.starters(problem, limits), *legal], key=lambda one: one.get("VW", 1))
         tried += {(entries(family.render(problem, one)), one.get("ALG")): one for one in by_width}.values()
         different = {configuration_key(each): each for each in tried}
         yield from (Case(op, problem, each) for each in different.values())
-
-
-def _drawn(family: KernelFamily, problem: Any, limits: DeviceLimits) -> list[dict[str, int]]:
-    """Legal configurations, the same ones each time."""
-    space, numbers = family.space(problem, limits), random.Random(repr(problem))
-    drawn = ({each.name: numbers.choice(each.values) for each in space.parameters} for _ in range(DRAWN))
-    return [each for each in drawn if not space.violations(each)]
 
 
 def anywhere(value: Array, numbers: np.random.Generator) -> Array:
