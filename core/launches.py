@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Literal, TypeVar
 
 from gputune.core.bounds import (
     HOST_ONLY,
@@ -41,16 +41,25 @@ def source_sha256(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()
 
 
+Standard = Literal["CL1.2", "CL3.0"]
+STANDARDS: tuple[Standard, ...] = ("CL1.2", "CL3.0")
+"""Versions of OpenCL C, the oldest first. A device of OpenCL 3 need not know 2.0."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """Say what a kernel asks of a device, as its family declares it.
 
     local_bytes: local memory of a work-group; cooperates: whether work-items of a group wait for each other or read
-    what others have written, so that they have to run at the same time.
+    what others have written, so that they have to run at the same time; extensions: of OpenCL, which its text enables;
+    features: what a device has to prove because no extension promises it, such as an instruction.
     """
 
     local_bytes: Bytes = 0
     cooperates: bool = False
+    extensions: tuple[Name, ...] = ()
+    features: tuple[Name, ...] = ()
+    standard: Standard = "CL1.2"
 
 
 ALONE = Needs()
@@ -66,6 +75,7 @@ class Stage:
     local_size: Sizes
     arguments: Arguments
     needs: Needs | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
+    writes: tuple[Name, ...] | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
 
 
 @dataclass(frozen=True)
@@ -76,8 +86,9 @@ class Launch:
     `arguments` holds buffer names (str) and 32-bit integer scalars (int) in the order of the kernel's
     signature. `stages` are kernels of the same program that run before it each time, in this order.
     `source_sha256` follows from the source unless it is given; an empty source beside it means the text of that name,
-    which the other side has. So dataclasses.replace with another text needs `source_sha256=""`, too. `needs` is what
-    the family has declared; None says nothing, and what must be known of the kernel is read from its text.
+    which the other side has. So dataclasses.replace with another text needs `source_sha256=""`, too. `needs` and
+    `writes`, the names of the buffers that the kernel writes, are what its family declares. None says nothing: what
+    must be known of such a kernel is read from its text, and it may write every buffer that launches may write.
     """
 
     source: str
@@ -89,6 +100,7 @@ class Launch:
     arguments: Arguments
     stages: Annotated[tuple[Stage, ...], Within(0, 8)] = ()
     needs: Needs | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
+    writes: tuple[Name, ...] | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
 
     def __post_init__(self) -> None:
         if not self.source_sha256:
@@ -98,6 +110,22 @@ class Launch:
     def sequence(self) -> tuple[Stage | Launch, ...]:
         """All kernels in the order in which they run."""
         return (*self.stages, self)
+
+
+Kernel = TypeVar("Kernel", Stage, Launch)
+
+
+def on_buffers(kernel: Kernel, name: Callable[[str], str]) -> Kernel:
+    """Return a kernel that runs on other buffers. name: gives their names for those of the kernel."""
+    arguments = tuple(name(each) if isinstance(each, str) else each for each in kernel.arguments)
+    writes = None if kernel.writes is None else tuple(map(name, kernel.writes))
+    return replace(kernel, arguments=arguments, writes=writes)
+
+
+def as_stage(kernel: Stage | Launch, entry: str, prefix: str) -> Stage:
+    """Return a kernel as a stage of a program that gives it this name, on buffers whose names have the prefix."""
+    own = {each.name: getattr(kernel, each.name) for each in fields(Stage)}
+    return on_buffers(Stage(**own | {"entry": entry}), lambda name: prefix + name)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ module there that defines FAMILY. You make a family in these steps:
    holds for all devices, so defaults are direct and unfused.
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
    the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
-   under `prepare`. Each kernel declares what it needs of a device: ALONE if its work-items share nothing.
+   under `prepare`. Each kernel declares the buffers that it writes and what it needs of a device: ALONE if its
+   work-items share nothing; a `Declared` (tiling/streaming.py) if that depends on the configuration.
 6. `reference` is numpy in float64 by another way than the kernel's; tests compare it with onnxruntime.
 7. `work` and `tolerance` say what the task costs at least, and how far a right result may be off.
 
@@ -42,10 +43,10 @@ import numpy.typing as npt
 
 # records that all programs share; families and op packages take them from here
 from gputune.core.launches import ALONE as ALONE
+from gputune.core.launches import STANDARDS, Standard, Variant
 from gputune.core.launches import Launch as Launch
 from gputune.core.launches import Needs as Needs
 from gputune.core.launches import Stage as Stage
-from gputune.core.launches import Variant
 from gputune.core.launches import Work as Work
 from gputune.kernels.chain import Chain
 from gputune.kernels.hard_values import UNKNOWN, Survival, hard_values
@@ -59,7 +60,8 @@ class DeviceLimits:
     """What a device allows; constraints of a space are written against it.
 
     The first four say how much there is room for. Rules about them are DeviceLimits of a space, and no parameter's
-    values depend on them, so that they decide what can run and not what a measurement belongs to.
+    values depend on them, so that they decide what can run and not what a measurement belongs to. `standard` is the
+    latest OpenCL C that it compiles, `features` are those that it has proven.
     """
 
     max_work_group_size: int
@@ -69,6 +71,20 @@ class DeviceLimits:
     compute_units: int
     device_type: str
     preferred_float_width: int
+    standard: Standard = "CL1.2"
+    extensions: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
+
+    def lack(self, needs: Needs) -> str:
+        """Return what a kernel needs and the device does not have, in words; empty if it has everything."""
+        if needs.local_bytes > self.local_memory_bytes:
+            return f"{needs.local_bytes} of the device's {self.local_memory_bytes} bytes of local memory"
+        if STANDARDS.index(needs.standard) > STANDARDS.index(self.standard):
+            return f"OpenCL C {needs.standard[2:]}, the device compiles {self.standard[2:]}"
+        if missing := sorted({*needs.extensions} - self.extensions):
+            return f"{', '.join(missing)}, which the driver does not offer"
+        missing = sorted({*needs.features} - self.features)
+        return f"{', '.join(missing)}, which the device has not proven" if missing else ""
 
     @property
     def unbounded(self) -> "DeviceLimits":

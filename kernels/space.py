@@ -41,6 +41,10 @@ class Constraint:
     def keeps(self, configuration: Configuration) -> bool:
         return self.holds(*(configuration[name] for name in self.names))
 
+    def why(self, configuration: Configuration) -> str:
+        """Return the reason against a configuration that breaks the rule."""
+        return self.reason
+
 
 @dataclass(frozen=True)
 class DeviceLimit(Constraint):
@@ -70,7 +74,7 @@ class TuningSpace:
         ]
         if wrong:
             return wrong
-        return [rule.reason for rule in self.constraints if not rule.keeps(configuration)]
+        return [rule.why(configuration) for rule in self.constraints if not rule.keeps(configuration)]
 
     def configurations(self) -> Iterator[dict[str, int]]:
         """Every valid configuration once, the last parameter varying fastest; broken prefixes are not expanded."""
@@ -104,7 +108,7 @@ class TuningSpace:
             return configuration
         values = {parameter.name: parameter.values for parameter in self.parameters}
         broken = [
-            rule.reason
+            rule.why({name: values[name][0] for name in rule.names})
             for rule in self.constraints
             if not any(rule.holds(*chosen) for chosen in itertools.product(*(values[name] for name in rule.names)))
         ]

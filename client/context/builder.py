@@ -24,7 +24,7 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Launch, Stage, Variant
+from gputune.core.launches import Launch, Variant, as_stage
 from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
@@ -322,7 +322,7 @@ class _Programs:
         for (source, options, _, _), group in alike.items():
             ordered = sorted(group, key=lambda one: math.prod(one.kernel.global_size))
             ends = {f"{number}_": one for number, one in enumerate(ordered[:: max(len(ordered) - 1, 1)])}
-            *before, last = (_renamed(one.kernel, prefix) for prefix, one in ends.items())
+            *before, last = (as_stage(one.kernel, one.kernel.entry, prefix) for prefix, one in ends.items())
             main = Launch(source, **vars(last), stages=tuple(before), options=options)
             sizes = {
                 prefix + name: nbytes for prefix, one in ends.items() for name, nbytes in one.packing.sizes.items()
@@ -412,12 +412,6 @@ def _together(requests: Sequence[CompileKernel], text: Merged) -> CompileKernel:
     named = zip(text.prefixes, map(_sizes, requests), strict=True)
     sizes = {prefix + name: nbytes for prefix, own in named for name, nbytes in own.items()}
     return CompileKernel(Variant({}, (), main, {}), sizes)
-
-
-def _renamed(kernel: Stage | Launch, prefix: str) -> Stage:
-    """Return a kernel whose buffers have names that begin with the prefix."""
-    arguments = tuple(prefix + each if isinstance(each, str) else each for each in kernel.arguments)
-    return Stage(kernel.entry, kernel.global_size, kernel.local_size, arguments)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from itertools import accumulate, count
 from gputune.client.context.live_text import live_text
 from gputune.client.context.resuming import Access, Resuming
 from gputune.core.launches import Launch, Needs
-from gputune.runtime.backends.merging import OWN_NAMES, Text, key_of, text_of
+from gputune.runtime.backends.merging import OWN_NAMES, UNDECLARED, Text, enabling, key_of, text_of
 from gputune.runtime.context.records import (
     COUNTER_LINE_BYTES,
     FLAG,
@@ -57,7 +57,7 @@ from gputune.runtime.context.records import (
     ProgramRecord,
 )
 
-FORM = "persistent, resumed, by ranges, groups that declare not to cooperate, a function for each copy"
+FORM = "persistent, resumed, by ranges, groups that declare not to cooperate, a function for each copy, told writes"
 """Another word when other text is made of the same launches: what was chosen before is compared again then."""
 
 CHARACTERS_AT_MOST = 1 << 19
@@ -227,8 +227,10 @@ def _read(
     if any(_ASKS.search(body) and not _ENTRY.search(head) for head, body in _functions(source)):
         return "another function than the kernel asks for a work-item's place"
     text, entries = text_of(source, options), tuple(_ENTRY.findall(source))
-    if text is None or entry not in entries or not text.declared.issuperset(entries):
-        return "its text may mean something else next to other kernels"
+    if isinstance(text, str):
+        return text
+    if entry not in entries or not text.declared.issuperset(entries):
+        return UNDECLARED
     if math.prod(local_size) > 1 and _cooperates(text, needs):
         return "work-items of a group wait for each other"
     return text, entries
@@ -273,7 +275,7 @@ def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> 
     refs = [ref for part in parts for ref in _refs(part.launch)]
     buffers = tuple(dict.fromkeys((ref.kind, ref.index) for ref in refs))
     entry = f"{OWN_NAMES}{key}_persistent"
-    lines = [FUNCTIONS, MARKS]
+    lines = [*enabling(part.text for part in copies.values()), FUNCTIONS, MARKS]
     for copy, part in copies.items():
         lines += part.text.copy(prefixes[copy], _macros(part, prefixes[copy]))
         lines += _shared_out(part, prefixes[copy], groups)

@@ -26,13 +26,13 @@ class Access:
 def accesses_of(
     kernels: Sequence[Stage | Launch], inputs: Mapping[str, BufferRef], own: Mapping[str, BufferRef]
 ) -> Iterator[Access]:
-    """Return those of the kernels of an operation. They may write its output and its scratch, and read of these what an
-    earlier one may have written."""
+    """Return those of the kernels of an operation. A kernel whose family declares nothing may write its output and its
+    scratch. Each may read of these what an earlier one may have written."""
     touched: set[str] = set()
     for kernel in kernels:
         names = [argument for argument in kernel.arguments if isinstance(argument, str)]
-        writes = [name for name in names if name in own]
-        reads = [inputs[name] for name in names if name in inputs] + [own[name] for name in writes if name in touched]
+        writes = [name for name in names if name in own and (kernel.writes is None or name in kernel.writes)]
+        reads = [inputs[name] for name in names if name in inputs] + [own[name] for name in names if name in touched]
         touched.update(writes)
         yield Access(tuple(reads), tuple(own[name] for name in writes), kernel.needs)
 

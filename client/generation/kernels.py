@@ -12,10 +12,11 @@ from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import check_legal, default_of, device_limits, task_key
 from gputune.client.tuning.tuner import names_of
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Launch, Stage
+from gputune.core.launches import Launch, Needs, Stage
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.kernels.space import Configuration
+from gputune.runtime.backends.merging import built_alone
 
 Chosen = Literal["tuned", "default"] | Configuration
 """Which configuration: the winner of the performance cache, else the default; the default; or values that are given."""
@@ -91,11 +92,13 @@ def lines_of(kernels: Sequence[ShownKernel]) -> Iterator[str]:
             for purpose, launch in launches:
                 for stage, why in zip(launch.sequence, left_out(launch), strict=True):
                     yield f"// {purpose}: {_call(stage)}"
-                    if stage.needs is not None and stage.needs.local_bytes:
-                        yield f"//   local memory of a work-group, bytes: {stage.needs.local_bytes}"
+                    if stage.needs is not None:
+                        yield from (f"//   {line}" for line in _in_words(stage.needs))
                     if why and purpose == "main":
                         yield f"//   never part of a persistent kernel: {why}"
                 yield f"//   options: {launch.options or 'none'}"
+                if reason := built_alone(launch):
+                    yield f"//   built alone: {reason}"
             yield ""
             yield from source.rstrip().splitlines()
             yield ""
@@ -118,12 +121,14 @@ def fields_of(kernels: Sequence[ShownKernel]) -> list[dict[str, Any]]:
                 {
                     "purpose": purpose,
                     "options": launch.options,
+                    "built_alone": built_alone(launch) or None,
                     "kernels": [
                         {
                             "entry": one.entry,
                             "global_size": list(one.global_size),
                             "local_size": list(one.local_size),
                             "arguments": list(one.arguments),
+                            "writes": None if one.writes is None else list(one.writes),
                             "needs": None if one.needs is None else asdict(one.needs),
                             "left_out_of_persistent_kernels": why if purpose == "main" else None,
                         }
@@ -142,6 +147,13 @@ def _call(kernel: Launch | Stage) -> str:
     sizes = [" x ".join(map(str, size)) for size in (kernel.global_size, kernel.local_size)]
     arguments = ", ".join(map(str, kernel.arguments))
     return f"{kernel.entry}({arguments}), global size {sizes[0]}, local size {sizes[1]}"
+
+
+def _in_words(needs: Needs) -> Iterator[str]:
+    if needs.local_bytes:
+        yield f"local memory of a work-group, bytes: {needs.local_bytes}"
+    if needs.extensions or needs.features:
+        yield f"needs of the device: {', '.join((*needs.extensions, *needs.features))}"
 
 
 def _pairs(values: Mapping[str, int]) -> str:

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 
 from gputune.core.dtypes import OPENCL_TYPES
-from gputune.kernels.family import DeviceLimits, Needs
+from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.indexing.loops import Loops
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
+    Declared,
     default_width,
     fits,
     group_constraints,
-    local_memory_limit,
     power_at_least,
     power_at_most,
     round_up,
@@ -62,7 +62,7 @@ class Rows:
                     "DIMY must stay below twice the number of rows; more would have nothing to do",
                 ),
                 *group_constraints(limits, "LANES", "DIMY"),
-                local_memory_limit(SHARED, self._local_bytes, "partial results of a work-group", limits),
+                self.needs.limit(limits),
             ),
         )
 
@@ -103,13 +103,14 @@ class Rows:
             ]
         return wanted
 
-    def needs(self, configuration: Configuration) -> Needs:
-        """Return what the kernel asks of a device: local memory for partial results if work-items share a row."""
-        shared = self._local_bytes(*(configuration[name] for name in SHARED))
-        return Needs(shared, cooperates=configuration["LANES"] > 1)
+    @property
+    def needs(self) -> Declared:
+        """What the kernel asks of a device: local memory for partial results if work-items share a row."""
+        return Declared(SHARED, self._needs, "partial results of a work-group")
 
-    def _local_bytes(self, width: int, lanes: int, down: int) -> int:
-        return lanes * down * (1 if self.loops.along else width) * self.size if lanes > 1 else 0
+    def _needs(self, width: int, lanes: int, down: int) -> Needs:
+        each = self.size if self.loops.along else width * self.size
+        return Needs(lanes * down * each, cooperates=True) if lanes > 1 else ALONE
 
     def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
         """Global and local size."""

@@ -78,7 +78,8 @@ class ArgFamily(TiledFamily):
         main = Launch(
             source=f"#define WORST {worst}\n" + loops.prelude() + template("arg_rows.cl"),
             entry="arg_rows",
-            needs=self.tiling(problem).needs(configuration),
+            needs=self.tiling(problem).needs.of(configuration),
+            writes=("output",),
             options=build_options({**loops.macros(), **macros, **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -162,6 +162,7 @@ class BatchedMatMulFamily(KernelFamily):
         stage = Stage(
             entry="pack_right",
             needs=ALONE,
+            writes=("packed",),
             global_size=(round_up(ceil_div(problem.k, run), ln), round_up(panels, lm)),
             local_size=(ln, lm),
             arguments=("b", "packed"),
@@ -170,6 +171,7 @@ class BatchedMatMulFamily(KernelFamily):
             source=_prelude(problem) + template("batched_matmul_tiled.cl"),
             entry="batched_matmul_tiled",
             needs=ALONE,
+            writes=("output",),
             options=build_options({"RUN": run, **_sizes(problem), **configuration}),
             global_size=global_size,
             local_size=local_size,

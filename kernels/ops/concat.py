@@ -103,6 +103,7 @@ class ConcatFamily(KernelFamily):
             source=_prelude(problem) + template("concat_parts.cl"),
             entry="concat_parts",
             needs=ALONE,
+            writes=("output",),
             options=build_options({"ROWS": problem.rows, "LENGTH": problem.length} | dict(configuration)),
             global_size=(
                 round_up(problem.vectors(configuration["VW"]), across),

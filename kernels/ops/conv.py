@@ -183,6 +183,7 @@ class ConvFamily(KernelFamily):
             source=prelude + template(f"{entry}.cl"),
             entry=entry,
             needs=ALONE,
+            writes=("output",),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

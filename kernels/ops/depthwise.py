@@ -204,6 +204,7 @@ class DepthwiseFamily(KernelFamily):
             + template("depthwise_direct.cl"),
             entry="depthwise_direct",
             needs=ALONE,
+            writes=("output",),
             options=build_options(
                 {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": group}
                 | problem.window.macros
@@ -249,6 +250,7 @@ def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
         source=template("pack_groups.cl"),
         entry="pack_groups",
         needs=ALONE,
+        writes=("packed",),
         options=build_options({"RUN": PACK_RUN}),
         global_size=(ceil_div(size, PACK_RUN),),
         local_size=(1,),

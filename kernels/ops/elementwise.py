@@ -98,6 +98,7 @@ class ElementwiseFamily(TiledFamily):
             source=_prelude(problem.chain, loops) + template("elementwise_chain.cl"),
             entry="elementwise_chain",
             needs=ALONE,
+            writes=("output",),
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -91,6 +91,7 @@ class GatherFamily(TiledFamily):
             source=_prelude(problem) + template("gather_rows.cl"),
             entry="gather_rows",
             needs=ALONE,
+            writes=("output",),
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -103,6 +103,7 @@ class GridSampleFamily(TiledFamily):
             source=template("grid_sample_taps.cl"),
             entry="grid_sample_taps",
             needs=ALONE,
+            writes=("output",),
             options=build_options(macros | dict(loops.macros(configuration))),
             global_size=global_size,
             local_size=local_size,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, DeviceLimits, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import PRODUCTS
@@ -134,7 +135,8 @@ class InvertedResidualFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + template("inverted_residual.cl"),
             entry="inverted_residual",
-            needs=strips.needs(configuration),
+            needs=strips.needs.of(configuration),
+            writes=("output",),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
@@ -173,7 +175,7 @@ class InvertedResidualFamily(TiledFamily):
 def _packed(target: str, packing: Packing, weight: str, bias: str, has_bias: bool) -> Launch:
     """The launch that fills the buffer `target`."""
     launch, names = packing.launch(weight, has_bias), {"packed": target, "bias": bias}
-    return replace(launch, arguments=tuple(names.get(str(each), each) for each in launch.arguments))
+    return on_buffers(launch, lambda name: names.get(name, name))
 
 
 def _prelude(problem: InvertedResidualProblem) -> str:

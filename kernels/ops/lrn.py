@@ -113,6 +113,7 @@ class LrnFamily(KernelFamily):
             source=prelude + template("lrn_channels.cl"),
             entry="lrn_channels",
             needs=ALONE,
+            writes=("output",),
             options=build_options(sizes | dict(configuration)),
             global_size=(round_up(_vectors(problem, configuration["VW"]), configuration["DIMX"]), 1),
             local_size=(configuration["DIMX"], 1),

@@ -101,6 +101,7 @@ class MatMulFamily(TiledFamily):
             source=_prelude(problem) + problem.epilogue.prelude() + template("matmul_tiled.cl"),
             entry="matmul_tiled",
             needs=ALONE,
+            writes=("output",),
             options=build_options({"M": problem.m, "K": problem.k, "N": problem.n, **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -198,6 +198,7 @@ class MoveFamily(KernelFamily):
             source=_prelude(problem) + template("move_rows.cl"),
             entry="move_rows",
             needs=ALONE,
+            writes=("output",),
             options=build_options(macros | dict(configuration)),
             global_size=(
                 round_up(ceil_div(inner.size, configuration["VW"]), across),

@@ -120,7 +120,8 @@ class NormaliseFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("normalise_rows.cl"),
             entry="normalise_rows",
-            needs=self.tiling(problem).needs(configuration),
+            needs=self.tiling(problem).needs.of(configuration),
+            writes=("output",),
             options=build_options({**loops.macros(), **macros, **configuration}),
             global_size=global_size,
             local_size=local_size,

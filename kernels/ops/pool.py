@@ -192,6 +192,7 @@ class PoolFamily(KernelFamily):
             source=problem.epilogue.prelude() + template("pool_window.cl"),
             entry="pool_window",
             needs=ALONE,
+            writes=("output",),
             options=build_options(macros | dict(configuration)),
             global_size=(round_up(vectors, across), round_up(strips, down)),
             local_size=(across, down),

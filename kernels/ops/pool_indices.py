@@ -108,6 +108,7 @@ class PoolIndicesFamily(KernelFamily):
             source=template("pool_indices.cl"),
             entry="pool_indices",
             needs=ALONE,
+            writes=("output",),
             options=build_options(sizes | dict(configuration)),
             global_size=(round_up(problem.channels, across), round_up(pixels, down)),
             local_size=(across, down),

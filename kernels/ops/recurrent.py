@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import numpy as np
 
@@ -25,10 +24,10 @@ from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
+    Declared,
     busy,
     ceil_div,
     default_width,
-    local_memory_limit,
     power_at_least,
     power_at_most,
     round_up,
@@ -98,7 +97,7 @@ class RecurrentFamily(KernelFamily):
                     ),
                     "the gates of MB*NV vectors must fit the registers",
                 ),
-                local_memory_limit(STATES, partial(_local_bytes, problem), "with LOCAL the states", limits),
+                _needs(problem).limit(limits),
                 DeviceLimit(
                     STATES,
                     lambda *values: values[-1] == 1 or _all_state_bytes(problem, *values[:-1]) <= allocation,
@@ -150,12 +149,12 @@ class RecurrentFamily(KernelFamily):
         rows, lanes = configuration["MB"], configuration["LANES"]
         packing = _packing(problem, *panel)
         scratch = {} if configuration["LOCAL"] else {"states": _all_state_bytes(problem, rows, *panel)}
-        local_bytes = _local_bytes(problem, *(configuration[name] for name in STATES))
         optional = [spec.name for spec in self.inputs(problem) if spec.name not in ("gates", "weight", "bias")]
         main = Launch(
             source=_prelude(problem) + template("recurrent_steps.cl"),
             entry="recurrent_steps",
-            needs=Needs(local_bytes, cooperates=lanes > 1),
+            needs=_needs(problem).of(configuration),
+            writes=("output", *scratch),
             options=build_options(_macros(problem) | dict(configuration)),
             global_size=(lanes, _groups(problem, rows)),
             local_size=(lanes, 1),
@@ -193,8 +192,12 @@ def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int,
     return 4 * states * rows * round_up(problem.hidden, vectors * width * lanes)
 
 
-def _local_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int, local: int) -> int:
-    return _state_bytes(problem, rows, vectors, width, lanes) if local else 0
+def _needs(problem: RecurrentProblem) -> Declared:
+    def needs(rows: int, vectors: int, width: int, lanes: int, local: int) -> Needs:
+        states = _state_bytes(problem, rows, vectors, width, lanes)
+        return Needs(states if local else 0, cooperates=lanes > 1)
+
+    return Declared(STATES, needs, "with LOCAL the states")
 
 
 def _groups(problem: RecurrentProblem, rows: int) -> int:

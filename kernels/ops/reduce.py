@@ -140,7 +140,8 @@ class ReduceFamily(TiledFamily):
         main = Launch(
             source=_prelude(problem) + problem.epilogue.prelude() + template("reduce_rows.cl"),
             entry="reduce_rows",
-            needs=self.tiling(problem).needs(configuration),
+            needs=self.tiling(problem).needs.of(configuration),
+            writes=("output",),
             options=build_options({**loops.macros(), "TYPE": OPENCL_TYPES[problem.dtype], **configuration}),
             global_size=global_size,
             local_size=local_size,

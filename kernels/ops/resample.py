@@ -116,6 +116,7 @@ class ResampleFamily(TiledFamily):
             source=outside + problem.epilogue.prelude() + template("resample_taps.cl"),
             entry="resample_taps",
             needs=ALONE,
+            writes=("output",),
             options=build_options(macros | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

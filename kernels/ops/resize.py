@@ -124,6 +124,7 @@ class ResizeFamily(TiledFamily):
             source=problem.epilogue.prelude() + template("resize_nearest.cl"),
             entry="resize_nearest",
             needs=ALONE,
+            writes=("output",),
             options=build_options(macros | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -109,6 +109,7 @@ class ScanFamily(KernelFamily):
             source=template("scan_axis.cl"),
             entry="scan_axis",
             needs=ALONE,
+            writes=("output",),
             options=build_options({**macros, **configuration}),
             global_size=(round_up(rows, configuration["DIMX"]), 1),
             local_size=(configuration["DIMX"], 1),

@@ -269,6 +269,7 @@ class ScatterFamily(KernelFamily):
             source=_prelude(problem) + template("scatter_rows.cl"),
             entry="scatter_rows",
             needs=ALONE,
+            writes=("output",),
             options=build_options(sizes | dict(loops.macros(configuration))),
             global_size=(
                 round_up(vectors, configuration["DIMX"]),

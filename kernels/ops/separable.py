@@ -9,10 +9,11 @@ The kernel is the fused form of a DepthwiseConv and a MatMul task: the middle is
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     Array,
@@ -138,7 +139,8 @@ class SeparableFamily(TiledFamily):
         main = Launch(
             source=prelude + template("separable_strips.cl"),
             entry="separable_strips",
-            needs=strips.needs(configuration),
+            needs=strips.needs.of(configuration),
+            writes=("output",),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
@@ -146,8 +148,7 @@ class SeparableFamily(TiledFamily):
         )
         names = {"packed": "filters", "bias": "depthwise_bias"}
         first = filters.launch("depthwise_weight", problem.depthwise_bias)
-        first = replace(first, arguments=tuple(names.get(str(each), each) for each in first.arguments))
-        prepare = (first, packed.launch("weight", problem.bias))
+        prepare = (on_buffers(first, lambda name: names.get(name, name)), packed.launch("weight", problem.bias))
         return Instance(main, prepare, {"filters": filters.nbytes, "packed": packed.nbytes})
 
     def reference(self, problem: SeparableProblem, inputs: Mapping[str, Array]) -> Array:

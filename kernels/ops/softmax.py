@@ -3,11 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -25,13 +25,13 @@ from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
+    Declared,
     busy,
     ceil_div,
     check_indices,
     default_width,
     fits,
     group_constraints,
-    local_memory_limit,
     power_at_least,
     power_at_most,
     round_up,
@@ -103,7 +103,7 @@ class SoftmaxFamily(KernelFamily):
                     "KEEP must be 0 for a logarithm, which needs no exponentials in the end",
                 ),
                 *group_constraints(limits, "LANES", "DIMY"),
-                local_memory_limit(SHARED, partial(_local_bytes, problem), "partial results of a work-group", limits),
+                _needs(problem).limit(limits),
             ),
         )
 
@@ -129,10 +129,8 @@ class SoftmaxFamily(KernelFamily):
         main = Launch(
             source=template("softmax_rows.cl"),
             entry="softmax_rows",
-            needs=Needs(
-                _local_bytes(problem, *(configuration[name] for name in SHARED)),
-                cooperates=lanes > 1,
-            ),
+            needs=_needs(problem).of(configuration),
+            writes=("output",),
             options=build_options(sizes | dict(configuration)),
             global_size=(lanes, round_up(_rows(problem, configuration["VW"]), down)),
             local_size=(lanes, down),
@@ -157,8 +155,12 @@ class SoftmaxFamily(KernelFamily):
         return Tolerance(relative=1e-5, absolute=1e-7)
 
 
-def _local_bytes(problem: SoftmaxProblem, width: int, lanes: int, down: int) -> int:
-    return 4 * lanes * down * (1 if problem.inner == 1 else width) if lanes > 1 else 0
+def _needs(problem: SoftmaxProblem) -> Declared:
+    def needs(width: int, lanes: int, down: int) -> Needs:
+        each = 4 * (1 if problem.inner == 1 else width)
+        return Needs(lanes * down * each, cooperates=True) if lanes > 1 else ALONE
+
+    return Declared(SHARED, needs, "partial results of a work-group")
 
 
 def _vectored(problem: SoftmaxProblem) -> tuple[int, str]:

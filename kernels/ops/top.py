@@ -100,6 +100,7 @@ class TopFamily(KernelFamily):
             source=template("top_ranks.cl"),
             entry="top_ranks",
             needs=ALONE,
+            writes=("output",),
             options=build_options({**macros, **configuration}),
             global_size=(round_up(items, configuration["DIMX"]),),
             local_size=(configuration["DIMX"],),

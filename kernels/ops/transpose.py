@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from gputune.core.dtypes import OPENCL_TYPES, check_dtype
 from gputune.kernels.family import (
+    ALONE,
     Array,
     DeviceLimits,
     Instance,
@@ -23,6 +23,7 @@ from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSp
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
+    Declared,
     busy,
     ceil_div,
     check_indices,
@@ -30,7 +31,6 @@ from gputune.kernels.tiling.streaming import (
     fits,
     group_constraints,
     group_parameters,
-    local_memory_limit,
     power_at_most,
     round_up,
 )
@@ -119,7 +119,7 @@ class TransposeFamily(KernelFamily):
                     "STAGED needs more than one work-item in a work-group",
                 ),
                 Constraint(("STAGED", "PAD"), lambda staged, pad: staged or not pad, "PAD is of use only with STAGED"),
-                local_memory_limit(STAGE, partial(_local_bytes, problem), "the blocks of a work-group", limits),
+                _needs(problem).limit(limits),
             ),
         )
 
@@ -159,11 +159,11 @@ class TransposeFamily(KernelFamily):
         is_vector = not staged and configuration["VR"] == rows and block in VECTOR_WIDTHS[1:]
         macros = {"ROWS": rows, "COLUMNS": columns, "MAPS": problem.batch, "WHOLE": block if is_vector else 0}
         beside = 1 if staged else problem.batch
-        local_bytes = _local_bytes(problem, *(configuration[name] for name in STAGE))
         main = Launch(
             source=f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n{template('transpose_layout.cl')}",
             entry="transpose_layout",
-            needs=Needs(local_bytes, cooperates=bool(staged)),
+            needs=_needs(problem).of(configuration),
+            writes=("output",),
             options=build_options(macros | dict(configuration)),
             global_size=(
                 round_up(ceil_div(columns, configuration["VC"]) * beside, x),
@@ -186,8 +186,12 @@ class TransposeFamily(KernelFamily):
         return Tolerance(relative=0.0, absolute=0.0)
 
 
-def _local_bytes(problem: TransposeProblem, down: int, across: int, x: int, y: int, staged: int, pad: int) -> int:
-    return np.dtype(problem.dtype).itemsize * y * down * (x * across + pad) if staged else 0
+def _needs(problem: TransposeProblem) -> Declared:
+    def needs(down: int, across: int, x: int, y: int, staged: int, pad: int) -> Needs:
+        each = np.dtype(problem.dtype).itemsize
+        return Needs(each * y * down * (x * across + pad), cooperates=True) if staged else ALONE
+
+    return Declared(STAGE, needs, "the blocks of a work-group")
 
 
 FAMILY = TransposeFamily()

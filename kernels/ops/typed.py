@@ -69,6 +69,7 @@ class TypedFamily(TiledFamily):
             source=_prelude(problem, loops) + template("typed_elements.cl"),
             entry="typed_elements",
             needs=ALONE,
+            writes=("output",),
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -13,11 +13,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputune.kernels.family import DeviceLimits, Needs
+from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, local_memory_limit, power_at_most, round_up
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, power_at_most, round_up
 from gputune.kernels.tiling.strips import (
     MOST_LOADS,
     PIXELS,
@@ -85,13 +85,13 @@ class BlockStrips:
         kept = vectors * width if step == rows else round_up(self.channels, vectors * width)
         return (seen * self.window.size[1] * kept + step * self.window.output[1] * pitch) * FLOAT_BYTES
 
-    def needs(self, configuration: Configuration) -> Needs:
-        """Return what the kernel asks of a device: work-items that share a strip have it in local memory."""
-        shared = self._local_bytes(*(configuration[name] for name in STRIP))
-        return Needs(shared, cooperates=configuration["LN"] > 1)
+    @property
+    def needs(self) -> Declared:
+        """What the kernel asks of a device: work-items that share a strip have it in local memory."""
+        return Declared(STRIP, self._needs, "a work-group's strip")
 
-    def _local_bytes(self, rows: int, step: int, vectors: int, width: int, together: int) -> int:
-        return self.strip_bytes(rows, step, vectors, width) if together > 1 else 0
+    def _needs(self, rows: int, step: int, vectors: int, width: int, together: int) -> Needs:
+        return Needs(self.strip_bytes(rows, step, vectors, width), cooperates=True) if together > 1 else ALONE
 
     def expansion(self, configuration: Configuration) -> Packing:
         """The packed matrix [inputs, channels]."""
@@ -183,7 +183,7 @@ class BlockStrips:
             lambda *v: v[-1] > 1 or v[0] == 1 or self.strip_bytes(*v[:-1]) <= own,
             f"a work-item's own strip of several rows must not exceed {own} bytes",
         )
-        yield local_memory_limit(STRIP, self._local_bytes, "a work-group's strip", limits)
+        yield self.needs.limit(limits)
         yield from buffer_constraints(
             ("NV", "VW"), lambda nv, vw: self._most_packed({"NV": nv, "VW": vw}), "the packed weights", limits
         )

@@ -69,6 +69,7 @@ class Packing:
             source=template(PACK_TEMPLATE),
             entry="pack_filter",
             needs=ALONE,
+            writes=("packed",),
             options=build_options({"RUN": PACK_RUN}),
             global_size=(ceil_div(self.size, PACK_RUN),),
             local_size=(1,),

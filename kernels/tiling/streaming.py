@@ -6,9 +6,10 @@ earlier, so that it ends with the axis. It stores only the elements that no othe
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from gputune.kernels.family import DeviceLimits
-from gputune.kernels.space import Constraint, DeviceLimit, Parameter
+from gputune.kernels.family import DeviceLimits, Needs
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
 
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)
 LINE_FLOATS = 16
@@ -66,16 +67,36 @@ def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") ->
     )
 
 
-def local_memory_limit(
-    names: tuple[str, ...], local_bytes: Callable[..., int], what: str, limits: DeviceLimits
-) -> DeviceLimit:
-    """The device has room for what a work-group keeps in local memory. names: the parameters that decide about it."""
-    room = limits.local_memory_bytes
-    return DeviceLimit(
-        names,
-        lambda *values: local_bytes(*values) <= room,
-        f"{what} must fit the device's {room} bytes of local memory",
-    )
+@dataclass(frozen=True)
+class NeedsLimit(DeviceLimit):
+    """The device has what a kernel needs; `lack` says for values of the parameters what it does not have."""
+
+    lack: Callable[..., str]
+
+    def why(self, configuration: Configuration) -> str:
+        return f"{self.reason}: the kernel needs {self.lack(*(configuration[name] for name in self.names))}"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a kernel needs in each configuration: `needs` of the values of the parameters `names`. `shared` says for
+    people what a work-group has in local memory."""
+
+    names: tuple[str, ...]
+    needs: Callable[..., Needs]
+    shared: str
+
+    def of(self, configuration: Configuration) -> Needs:
+        """Return the needs in a configuration."""
+        return self.needs(*(configuration[name] for name in self.names))
+
+    def limit(self, limits: DeviceLimits) -> NeedsLimit:
+        """Return the rule that a device has them all."""
+
+        def lack(*values: int) -> str:
+            return limits.lack(self.needs(*values))
+
+        return NeedsLimit(self.names, lambda *values: not lack(*values), self.shared, lack)
 
 
 def fits(extent: int, axis: str, name: str = "VW") -> Constraint:

@@ -16,11 +16,11 @@ clearly wastes less computation (`fitting_tile`).
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gputune.kernels.family import DeviceLimits, Needs
+from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, fits, local_memory_limit, power_at_most
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, fits, power_at_most
 from gputune.kernels.tiling.window import Window
 from gputune.kernels.tiling.workgroups import (
     FEW_UNROLLING,
@@ -157,13 +157,13 @@ class Strips:
         """What so many pixels of the middle take; the template pads channels that would share places of a cache."""
         return pixels * (self.channels if self.channels % 256 else self.channels + 16) * FLOAT_BYTES
 
-    def needs(self, configuration: Configuration) -> Needs:
-        """Return what the kernel asks of a device: work-items that share a strip have it in local memory."""
-        shared = self._local_bytes(*(configuration[name] for name in STRIP))
-        return Needs(shared, cooperates=configuration["LN"] > 1)
+    @property
+    def needs(self) -> Declared:
+        """What the kernel asks of a device: work-items that share a strip have it in local memory."""
+        return Declared(STRIP, self._needs, f"a work-group's strip of MR*RT*{self.middle_bytes(1)} bytes")
 
-    def _local_bytes(self, pixels: int, tiles: int, together: int) -> int:
-        return self.middle_bytes(pixels * tiles) if together > 1 else 0
+    def _needs(self, pixels: int, tiles: int, together: int) -> Needs:
+        return Needs(self.middle_bytes(pixels * tiles), cooperates=True) if together > 1 else ALONE
 
     def packing(self, vectors: int, width: int, together: int) -> Packing:
         """The packed matrix [channels, outputs] for NV, VW and LN."""
@@ -244,7 +244,7 @@ class Strips:
             lambda mr, rt, ln: ln > 1 or mr * rt == 1 or self.middle_bytes(mr * rt) <= own,
             f"a work-item's own strip, MR*RT*{pixel} bytes, must not exceed {own} bytes",
         )
-        yield local_memory_limit(STRIP, self._local_bytes, f"a work-group's strip, MR*RT*{pixel} bytes,", limits)
+        yield self.needs.limit(limits)
 
     def _group_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         if limits.device_type == "cpu":

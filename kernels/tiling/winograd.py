@@ -213,6 +213,7 @@ class Winograd:
             source=template(PACK_TEMPLATE),
             entry="pack_winograd",
             needs=ALONE,
+            writes=("packed",),
             options=build_options({"RUN": PACK_RUN}),
             global_size=(ceil_div(size, PACK_RUN),),
             local_size=(1,),
@@ -250,6 +251,7 @@ class Winograd:
         transform = Stage(
             entry="winograd_transform",
             needs=ALONE,
+            writes=("transformed",),
             global_size=(ceil_div(self.in_channels, CHANNELS), round_up(self.tiles, group)),
             local_size=(1, group),
             arguments=("input", "packed", "transformed"),
@@ -258,6 +260,7 @@ class Winograd:
             source=prelude + template(TEMPLATE),
             entry="winograd_multiply",
             needs=ALONE,
+            writes=("output",),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -6,6 +6,7 @@ driver's own macros again at the end.
 
 A merged text, for a source that declares `tile` and `scale` and is built with -DMR=4:
 
+    #pragma OPENCL EXTENSION ... : enable     those that any source begins with, once
     #pragma push_macro("MR")             what these names mean outside is saved, and
     #pragma push_macro("scale") ...
     #ifdef MR ... #error                 a macro of the driver with such a name stops the build,
@@ -32,7 +33,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from gputune.core.launches import Launch, Stage
+from gputune.core.launches import Launch, as_stage
 
 LAUNCHES_AT_MOST = 8  # more save little, and the first launch waits for all
 TEXT_CHARACTERS = 1 << 20
@@ -44,13 +45,21 @@ _SPLICE = re.compile(r"\\[ \t]*\n")
 # of a source, which get to see options and do not see what a text defines.
 _DEFINE_OPTION = re.compile(r"-D([A-Z]\w*)(?:=((?!.*/[/*]).*))?", re.ASCII | re.DOTALL)
 _DEFINED = re.compile(r"#[ \t]*(?:define|undef)\b(?:[ \t]+([A-Za-z_]\w*))?", re.ASCII)
-_REFUSED = re.compile(
-    r"[^\t\n -~]"  # what may be white, or part of a name, to some compilers
-    r"|\?\?|%:|<%|%>"  # other spellings of # { }
-    r"|#[ \t]*pragma(?![ \t]+unroll\b)"  # it may last beyond the end of its copy
-    r"|\b__(?:LINE|FILE|COUNTER|INCLUDE_LEVEL|BASE_FILE|func|FUNCTION|PRETTY_FUNCTION)__"  # differ from copy to copy
-    r"|\b_*(?:overloadable|alias|weak|section)_*\b"  # names that may be shared on purpose
-)
+_REASONS: Mapping[str, str] = {
+    "a character that compilers read differently": r"[^\t\n -~]",
+    "another spelling of # { }": r"\?\?|%:|<%|%>",
+    "a pragma that may last beyond the text": r"#[ \t]*pragma(?![ \t]+unroll\b)[^\n]*",
+    "a name that differs from place to place": (
+        r"\b__(?:LINE|FILE|COUNTER|INCLUDE_LEVEL|BASE_FILE|func|FUNCTION|PRETTY_FUNCTION)__"
+    ),
+    "a name that may be shared on purpose": r"\b_*(?:overloadable|alias|weak|section)_*\b",
+}
+_REFUSED = re.compile("|".join(f"({pattern})" for pattern in _REASONS.values()))
+_ENABLES = re.compile(r"\s*#[ \t]*pragma[ \t]+OPENCL[ \t]+EXTENSION[ \t]+(\w+)[ \t]*:[ \t]*enable[ \t]*(?:\n|\Z)")
+UNDECLARED = "it does not declare the kernel in a form that can be copied"
+_CHANGES_OTHERS = frozenset(["all", "cl_khr_fp64"])
+"""Extensions that change what a text means that does not enable them: 1.0 is a double with them. All others add names
+that OpenCL reserves."""
 # One alternative after the other: what is passed over (comments, texts, directives), a name, anything else. What has no
 # end goes to the end of its line or of all, so that each character is looked at once.
 _TOKEN = re.compile(
@@ -75,17 +84,11 @@ class Merged:
     def as_one(self, launches: Sequence[Launch]) -> Launch:
         """Return one launch that runs all kernels of these launches, each on buffers whose names have its prefix."""
         *before, last = (
-            Stage(
-                prefix + kernel.entry,
-                kernel.global_size,
-                kernel.local_size,
-                tuple(prefix + each if isinstance(each, str) else each for each in kernel.arguments),
-            )
+            as_stage(kernel, prefix + kernel.entry, prefix)
             for launch, prefix in zip(launches, self.prefixes, strict=True)
             for kernel in launch.sequence
         )
-        sizes = last.global_size, last.local_size
-        return Launch(self.source, last.entry, self.options, *sizes, last.arguments, tuple(before))
+        return Launch(self.source, options=self.options, stages=tuple(before), **vars(last))
 
 
 def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
@@ -105,15 +108,25 @@ def merged(launches: Sequence[Launch]) -> Merged | None:
     in them might mean something else beside others."""
     if sum(len(launch.source) for launch in launches) > TEXT_CHARACTERS:
         return None
-    texts = [text for launch in launches if (text := text_of(launch.source, launch.options)) is not None]
+    read = [text_of(launch.source, launch.options) for launch in launches]
+    texts = [text for text in read if isinstance(text, Text)]
     if len(texts) < len(launches) or any(text.rest != texts[0].rest for text in texts):
         return None
     if any(launch.entry not in text.declared for launch, text in zip(launches, texts, strict=True)):
         return None
     text_key = key_of([part for launch in launches for part in (launch.source, launch.options)])
     prefixes = tuple(f"{OWN_NAMES}{text_key}_{number}_" for number in range(len(launches)))
-    lines = [line for text, prefix in zip(texts, prefixes, strict=True) for line in text.copy(prefix)]
+    copies = [line for text, prefix in zip(texts, prefixes, strict=True) for line in text.copy(prefix)]
+    lines = [*enabling(texts), *copies]
     return Merged("\n".join(lines), " ".join(texts[0].rest), prefixes)
+
+
+def built_alone(launch: Launch) -> str:
+    """Return why a launch shares no program with other launches; empty if it may share one."""
+    text = text_of(launch.source, launch.options)
+    if isinstance(text, str):
+        return text
+    return "" if launch.entry in text.declared else UNDECLARED
 
 
 def copy_of(text: str, entry: str) -> tuple[str, str]:
@@ -145,6 +158,8 @@ class Text:
     """What the source defines."""
     declared: frozenset[str]
     """Names of functions, types and variables."""
+    extensions: frozenset[str] = frozenset()
+    """What it enabled where it began; `source` has no such lines."""
 
     def copy(self, prefix: str, given: Mapping[str, str] = {}) -> Iterator[str]:
         """The lines of one copy, whose declared names begin with prefix. given: more macros, by name; those with
@@ -162,24 +177,38 @@ class Text:
         yield from (f'#pragma pop_macro("{name}")' for name in changed)
 
 
-def text_of(source: str, options: str) -> Text | None:
-    """None where something in them might mean something else beside others."""
-    source = _SPLICE.sub("", source)
-    if len(source) > TEXT_CHARACTERS or OWN_NAMES in source or _REFUSED.search(source):
-        return None
+def enabling(texts: Iterable[Text]) -> list[str]:
+    """Return the lines that a program begins with to hold copies of these texts."""
+    names = sorted({name for text in texts for name in text.extensions})
+    return [f"#pragma OPENCL EXTENSION {name} : enable" for name in names]
+
+
+def text_of(source: str, options: str) -> Text | str:
+    """Return the text, or what in it might mean something else next to others."""
+    source, extensions = _SPLICE.sub("", source), set()
+    while enables := _ENABLES.match(source):
+        extensions.add(enables[1])
+        source = source[enables.end() :]
+    if len(source) > TEXT_CHARACTERS or OWN_NAMES in source:
+        return f"it is longer than {TEXT_CHARACTERS} characters, or has names that begin with {OWN_NAMES}"
+    if others := extensions & _CHANGES_OTHERS:
+        return f"it enables {min(others)}, which changes other texts"
+    if refused := _REFUSED.search(source):
+        return f"it has {[*_REASONS][(refused.lastindex or 1) - 1]}: {refused[0][:60]!r}"
     defined: dict[str, str] = {}
     rest = []
     for option in options.split():
         if not option.startswith("-D"):
             rest.append(option)
         elif (found := _DEFINE_OPTION.fullmatch(option)) is None or found[1] in defined:
-            return None
+            return f"its option {option[:60]} cannot become a line of text"
         else:
             defined[found[1]] = "1" if found[2] is None else found[2]
     macros = {found[1] for found in _DEFINED.finditer(source)}
     if None in macros:
-        return None
-    return Text(source, defined, tuple(rest), frozenset(macros), frozenset(_declared(source) - macros - defined.keys()))
+        return "it has a macro without a name"
+    declared = frozenset(_declared(source) - macros - defined.keys())
+    return Text(source, defined, tuple(rest), frozenset(macros), declared, frozenset(extensions))
 
 
 def _declared(source: str) -> set[str]:

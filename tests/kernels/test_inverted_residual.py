@@ -87,15 +87,15 @@ def test_a_strip_is_kept_where_it_fits() -> None:
     needed = 4 * (3 * 10 * 4 + 10 * 192)
     exactly = FAMILY.space(problem, replace(GPU, local_memory_bytes=needed))
     assert exactly.violations(shared) == []
-    too_large = [f"a work-group's strip must fit the device's {needed} bytes of local memory"]
-    assert exactly.violations(shared | {"ROWS": 2, "STEP": 2}) == too_large
-    assert exactly.violations(shared | {"ROWS": 2}) == too_large  # two steps keep what they see of all channels
+    too_large = "a work-group's strip: the kernel needs {} of the device's 8160 bytes of local memory"
+    assert exactly.violations(shared | {"ROWS": 2, "STEP": 2}) == [too_large.format(16000)]
+    assert exactly.violations(shared | {"ROWS": 2}) == [too_large.format(30720)], "of all channels"
     steps = FAMILY.space(problem, replace(GPU, local_memory_bytes=4 * (3 * 10 * 192 + 10 * 192)))
     assert steps.violations(shared | {"ROWS": 10}) == []
     assert exactly.violations(shared | {"LN": 1}) == []
     assert exactly.violations(shared | {"ROWS": 8, "STEP": 3}) == [
         "STEP must be ROWS, or one of 1, 2, 4 below it",
-        *too_large,
+        too_large.format(61440),
     ]
     assert exactly.violations(shared | {"LN": 1, "ROWS": 2, "STEP": 2}) == [
         "a work-item's own strip of several rows must not exceed 4096 bytes"

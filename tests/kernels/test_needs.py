@@ -5,12 +5,15 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import DeviceLimits, Launch
+from gputune.kernels.family import DeviceLimits, Launch, Needs
+from gputune.kernels.space import Parameter, TuningSpace
+from gputune.kernels.tiling.streaming import Declared
 from tests.kernels.batched_problems import BATCHED
 from tests.kernels.drawing import drawn
 from tests.kernels.inverted_residual_problems import INVERTED
@@ -54,9 +57,34 @@ def launches(op: str, problem: Any, limits: DeviceLimits) -> list[Launch]:
 def test_a_kernel_that_cooperates_says_so(op: str, problem: Any, limits: DeviceLimits) -> None:
     for launch in launches(op, problem, limits):
         for kernel in launch.sequence:
-            assert kernel.needs is not None, kernel.entry
+            assert kernel.needs is not None and kernel.writes, kernel.entry
+            assert set(kernel.writes) <= set(kernel.arguments)
             assert 0 <= kernel.needs.local_bytes <= limits.local_memory_bytes
             assert kernel.needs.cooperates or not kernel.needs.local_bytes or math.prod(kernel.local_size) == 1
         if math.prod(launch.local_size) > 1:
             words = WORKS_TOGETHER.search(preprocessed(launch.source, launch.options)) is not None
             assert words == any(kernel.needs.cooperates for kernel in launch.sequence if kernel.needs), launch.options
+
+
+@pytest.mark.parametrize(
+    ("needs", "lacks"),
+    [
+        (Needs(32768), ""),
+        (Needs(32769), "32769 of the device's 32768 bytes of local memory"),
+        (Needs(extensions=("cl_khr_fp16",)), ""),
+        (Needs(extensions=("cl_khr_fp64", "cl_khr_fp16")), "cl_khr_fp64, which the driver does not offer"),
+        (Needs(features=("ptx.mma",)), "ptx.mma, which the device has not proven"),
+        (Needs(standard="CL3.0"), "OpenCL C 3.0, the device compiles 1.2"),
+    ],
+)
+def test_a_device_says_what_it_lacks(needs: Needs, lacks: str) -> None:
+    device = replace(GPU, local_memory_bytes=32768, extensions=frozenset(["cl_khr_fp16"]))
+    assert device.lack(needs) == lacks
+    assert replace(device, standard="CL3.0", features=frozenset(["ptx.mma"])).lack(Needs(standard="CL3.0")) == ""
+    declared = Declared(("TWICE",), lambda twice: replace(needs, local_bytes=twice * needs.local_bytes), "rows")
+    space = TuningSpace((Parameter("TWICE", (1,), "times"),), (declared.limit(device),))
+    assert space.violations({"TWICE": 1}) == ([f"rows: the kernel needs {lacks}"] if lacks else [])
+    if lacks:
+        with pytest.raises(ValueError, match=re.escape("nothing can run this problem on this device: rows: the ker")):
+            space.first()
+    assert space.sha256 == TuningSpace(space.parameters, ()).sha256, "what a driver offers today identifies no space"

@@ -95,7 +95,7 @@ def test_a_strip_is_kept_where_it_fits() -> None:
     assert FAMILY.space(problem, GPU).violations(shared) == []
     less = FAMILY.space(problem, replace(GPU, local_memory_bytes=26879))
     assert less.violations(shared) == [
-        "a work-group's strip, MR*RT*3840 bytes, must fit the device's 26879 bytes of local memory"
+        "a work-group's strip of MR*RT*3840 bytes: the kernel needs 26880 of the device's 26879 bytes of local memory"
     ]
     assert less.violations(shared | {"LN": 1}) == [
         "a work-item's own strip, MR*RT*3840 bytes, must not exceed 4096 bytes"

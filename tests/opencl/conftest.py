@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.space import Configuration
-from gputune.runtime.backends import Backend, Bound, ProgramCache, open_backend
+from gputune.runtime.backends import Backend, Bound, Buffer, ProgramCache, open_backend
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
@@ -52,10 +52,19 @@ class KernelBench:
             launcher.run(launcher.build(launch, buffers, harvested=False).bound)
         bound = launcher.build(instance.main, buffers, shared=True).bound
         self._check_needs(instance.main, bound)
-        launcher.run(bound)
+        before = self._read(buffers)
+        for kernel, one in zip(instance.main.sequence, bound.sequence, strict=True):
+            launcher.run(replace(one, before=()))
+            after = self._read(buffers)
+            changed = {name for name in after if not np.array_equal(before[name], after[name])}
+            assert changed == set(kernel.writes or changed), f"{kernel.entry} writes {changed}"
+            before = after
         contents = {name: buffer.read(self.backend) for name, buffer in written.items()}
         damage = "; ".join(f"{name} {wrong}" for name, (_, wrong) in contents.items() if wrong)
         return contents["output"][0].view(output.dtype).reshape(output.shape), damage
+
+    def _read(self, buffers: Mapping[str, Buffer]) -> dict[str, Array]:
+        return {name: self.backend.read(buffer) for name, buffer in buffers.items()}
 
     def _check_needs(self, launch: Launch, bound: Bound) -> None:
         """What a family declares of its kernels is what the driver knows of them."""

@@ -84,7 +84,7 @@ def test_only_what_has_a_default_may_be_missing() -> None:
 
 def test_a_launch_without_the_digest_of_its_source_has_that_of_its_text() -> None:
     fields: dict[str, Any] = {**vars(LAUNCH), "stages": []}
-    del fields["source_sha256"], fields["needs"]
+    del fields["source_sha256"], fields["needs"], fields["writes"]
     ((_, request),) = from_bytes(
         frame_of({"id": 4, "type": "ExecuteKernel", "launches": [fields], "buffers": {}, "outputs": {}})
     )
@@ -92,7 +92,7 @@ def test_a_launch_without_the_digest_of_its_source_has_that_of_its_text() -> Non
 
 
 def test_what_only_the_host_needs_does_not_travel_and_is_refused() -> None:
-    request = ExecuteKernel((replace(LAUNCH, needs=Needs(64, cooperates=True)),), {}, {})
+    request = ExecuteKernel((replace(LAUNCH, needs=Needs(64, cooperates=True), writes=("output",)),), {}, {})
     assert to_bytes(request) == to_bytes(ExecuteKernel((LAUNCH,), {}, {}))
     header = msgpack.unpackb(codec.pack(request, 1).header)
     header["launches"][0]["needs"] = {"local_bytes": 64, "cooperates": True}

@@ -47,6 +47,8 @@ def device_limits(device: DeviceIdentity) -> DeviceLimits:
         compute_units=device.compute_units,
         device_type=device.device_type,
         preferred_float_width=device.preferred_float_width,
+        standard="CL3.0" if device.device_version.startswith("OpenCL 3") else "CL1.2",
+        extensions=frozenset(device.extensions),
     )
 
 

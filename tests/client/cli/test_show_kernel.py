@@ -124,10 +124,11 @@ def test_what_a_kernel_needs_is_shown_and_why_it_is_never_persistent(show: Any, 
         return only(show("Softmax", "--json", "--configuration", values, model=model))["launches"][-1]["kernels"][0]
 
     alone = kernel(chosen.replace("4", "1"))
-    assert alone["needs"] == {"local_bytes": 0, "cooperates": False}
+    assert (alone["needs"]["local_bytes"], alone["needs"]["cooperates"]) == (0, False)
+    assert alone["writes"] == ["output"]
     assert alone["left_out_of_persistent_kernels"] == ""
     together = kernel(chosen)
-    assert together["needs"] == {"local_bytes": 16, "cooperates": True}
+    assert (together["needs"]["local_bytes"], together["needs"]["cooperates"]) == (16, True)
     assert together["left_out_of_persistent_kernels"] == "work-items of a group wait for each other"
     lines = show("Softmax", "--configuration", chosen, model=model).out.splitlines()
     assert "//   local memory of a work-group, bytes: 16" in lines

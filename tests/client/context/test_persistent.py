@@ -56,6 +56,14 @@ def test_what_a_family_declares_decides_and_not_the_words_of_a_text() -> None:
     assert shape(in_fewer_launches(launches, programs(PLAIN), 2, Needs(cooperates=True))) == ["a", "b"]
 
 
+def test_a_kernel_enables_what_its_parts_enable() -> None:
+    half = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + PLAIN
+    (kernel,) = in_fewer_launches([launch("a"), launch("b", program=1)], programs(PLAIN, half), 2)
+    assert isinstance(kernel, Persistent)
+    assert kernel.source.startswith("#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n")
+    assert kernel.source.count("EXTENSION") == 1
+
+
 def test_launches_that_are_alike_share_the_function_that_the_kernel_calls() -> None:
     """The kernel itself has three lines for each launch, however long a copy is: what makes a compiler slow is the
     length of one function."""

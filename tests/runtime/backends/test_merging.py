@@ -10,7 +10,7 @@ import pytest
 
 from gputune.core.launches import Launch, Stage
 from gputune.kernels.catalogue import family_of
-from gputune.runtime.backends.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, copy_of, groups, merged
+from gputune.runtime.backends.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, built_alone, copy_of, groups, merged
 from tests.kernels.problems import CASE_NAMES, CASES, CPU
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] = SIZE; }"
@@ -42,6 +42,34 @@ def test_each_copy_has_its_options_and_its_names_and_leaves_no_macro() -> None:
     for name in ("SIZE", "FLAG", "TWICE", "run"):
         assert first.count(f'#pragma push_macro("{name}")') == 1
         assert second.count(f'#pragma pop_macro("{name}")') == 1 + (name != "FLAG")
+
+
+def test_a_program_enables_once_what_its_texts_begin_with() -> None:
+    half = "#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n"
+    text = merged([launch(half + PLAIN), launch("#pragma OPENCL EXTENSION cl_khr_subgroups:enable\n" + half + PLAIN)])
+    assert text is not None
+    found = text.source.splitlines()
+    assert found[:2] == [f"#pragma OPENCL EXTENSION {name} : enable" for name in ("cl_khr_fp16", "cl_khr_subgroups")]
+    assert not any("EXTENSION" in line for line in found[2:]) and found.count(PLAIN) == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "reason"),
+    [
+        (PLAIN, "-DSIZE=1", ""),
+        ("#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n" + PLAIN, "", ""),
+        ("#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" + PLAIN, "", "it enables cl_khr_fp64, which changes other"),
+        ("#pragma OPENCL EXTENSION cl_khr_fp16 : disable\n" + PLAIN, "", "it has a pragma that may last beyond"),
+        (PLAIN + "\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable", "", "it has a pragma that may last beyond"),
+        (PLAIN + "int w = __LINE__;", "", "it has a name that differs from place to place: '__LINE__'"),
+        (PLAIN + "// \u00e4", "", "it has a character that compilers read differently"),
+        (PLAIN, "-Dsize=1", "its option -Dsize=1 cannot become a line of text"),
+        (PLAIN.replace("run", "other"), "", "it does not declare the kernel in a form that can be copied"),
+    ],
+)
+def test_what_is_built_alone_has_a_reason(source: str, options: str, reason: str) -> None:
+    found = built_alone(launch(source, options))
+    assert found.startswith(reason) and bool(found) == bool(reason)
 
 
 @pytest.mark.parametrize(
