@@ -1,0 +1,103 @@
+"""Test the estimate of a product's time on a GPU: what it counts, and how it orders recorded spaces.
+
+The spaces of others are not here. GPUTUNE_SPACES names a folder that has them: gemm_*.json.gz, the measurements of
+CLBlast's xgemm in the form of Kernel Tuner's cache files, from the FAIR Benchmark Hub for Auto-Tuning."""
+
+import gzip
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputune.kernels.tiling.estimate import WARP, Card, Side, Tile, clocks, conflicts
+
+AMPERE = Card(82, 100 << 10, 1536)
+TURING = Card(72, 64 << 10, 1024)
+CARDS = {"RTX_3090": AMPERE, "RTX_Titan": TURING}
+SIZE = 4096
+
+SPACES = Path(os.environ.get("GPUTUNE_SPACES", ""))
+RECORDED = sorted(SPACES.glob("gemm_*.json.gz")) if os.environ.get("GPUTUNE_SPACES") else []
+
+
+@pytest.mark.parametrize(
+    ("items", "own", "width", "apart", "expected"),
+    [
+        (32, 1, 1, 1, 1),  # neighbours read neighbouring words
+        (32, 2, 1, 1, 4),  # every second word: two work-items to a bank, twice
+        (32, 32, 1, 1, 32 * 32),  # all in one bank, for each of 32 words
+        (32, 4, 4, 1, 4),  # 512 bytes, 128 in each wavefront
+        (
+            8,
+            8,
+            4,
+            1,
+            16,
+        ),  # two vectors, four parts of the warp each, two words to a bank as every second vector is read
+        (1, 4, 4, 1, 4),  # all read the same vector, a quarter of the warp at a time
+        (4, 1, 1, 8, 1),  # eight neighbours share a word
+    ],
+)
+def test_wavefronts_of_local_memory(items: int, own: int, width: int, apart: int, expected: int) -> None:
+    assert conflicts(items, own, width, apart) == expected
+
+
+@st.composite
+def tiles(draw: st.DrawFn) -> Tile:
+    def side() -> Side:
+        items, own = draw(st.sampled_from([4, 8, 16, 32])), draw(st.sampled_from([1, 2, 4, 8]))
+        return Side(items * own, items, min(draw(st.sampled_from([1, 2, 4, 8])), own), draw(st.booleans()))
+
+    rows, columns = side(), side()
+    return Tile(rows, columns, draw(st.sampled_from([8, 16, 32])))
+
+
+@given(tiles(), st.sampled_from([1, 100, 1024]), st.sampled_from([16, 1000]))
+def test_more_work_never_takes_less_time(tile: Tile, rows: int, depth: int) -> None:
+    least = clocks(tile, rows, rows, depth, AMPERE)
+    assert least > 0
+    assert clocks(tile, 2 * rows, rows, depth, AMPERE) >= least
+    assert clocks(tile, rows, rows, 2 * depth, AMPERE) == pytest.approx(2 * least)
+    assert clocks(tile, rows, rows, depth, replace(AMPERE, units=2 * AMPERE.units)) <= least
+
+
+@given(tiles())
+def test_no_tile_is_faster_than_its_multiply_adds(tile: Tile) -> None:
+    units, each = AMPERE.units, 4 * WARP
+    assert clocks(tile, SIZE, SIZE, SIZE, AMPERE) >= SIZE**3 / (units * each)
+
+
+def test_reading_from_local_memory_pays_and_a_spill_costs() -> None:
+    side = Side(64, 8, 4, staged=True)
+    staged = Tile(side, side, 16)
+    direct = Tile(replace(side, staged=False), replace(side, staged=False), 16)
+    assert clocks(staged, SIZE, SIZE, SIZE, AMPERE) < clocks(direct, SIZE, SIZE, SIZE, AMPERE)
+    large = Tile(replace(side, tile=128), replace(side, tile=256), 16)  # 512 sums for each work-item
+    assert clocks(large, SIZE, SIZE, SIZE, AMPERE) > 2 * clocks(staged, SIZE, SIZE, SIZE, AMPERE)
+
+
+@pytest.mark.skipif(not RECORDED, reason="GPUTUNE_SPACES names no folder with gemm_*.json.gz")
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_the_order_of_recorded_spaces(path: Path) -> None:
+    """A rank correlation of 0.7, and 87 % of the optimum among the first ten."""
+    card = next(card for name, card in CARDS.items() if name in path.name)
+    with gzip.open(path) as file:
+        measured = [each for each in json.load(file)["cache"].values() if isinstance(each["time"], int | float)]
+    times = np.array([each["time"] for each in measured])
+    estimates = np.array([clocks(tile_of(each), SIZE, SIZE, SIZE, card) for each in measured])
+    ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (times, estimates)]
+    assert np.corrcoef(ranks)[0, 1] >= 0.7
+    first = np.argsort(estimates, kind="stable")[:10]
+    assert times.min() / times[first].min() >= 0.87
+
+
+def tile_of(values: dict[str, int]) -> Tile:
+    """Return a configuration of xgemm as a tile."""
+    rows = Side(values["MWG"], values["MDIMC"], values["VWM"], bool(values["SA"]))
+    columns = Side(values["NWG"], values["NDIMC"], values["VWN"], bool(values["SB"]))
+    return Tile(rows, columns, values["KWG"])
