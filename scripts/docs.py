@@ -1,9 +1,9 @@
-"""Write the parts of pages that the code decides, between the lines
+"""Write the parts of pages, and the tables of C, that the code decides: of pages what is between the lines
 
     <!-- scripts/docs: NAME -->
     <!-- end -->
 
-of pages. The text between them is replaced; all else stays as it is.
+of pages. The text between them is replaced; all else stays as it is. FILES are written whole.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import bench
+import c_tables
 import fuzz
 import tool
 import website
@@ -167,10 +168,14 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/file_format.md": {"layout": layout, "records": records, "limits": limits},
 }
 """By page: its parts, and what writes each."""
+FILES: Mapping[str, Callable[[], str]] = {c_tables.PATH: c_tables.text}
+"""What is written whole."""
 
 
 def written(page: str) -> str:
-    """The text of a page with its parts as the code has them now. ValueError where the lines around one are missing."""
+    """The text of a page or file as the code has it now. ValueError where the lines around a part are missing."""
+    if page in FILES:
+        return FILES[page]()
     text = (tool.ROOT / page).read_text(encoding="utf-8")
     for name, write in PARTS[page].items():
         begin, end = f"<!-- scripts/docs: {name} -->\n", "<!-- end -->\n"
@@ -183,7 +188,9 @@ def written(page: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="scripts/docs", description="Writes what pages take from the code.")
+    parser = argparse.ArgumentParser(
+        prog="scripts/docs", description="Writes what pages and tables take from the code."
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 where a page is behind")
     parser.add_argument(
         "--site", action="store_true", help="make a site of all pages in build/site; needs gputune[docs]"
@@ -191,7 +198,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.site:
         return website.make()
-    behind = {page: text for page in PARTS if (text := written(page)) != (tool.ROOT / page).read_text(encoding="utf-8")}
+    pages = [*PARTS, *FILES]
+    behind = {page: text for page in pages if (text := written(page)) != (tool.ROOT / page).read_text(encoding="utf-8")}
     for page, text in behind.items():
         if not options.check:
             (tool.ROOT / page).write_text(text, encoding="utf-8")

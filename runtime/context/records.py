@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from gputune.core.bounds import Amount, CText, Int32, Stored, Within, in_files
 from gputune.core.decoder import record_of
@@ -16,9 +16,9 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
 from gputune.core.launches import check_sizes
 
-BufferKind = Literal["input", "output", "arena", "weights", "packed", "counters", "status", "marks"]
-BUFFER_KINDS = ("input", "output", "arena", "weights", "packed", "counters", "status")
-"""Those of files; marks are memory of a profiler, which no file names."""
+FileKind = Literal["input", "output", "arena", "weights", "packed", "counters", "status"]
+BufferKind = Literal[FileKind, "marks"]
+"""marks: memory of a profiler, which no file names."""
 PERSISTENT_KINDS = ("counters", "status")
 """What persistent kernels alone have."""
 CONSTANT_KINDS = ("weights", "packed")
@@ -37,12 +37,14 @@ STATUS_BYTES, FLAG, ROUNDS, LONGEST = 64, 0, 1, 2
 is 0 until a group has waited too long, and then 1 + the place among the graph's launches from which these have to run;
 at ROUNDS it says for how many rounds a group may wait at a time; at LONGEST the most that one has waited for."""
 MemoryType = Literal["raw", "memhandle"]
-MEMORY_TYPES = ("raw", "memhandle")
+MEMORY_TYPES: tuple[MemoryType, ...] = get_args(MemoryType)
 """What an application is going to give for a tensor: arrays, which are copied as a rule, or memory that the device uses
 itself. It decides what is allocated when a context is loaded; either may be given to either."""
 LARGEST_TENSOR_BYTES = 1 << 40
 LARGEST_ARENA_BYTES = 1 << 56
 LARGEST_RANK = 16
+MOST_DIMENSIONS = 3
+"""Of a launch."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
 
@@ -67,7 +69,7 @@ class BufferRef:
     index-th packing makes, or of the graph's counters or status. Inputs and outputs have offset 0; other offsets are
     multiples of the device's base address alignment."""
 
-    kind: BufferKind
+    kind: Annotated[BufferKind, Stored(FileKind, str)]
     index: Amount
     offset: Amount
     nbytes: Amount
@@ -82,8 +84,8 @@ class LaunchRecord:
     task: CText
     program: Amount
     entry: CText
-    global_size: tuple[Amount, ...]
-    local_size: tuple[Amount, ...]
+    global_size: Annotated[tuple[Amount, ...], Within(0, MOST_DIMENSIONS)]
+    local_size: Annotated[tuple[Amount, ...], Within(0, MOST_DIMENSIONS)]
     arguments: tuple[BufferRef | Int32, ...]
 
     @property

@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+import c_tables
 from gputune.runtime import native
 from tests.native.binding import SIGNATURES
 
 MOST_LINES = 6410
+"""Of those that people write; scripts/docs writes GENERATED."""
+GENERATED = Path(c_tables.PATH).name
 MOST_LINES_OF_A_FUNCTION = 59
 MOST_COLUMNS = 120
 MOST_FILES = 32
@@ -50,7 +53,9 @@ def test_functions_are_short() -> None:
 
 
 def test_all_of_it_is_short() -> None:
-    counts = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in C_FILES}
+    written = [path for path in C_FILES if path.name != GENERATED]
+    assert len(written) == len(C_FILES) - 1
+    counts = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in written}
     assert sum(counts.values()) <= MOST_LINES, counts
     wide = [
         f"{path.name}:{number}"

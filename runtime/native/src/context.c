@@ -4,34 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 3, COMPACT_VERSION = 4, DEEPEST_CONFIGURATION = 32, COUNTER_BYTES = 4 };
-enum { PREFIX_BYTES = 48, FRONT_BYTES = 84, LARGEST_BLOCK = 1 << 20, LARGEST_HEADER = 64 << 20 };
-#define LARGEST_ARENA_BYTES ((uint64_t)1 << 56)
-#define LARGEST_TENSOR_BYTES ((uint64_t)1 << 40)
+enum { PREFIX_BYTES = 48, FRONT_BYTES = 84 };
 
-/* --- forms --- */
+/* --- what a row must be --- */
 
-static void check_identity(reader *reader, void *row) {
+void check_identity(reader *reader, void *row) {
     uint64_t alignment = ((identity *)row)->base_address_alignment_bytes;
     if (!alignment || alignment & (alignment - 1)) MALFORMED(reader, "device identity: alignment is no power of two");
 }
 
-static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
-#define OF(kind, member) {#member, kind, offsetof(identity, member), .names = DEVICE_TYPES}
-const form IDENTITY = {
-    .what = "device identity", .is_closed = true, .check = check_identity, .fields = (const field[]){
-    OF(A_TEXT, platform), OF(A_TEXT, platform_version), OF(A_TEXT, name), OF(A_TEXT, vendor), OF(A_TEXT, driver),
-    OF(A_TEXT, driver_version), OF(A_TEXT, device_version), OF(A_NAME, device_type), OF(A_COUNT, compute_units),
-    OF(A_COUNT, max_work_group_size), OF(THREE, max_work_item_sizes), OF(A_COUNT, local_memory_bytes),
-    OF(A_COUNT, global_memory_bytes), OF(A_COUNT, max_allocation_bytes), OF(A_COUNT, base_address_alignment_bytes),
-    OF(A_COUNT, preferred_float_width), {"extensions", TEXTS, MANY(identity, extensions, extension_count)}, {0}}};
-
-static const char *const DTYPES[] = {"float32", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16",
-                                     "uint8", "bool", NULL};
-static const uint8_t DTYPE_BYTES[] = {4, 8, 4, 2, 1, 8, 4, 2, 1, 1};
-
-static void check_tensor(reader *reader, void *row) {
-    gputune_tensor *tensor = row;
+void check_tensor(reader *reader, void *row) {
+    gputune_tensor *tensor = &((tensor_record *)row)->shown;
     uint64_t nbytes = 0;
     for (size_t i = 0; DTYPES[i] != NULL; i++)
         if (DTYPES[i] == tensor->dtype) nbytes = DTYPE_BYTES[i];
@@ -42,110 +25,43 @@ static void check_tensor(reader *reader, void *row) {
         MALFORMED(reader, "tensor '%s': its shape is empty or too large", tensor->name);
 }
 
-static const form TENSOR = {
-    .what = "tensor", .row_bytes = sizeof(gputune_tensor), .least_bytes = 30, .check = check_tensor,
-    .fields = (const field[]){
-        {"name", A_TEXT, IN(gputune_tensor, name)},
-        {"dtype", A_NAME, IN(gputune_tensor, dtype), .names = DTYPES},
-        {"shape", DIMENSIONS, MANY(gputune_tensor, shape, rank), .most = GPUTUNE_MOST_DIMENSIONS}, {0}}};
-static const char *const MEMORY_TYPES[] = {"raw", "memhandle", NULL};
-static const form TYPED = { /* a tensor once more, for what gputune_tensor does not have */
-    .what = "tensor", .row_bytes = sizeof(memory_type), .least_bytes = 30,
-    .fields = (const field[]){{"memory_type", A_CHOICE, .names = MEMORY_TYPES}, {0}}};
-
-static const char *const KINDS[] = {"input", "output", "arena", "weights", "packed", "counters", "status", NULL};
-static const form BUFFER = {.what = "buffer", .fields = (const field[]){
-    {"kind", A_CHOICE, IN(argument, kind), .names = KINDS}, {"index", A_SIZE, IN(argument, index)},
-    {"offset", A_SIZE, IN(argument, offset)}, {"nbytes", A_SIZE, IN(argument, nbytes)}, {0}}};
-
-static void read_argument(reader *reader, item value, void *row) {
+void read_argument(reader *reader, item value, void *row) {
     argument *into = row;
     into->is_buffer = value.kind == MAP;
     into->scalar = (int32_t)value.number;
     bool fits = (uint64_t)(int64_t)into->scalar == value.number && (into->scalar < 0) == (value.kind == NEGATIVE);
-    if (into->is_buffer) read_row(reader, &BUFFER, value, into);
+    if (into->is_buffer) read_row(reader, &ARGUMENT, value, into);
     else if (!fits || (value.kind != COUNT && value.kind != NEGATIVE))
         MALFORMED(reader, "arguments[%zu] is neither a buffer nor a 32-bit number", reader->place);
 }
 
-static const form ARGUMENT = {.row_bytes = sizeof(argument), .least_bytes = 1, .read = read_argument};
-static const form LAUNCH = {
-    .what = "launch", .row_bytes = sizeof(launch), .least_bytes = 64, .fields = (const field[]){
-        {"operation", A_TEXT, IN(launch, operation)}, {"task", A_TEXT, IN(launch, task)},
-        {"program", A_SIZE, IN(launch, program)}, {"entry", A_TEXT, IN(launch, entry)},
-        {"global_size", DIMENSIONS, MANY(launch, global_size, dimensions), .most = 3},
-        {"local_size", DIMENSIONS, MANY(launch, local_size, dimensions), .most = 3},
-        {"arguments", ROWS, MANY(launch, arguments, argument_count), .form = &ARGUMENT}, {0}}};
+/* The tensors as gputune_graph_info has them. */
+static const gputune_tensor *shown(reader *reader, const tensor_record *tensors, size_t count) {
+    gputune_tensor *made = rows(reader, &count, sizeof *made);
+    for (size_t i = 0; i < count && made != NULL; i++) made[i] = tensors[i].shown;
+    if (made != NULL && !all_differ(reader, made, count, sizeof *made, by_name))
+        MALFORMED(reader, "two tensors of a graph have the same name");
+    return made;
+}
 
-static void check_graph(reader *reader, void *row) {
+void check_graph(reader *reader, void *row) {
     graph_record *graph = row;
-    const gputune_graph_info *info = &graph->info;
+    gputune_graph_info *info = &graph->info;
     uint64_t nbytes = 0;
     for (size_t i = 0; i < graph->arena_count; i++) {
         if (!graph->arenas[i] || graph->arenas[i] > LARGEST_ARENA_BYTES)
             MALFORMED(reader, "graph '%s': an arena is empty or larger than any device", info->name);
         nbytes = nbytes + graph->arenas[i] < nbytes ? UINT64_MAX : nbytes + graph->arenas[i];
     }
-    graph->info.arena_bytes = (size_t)nbytes;
+    info->arena_bytes = (size_t)nbytes;
     if (graph->arena_bound_bytes > nbytes || info->arena_bytes != nbytes)
         MALFORMED(reader, "graph '%s': its arenas are smaller than their bound, or too large", info->name);
     if (graph->counter_bytes % COUNTER_BYTES)
         MALFORMED(reader, "graph '%s': %zu bytes of counters, not a multiple of %d", info->name, graph->counter_bytes,
-                  COUNTER_BYTES);
-    if (!all_differ(reader, info->inputs, info->input_count, sizeof *info->inputs, by_name) ||
-        !all_differ(reader, info->outputs, info->output_count, sizeof *info->outputs, by_name))
-        MALFORMED(reader, "graph '%s': two tensors have the same name", info->name);
+                  (int)COUNTER_BYTES);
+    info->inputs = shown(reader, graph->inputs, info->input_count);
+    info->outputs = shown(reader, graph->outputs, info->output_count);
 }
-
-#define G(name, kind, member) {name, kind, IN(graph_record, member), .optional = true}
-#define GS(name, kind, member, count, ...) {name, kind, MANY(graph_record, member, count), __VA_ARGS__}
-static const form GRAPH = {
-    .what = "graph", .row_bytes = sizeof(graph_record), .least_bytes = 47, .check = check_graph,
-    .fields = (const field[]){
-        {"name", A_TEXT, IN(graph_record, info.name)},
-        GS("inputs", ROWS, info.inputs, info.input_count, .form = &TENSOR),
-        GS("inputs", ROWS, input_handles, info.input_count, .form = &TYPED),
-        GS("outputs", ROWS, info.outputs, info.output_count, .form = &TENSOR),
-        GS("outputs", ROWS, output_handles, info.output_count, .form = &TYPED),
-        GS("launches", ROWS, launches, info.launch_count, .form = &LAUNCH),
-        GS("persistent", ROWS, persistent, persistent_count, .form = &LAUNCH, .optional = true),
-        GS("arena_bytes", SIZES, arenas, arena_count, .optional = false),
-        G("counter_bytes", A_SIZE, counter_bytes), G("arena_bound_bytes", A_COUNT, arena_bound_bytes), {0}}};
-
-static const form PROGRAM = {
-    .what = "program", .row_bytes = sizeof(program_entry), .least_bytes = 26, .fields = (const field[]){
-        {"binary", A_SIZE, IN(program_entry, binary)}, {"source", A_SIZE, IN(program_entry, source)},
-        {"options", A_TEXT, IN(program_entry, options)}, {0}}};
-static const form SECTION = {
-    .what = "section", .row_bytes = sizeof(section), .least_bytes = 31, .fields = (const field[]){
-        {"kind", A_TEXT, IN(section, kind)}, {"offset", A_COUNT, IN(section, offset)},
-        {"length", A_SIZE, IN(section, nbytes)}, {"sha256", A_TEXT, IN(section, sha256)}, {0}}};
-static const form HEADER = {.what = "header", .fields = (const field[]){
-    {"graphs", ROWS, MANY(context, graphs, graph_count), .form = &GRAPH},
-    {"packing", ROWS, MANY(context, packing, packing_count), .form = &GRAPH, .optional = true},
-    {"programs", ROWS, MANY(context, programs, program_count), .form = &PROGRAM},
-    {"sections", ROWS, MANY(context, sections, section_count), .form = &SECTION},
-    {"weights", SIZES, MANY(context, weights, weight_count)}, {"device", A_ROW, IN(context, device), .form = &IDENTITY},
-    {"tier", A_TEXT, IN(context, tier)}, {"computes", A_FLAG, IN(context, computes)}, {"versions", A_MAP, .most = 0},
-    {"configuration", A_MAP, .most = DEEPEST_CONFIGURATION}, {0}}};
-
-typedef struct need { /* of a graph, from the memory block */
-    const char *name;
-    size_t *arenas, arena_count;
-    uint64_t bound;
-} need;
-typedef struct memory {
-    uint64_t alignment;
-    need *graphs;
-    size_t graph_count;
-} memory;
-static const form NEED = {
-    .what = "memory block", .row_bytes = sizeof(need), .least_bytes = 4, .is_list = true, .fields = (const field[]){
-        {"name", A_TEXT, IN(need, name)}, {"arenas", SIZES, MANY(need, arenas, arena_count)},
-        {"bound", A_COUNT, IN(need, bound)}, {0}}};
-static const form MEMORY = {.what = "memory block", .fields = (const field[]){
-    {"alignment", A_COUNT, IN(memory, alignment)},
-    {"graphs", ROWS, MANY(memory, graphs, graph_count), .form = &NEED}, {0}}};
 
 /* --- what ties rows together --- */
 
@@ -315,21 +231,22 @@ size_t read_head(reader *reader, extent file, context *context) {
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "a package of contexts within another file");
     else if (!begin || memcmp(data, "GPUTUNE", begin < 8 ? begin : 8))
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "not a gputune context binary");
-    else if (begin >= PREFIX_BYTES && little_endian(data + 8) != VERSION && little_endian(data + 8) != COMPACT_VERSION)
+    else if (begin >= PREFIX_BYTES && little_endian(data + 8) != FORMAT_VERSION &&
+             little_endian(data + 8) != COMPACT_VERSION)
         refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "format version %u, this runtime reads %d and %d; make it "
-               "again", little_endian(data + 8), VERSION, COMPACT_VERSION);
+               "again", little_endian(data + 8), (int)FORMAT_VERSION, (int)COMPACT_VERSION);
     else if (begin < FRONT_BYTES)
         refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", begin);
     if (reader->code) return 0;
     size_t blocks = little_endian(data + PREFIX_BYTES), headers = little_endian(data + 12); /* their bytes */
     const uint8_t *digest = data + PREFIX_BYTES + 4;
-    item block = checked_part(reader, file, FRONT_BYTES, blocks, LARGEST_BLOCK, digest, "memory block");
+    item block = checked_part(reader, file, FRONT_BYTES, blocks, LARGEST_MEMORY_BLOCK_BYTES, digest, "memory block");
     read_row(reader, &MEMORY, block, &memory);
-    item header = checked_part(reader, file, FRONT_BYTES + blocks, headers, LARGEST_HEADER, data + 16, "header");
+    item header = checked_part(reader, file, FRONT_BYTES + blocks, headers, LARGEST_HEADER_BYTES, data + 16, "header");
     read_row(reader, &HEADER, header, context);
     if (!reader->code) check(reader, context);
     if ((context->packing_count > 0) != (little_endian(data + 8) == COMPACT_VERSION))
-        MALFORMED(reader, "contexts of version %d, and no others, have packings", COMPACT_VERSION);
+        MALFORMED(reader, "contexts of version %d, and no others, have packings", (int)COMPACT_VERSION);
     if (!reader->code && !agrees(&memory, context)) MALFORMED(reader, "the memory block and the header disagree");
     context->path = reader->path;
     return FRONT_BYTES + blocks + headers;

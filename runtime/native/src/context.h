@@ -37,14 +37,19 @@ typedef struct launch {
 
 typedef enum memory_type { RAW, MEMHANDLE } memory_type; /* MEMHANDLE: no memory of its own before it is needed */
 
+typedef struct tensor_record {
+    gputune_tensor shown; /* what gputune_graph_info has */
+    memory_type memory_type;
+} tensor_record;
+
 typedef struct graph_record {
     gputune_graph_info info;
+    const tensor_record *inputs, *outputs; /* how many there are says info, and how many launches */
     const launch *launches, *persistent;
-    size_t persistent_count; /* how many launches there are says info */
-    const size_t *arenas;    /* bytes of each */
+    size_t persistent_count;
+    const size_t *arenas; /* bytes of each */
     size_t arena_count, counter_bytes;
     uint64_t arena_bound_bytes; /* what no plan of the arenas can do without; 0: unknown */
-    const memory_type *input_handles, *output_handles;
 } graph_record;
 
 typedef struct section {

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_FIELDS = 20 };
-
 void refuse(reader *reader, gputune_code why, const char *format, ...) {
     char text[GPUTUNE_MESSAGE_BYTES];
     va_list values;
@@ -18,7 +16,7 @@ void refuse(reader *reader, gputune_code why, const char *format, ...) {
 }
 
 /* By their field_kind. */
-static const char *const WANTED[] = {"a text", "a known name", "a known name", "bytes of a digest", "a number from 0",
+static const char *const WANTED[] = {"a text", "a known name", "a known name", "bytes of a digest",
                                      "a number from 0 that fits this machine", "true or false", "a map", "a plain map",
                                      "a list of numbers from 0", "a list of texts", "a list", "three numbers from 0",
                                      "a list of few numbers from 0"};
@@ -43,9 +41,11 @@ static const char *text_of(reader *reader, item value) {
     return text;
 }
 
-static bool is_count(item value, size_t *size) {
-    *size = (size_t)value.number;
-    return value.kind == COUNT && value.number <= INT64_MAX && *size == value.number;
+/* A number of as many bytes as a uint64_t or a size_t has. */
+static bool read_number(item value, void *at, size_t nbytes) {
+    const size_t size = (size_t)value.number;
+    memcpy(at, nbytes == sizeof size ? (const void *)&size : &value.number, nbytes);
+    return value.kind == COUNT && value.number <= INT64_MAX && (nbytes > sizeof size || size == value.number);
 }
 
 typedef char an_enum_is_an_int[sizeof(buffer_kind) == sizeof(int) && sizeof(memory_type) == sizeof(int) ? 1 : -1];
@@ -62,7 +62,7 @@ static bool read_choice(const field *field, item value, void *at) {
 
 /* A list of numbers, texts or rows. False where it is none. */
 static bool read_list(reader *reader, const field *field, item value, void *at, size_t *count) {
-    size_t least = field->kind == ROWS ? field->form->least_bytes : 1, bytes = sizeof(size_t), size;
+    size_t least = field->kind == ROWS ? field->form->least_bytes : 1, bytes = sizeof(size_t);
     if (value.kind != LIST || value.number > value.content.nbytes / least) return false;
     size_t number = (size_t)value.number;
     bool good = true;
@@ -73,7 +73,7 @@ static bool read_list(reader *reader, const field *field, item value, void *at, 
         bytes = field->kind == ROWS ? field->form->row_bytes : field->kind == TEXTS ? sizeof(char *) : bytes;
         *(void **)at = each = rows(reader, &number, bytes);
     }
-    if (field->kind == THREE) bytes = sizeof(uint64_t);
+    if (field->kind == THREE) bytes = field->bytes / 3;
     else *count = good ? number : 0;
     const char *list = reader->list;
     size_t place = reader->place;
@@ -83,8 +83,7 @@ static bool read_list(reader *reader, const field *field, item value, void *at, 
         if (field->kind == ROWS && field->form->read != NULL) field->form->read(reader, inner, each);
         else if (field->kind == ROWS) read_row(reader, field->form, inner, each);
         else if (field->kind == TEXTS) good = (*(const char **)(void *)each = text_of(reader, inner)) != NULL;
-        else if (field->kind == THREE) good = is_count(inner, &size), *(uint64_t *)(void *)each = inner.number;
-        else good = is_count(inner, (size_t *)(void *)each);
+        else good = read_number(inner, each, bytes);
     }
     reader->list = list, reader->place = place;
     return good;
@@ -119,8 +118,7 @@ static void read_field(reader *reader, const form *form, const field *field, ite
     case A_TEXT: good = (*(const char **)at = text_of(reader, value)) != NULL; break;
     case A_NAME:
     case A_CHOICE: good = read_choice(field, value, at); break;
-    case A_COUNT: good = value.kind == COUNT && value.number <= INT64_MAX, *(uint64_t *)at = value.number; break;
-    case A_SIZE: good = is_count(value, &size), *(size_t *)at = size; break;
+    case A_NUMBER: good = read_number(value, at, field->bytes); break;
     case A_FLAG: good = value.kind == BOOL, *(bool *)at = value.number; break;
     case A_ROW: read_row(reader, field->form, value, at); break;
     case A_MAP: good = is_plain(value, field->most); break;
@@ -137,10 +135,10 @@ static void read_field(reader *reader, const form *form, const field *field, ite
 }
 
 void read_row(reader *reader, const form *form, item value, void *row) {
-    item values[MOST_FIELDS] = {{MISSING, 0, {NULL, 0}}};
     const field *fields = form->fields;
-    size_t count = 0;
-    while (fields[count].name != NULL) count++;
+    const size_t count = form->count;
+    item values[count];
+    for (size_t i = 0; i < count; i++) values[i] = (item){MISSING, 0, {NULL, 0}};
     bool good = form->is_list ? value.kind == LIST && value.number == count : value.kind == MAP;
     for (size_t i = 0; i < count && good && form->is_list; i++) values[i] = msgpack_take(&value.content);
     for (uint64_t left = value.number; left > 0 && good && !form->is_list; left--) {
@@ -160,7 +158,7 @@ void read_row(reader *reader, const form *form, item value, void *row) {
 /* Of the kinds of fields that an identity has. */
 bool same_rows(const form *form, const void *one, const void *other) {
     bool same = true;
-    for (const field *field = form->fields; field->name != NULL && same; field++) {
+    for (const field *field = form->fields; field < form->fields + form->count && same; field++) {
         const void *mine = (const uint8_t *)one + field->offset, *theirs = (const uint8_t *)other + field->offset;
         const size_t *count = (const size_t *)(const void *)((const uint8_t *)one + field->count_offset);
         if (field->kind == A_TEXT || field->kind == A_NAME) {
@@ -170,7 +168,7 @@ bool same_rows(const form *form, const void *one, const void *other) {
             for (size_t i = 0; i < *count && same; i++)
                 same = !strcmp((*(const char *const *const *)mine)[i], (*(const char *const *const *)theirs)[i]);
         } else {
-            same = !memcmp(mine, theirs, (field->kind == THREE ? 3 : 1) * sizeof(uint64_t));
+            same = !memcmp(mine, theirs, field->bytes);
         }
     }
     return same;

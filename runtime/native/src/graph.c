@@ -79,9 +79,10 @@ static gputune_code make_places(gputune_graph *graph, gputune_error *error) {
     }
     graph->tensor_count = counts[INPUT] + counts[OUTPUT];
     for (size_t i = 0; i < counts[INPUT]; i++)
-        *tensors++ = (tensor){&info->inputs[i], "input", record->input_handles[i], .place = &graph->places[INPUT][i]};
+        *tensors++ = (tensor){&info->inputs[i], "input", record->inputs[i].memory_type,
+                              .place = &graph->places[INPUT][i]};
     for (size_t i = 0; i < counts[OUTPUT]; i++)
-        *tensors++ = (tensor){&info->outputs[i], "output", record->output_handles[i],
+        *tensors++ = (tensor){&info->outputs[i], "output", record->outputs[i].memory_type,
                               .place = &graph->places[OUTPUT][i]};
     for (size_t i = 0; i < counts[WEIGHTS]; i++)
         graph->places[WEIGHTS][i].nbytes = graph->context->sections[graph->context->weights[i]].nbytes;

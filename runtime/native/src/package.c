@@ -3,32 +3,15 @@
 
 #include <string.h>
 
-enum { VERSION = 1, PREFIX_BYTES = 48, MOST_CONTEXTS = 256, LONGEST_NAME = 200, LARGEST_INDEX_BYTES = 64 << 20 };
-#define LARGEST_SECTION_BYTES ((uint64_t)1 << 56)
+enum { PREFIX_BYTES = 48, LONGEST_NAME = 200 };
 
-static const char *const KINDS[] = {"head", "binary", "source", "weights", NULL};
-static const form SECTION = {
-    .what = "section", .row_bytes = sizeof(section), .least_bytes = 37, .is_list = true, .fields = (const field[]){
-        {"kind", A_COUNT, IN(section, offset)}, /* where it stands until the name of the kind is known */
-        {"length", A_SIZE, IN(section, nbytes)}, {"sha256", A_DIGEST, IN(section, sha256)}, {0}}};
-
-static void check_entry(reader *reader, void *row) {
+void check_entry(reader *reader, void *row) {
     static const char LETTERS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
     const char *name = ((part *)row)->name;
     size_t length = strlen(name);
     if (!length || length > LONGEST_NAME || strspn(name, LETTERS) != length || strchr("._-", *name) != NULL)
         MALFORMED(reader, "package: '%s' cannot be the name of a context", name);
 }
-
-static const form ENTRY = {
-    .what = "context", .row_bytes = sizeof(part), .least_bytes = 300, .check = check_entry, .fields = (const field[]){
-        {"name", A_TEXT, IN(part, name)}, {"tier", A_TEXT, IN(part, packed.tier)},
-        {"device", A_ROW, IN(part, packed.device), .form = &IDENTITY}, {"computes", A_FLAG, IN(part, packed.computes)},
-        {"head", A_SIZE, IN(part, packed.head)}, {"sections", SIZES, MANY(part, packed.sections, packed.section_count)},
-        {"nbytes", A_COUNT, IN(part, packed.nbytes)}, {"sha256", A_DIGEST, IN(part, packed.sha256)}, {0}}};
-static const form INDEX = {.what = "package", .fields = (const field[]){
-    {"contexts", ROWS, MANY(gputune_file, parts, part_count), .form = &ENTRY},
-    {"sections", ROWS, MANY(gputune_file, sections, section_count), .form = &SECTION}, {0}}};
 
 /* users: of each section the number of the last context that has it, from 1. */
 static void check_use(reader *reader, const gputune_file *file, size_t place, size_t *users) {
@@ -38,7 +21,7 @@ static void check_use(reader *reader, const gputune_file *file, size_t place, si
         size_t section = is_head ? part->packed.head : part->packed.sections[i];
         if (section >= file->section_count || users[section] == place + 1)
             MALFORMED(reader, "package: context '%s' has a section twice, or one that does not exist", part->name);
-        else if (!strcmp(file->sections[section].kind, KINDS[0]) != is_head)
+        else if (!strcmp(file->sections[section].kind, SECTION_KINDS[0]) != is_head)
             MALFORMED(reader, "package: context '%s' has sections of wrong kinds", part->name);
         else
             users[section] = place + 1;
@@ -55,11 +38,11 @@ static void check_index(reader *reader, gputune_file *file) {
     uint64_t end = 0;
     for (size_t i = 0; i < file->section_count && !reader->code; i++) {
         section *section = &file->sections[i];
-        uint64_t kind = section->offset, nbytes = section->nbytes;
+        uint64_t kind = section->offset /* as tables.c has it */, nbytes = section->nbytes;
         section->offset = aligned(end); /* offsets follow from lengths */
         if (kind > 3 || nbytes > LARGEST_SECTION_BYTES || section->offset > LARGEST_SECTION_BYTES)
             MALFORMED(reader, "package: sections[%zu] has an unknown kind, or is too large", i);
-        else section->kind = KINDS[kind];
+        else section->kind = SECTION_KINDS[kind];
         end = section->offset + nbytes;
     }
     if (reader->code) return;
@@ -81,9 +64,9 @@ void read_package(reader *reader, gputune_file *file) {
     reader->malformed = GPUTUNE_MALFORMED_PACKAGE;
     if (short_one)
         refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", whole.nbytes);
-    else if (data != NULL && little_endian(data + 8) != VERSION)
+    else if (data != NULL && little_endian(data + 8) != PACKAGE_VERSION)
         refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "package version %u, this runtime reads %d",
-               little_endian(data + 8), VERSION);
+               little_endian(data + 8), (int)PACKAGE_VERSION);
     if (reader->code) return;
     size_t length = little_endian(data + 12);
     item index = checked_part(reader, whole, PREFIX_BYTES, length, LARGEST_INDEX_BYTES, data + 16, "index");

@@ -83,8 +83,7 @@ typedef enum field_kind {
     A_NAME,    /* the same, one of `names` */
     A_CHOICE,  /* an enum: the place in `names` */
     A_DIGEST,  /* const char *: 32 bytes in hex */
-    A_COUNT,   /* uint64_t, at most INT64_MAX */
-    A_SIZE,    /* size_t */
+    A_NUMBER,  /* uint64_t or size_t, at most INT64_MAX */
     A_FLAG,    /* bool */
     A_ROW,     /* the structure of `form` */
     A_MAP,     /* nothing: whose values are texts or, with `most` levels, JSON */
@@ -98,23 +97,29 @@ typedef enum field_kind {
 typedef struct field {
     const char *name;
     field_kind kind;
-    size_t offset, count_offset, most; /* in the row */
-    const char *const *names;          /* NULL behind the last */
+    size_t offset, bytes, count_offset, most; /* in the row */
+    const char *const *names;                 /* NULL behind the last */
     const struct form *form;
     bool optional;
 } field;
 
-typedef struct form { /* of a map, or of a list that has the fields in this order; and the row that it becomes */
+/* Of a map, or of a list that has the fields in this order; and the row that it becomes. tables.c has all of them. */
+typedef struct form {
     const char *what;
-    const field *fields;           /* behind the last is one without a name */
-    size_t row_bytes, least_bytes; /* least_bytes: of such a map in a file, which bound what is allocated */
-    bool is_list, is_closed;       /* is_closed: it has no other fields */
+    const field *fields;
+    size_t count, row_bytes, least_bytes; /* least_bytes: of such a map in a file, which bound what is allocated */
+    bool is_list, is_closed;              /* is_closed: it has no other fields */
     void (*check)(reader *reader, void *row);
     void (*read)(reader *reader, item value, void *row); /* where values may be others than maps */
 } form;
 
-#define IN(type, member) .offset = offsetof(type, member)
+#define BYTES_OF(type, member) sizeof(((type *)NULL)->member)
+#define IN(type, member) .offset = offsetof(type, member), .bytes = BYTES_OF(type, member)
 #define MANY(type, member, count) .offset = offsetof(type, member), .count_offset = offsetof(type, count)
+/* An array of `number` sizes: of another length it does not compile. */
+#define FEW(type, member, count, number) \
+    MANY(type, member, count), \
+        .most = (number) * sizeof(char[BYTES_OF(type, member) == (number) * sizeof(size_t) ? 1 : -1])
 
 void read_row(reader *reader, const form *form, item value, void *row);
 /* Whether two rows of texts, numbers and lists of texts are equal. */
@@ -128,7 +133,30 @@ int by_name(const void *one, const void *other); /* of rows that begin with a te
 
 /* --- heads of context binaries --- */
 
-extern const form IDENTITY;
+typedef struct need { /* of a graph, from the memory block */
+    const char *name;
+    size_t *arenas, arena_count;
+    uint64_t bound;
+} need;
+typedef struct memory {
+    uint64_t alignment;
+    need *graphs;
+    size_t graph_count;
+} memory;
+
+/* tables.c, and what it asks of rows: */
+extern const form IDENTITY, ARGUMENT, HEADER, MEMORY, INDEX;
+extern const char *const DTYPES[], *const SECTION_KINDS[];
+extern const uint8_t DTYPE_BYTES[];
+extern const uint64_t FORMAT_VERSION, COMPACT_VERSION, LARGEST_HEADER_BYTES, LARGEST_MEMORY_BLOCK_BYTES,
+    LARGEST_ARENA_BYTES, LARGEST_TENSOR_BYTES, COUNTER_BYTES, PACKAGE_VERSION, MOST_CONTEXTS, LARGEST_INDEX_BYTES,
+    LARGEST_SECTION_BYTES;
+void check_identity(reader *reader, void *row);
+void check_tensor(reader *reader, void *row);
+void check_graph(reader *reader, void *row);
+void check_entry(reader *reader, void *row);
+void read_argument(reader *reader, item value, void *row);
+
 uint32_t little_endian(const uint8_t *bytes);
 uint64_t aligned(uint64_t offset);
 /* The bytes of a part of a file, which the reader keeps; NULL where they cannot be read. */

@@ -76,15 +76,15 @@ static void device(const identity *device) {
     end('}');
 }
 
-static void tensors(const char *key, const gputune_tensor *tensors, const memory_type *handles, size_t count) {
+static void tensors(const char *key, const tensor_record *tensors, size_t count) {
     begin(key, '[');
     for (size_t at = 0; at < count; at++) {
         begin(NULL, '{');
-        text("name", tensors[at].name);
-        text("dtype", tensors[at].dtype);
-        text("memory_type", handles[at] == MEMHANDLE ? "memhandle" : "raw");
-        sizes("shape", tensors[at].shape, tensors[at].rank);
-        number("nbytes", tensors[at].nbytes);
+        text("name", tensors[at].shown.name);
+        text("dtype", tensors[at].shown.dtype);
+        text("memory_type", tensors[at].memory_type == MEMHANDLE ? "memhandle" : "raw");
+        sizes("shape", tensors[at].shown.shape, tensors[at].shown.rank);
+        number("nbytes", tensors[at].shown.nbytes);
         end('}');
     }
     end(']');
@@ -131,8 +131,8 @@ static void launches(const char *key, const launch *launches, size_t count) {
 static void graph(const graph_record *graph) {
     begin(NULL, '{');
     text("name", graph->info.name);
-    tensors("inputs", graph->info.inputs, graph->input_handles, graph->info.input_count);
-    tensors("outputs", graph->info.outputs, graph->output_handles, graph->info.output_count);
+    tensors("inputs", graph->inputs, graph->info.input_count);
+    tensors("outputs", graph->outputs, graph->info.output_count);
     launches("launches", graph->launches, graph->info.launch_count);
     launches("persistent", graph->persistent, graph->persistent_count);
     sizes("arena_bytes", graph->arenas, graph->arena_count);

@@ -21,7 +21,19 @@ from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.records import ContextHeader, GraphRecord, LaunchRecord
 
 DUMP = Path(__file__).parent / "dump.c"
-PARTS = ("context", "ep_context", "file", "form", "msgpack", "ownership", "package", "pool", "sha256", "source")
+PARTS = (
+    "context",
+    "ep_context",
+    "file",
+    "form",
+    "msgpack",
+    "ownership",
+    "package",
+    "pool",
+    "sha256",
+    "source",
+    "tables",
+)
 SOURCES = tuple(native.FOLDER / "src" / f"{name}.c" for name in PARTS)
 """What of the C runtime reads files."""
 OK = "ok"

@@ -1,0 +1,166 @@
+/* The fields of the records that files have, and the numbers that bound them. scripts/docs writes this file from the
+ * dataclasses of Python: change those or scripts/c_tables.py, and not this file. */
+#include "reading.h"
+
+const uint64_t FORMAT_VERSION = 3;
+const uint64_t COMPACT_VERSION = 4;
+const uint64_t LARGEST_HEADER_BYTES = 67108864;
+const uint64_t LARGEST_MEMORY_BLOCK_BYTES = 1048576;
+const uint64_t LARGEST_ARENA_BYTES = 72057594037927936;
+const uint64_t LARGEST_TENSOR_BYTES = 1099511627776;
+const uint64_t COUNTER_BYTES = 4;
+const uint64_t PACKAGE_VERSION = 1;
+const uint64_t MOST_CONTEXTS = 256;
+const uint64_t LARGEST_INDEX_BYTES = 67108864;
+const uint64_t LARGEST_SECTION_BYTES = 72057594037927936;
+typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 && LONGEST == 2 && GPUTUNE_MOST_DIMENSIONS
+    == 16 ? 1 : -1];
+
+const char *const DTYPES[] = {"float32", "int32", "uint32", "int64", "uint64", "int16", "uint16", "int8", "uint8",
+    "bool", NULL};
+const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
+const uint8_t DTYPE_BYTES[] = {4, 4, 4, 8, 8, 2, 2, 1, 1, 1};
+
+static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
+const form IDENTITY = {
+    .what = "device identity", .row_bytes = sizeof(identity), .least_bytes = 284,
+    .is_closed = true, .check = check_identity, .count = 17, .fields = (const field[]){
+        {"platform", A_TEXT, IN(identity, platform)},
+        {"platform_version", A_TEXT, IN(identity, platform_version)},
+        {"name", A_TEXT, IN(identity, name)},
+        {"vendor", A_TEXT, IN(identity, vendor)},
+        {"driver_version", A_TEXT, IN(identity, driver_version)},
+        {"device_version", A_TEXT, IN(identity, device_version)},
+        {"device_type", A_NAME, IN(identity, device_type), .names = DEVICE_TYPES},
+        {"compute_units", A_NUMBER, IN(identity, compute_units)},
+        {"max_work_group_size", A_NUMBER, IN(identity, max_work_group_size)},
+        {"max_work_item_sizes", THREE, IN(identity, max_work_item_sizes)},
+        {"local_memory_bytes", A_NUMBER, IN(identity, local_memory_bytes)},
+        {"global_memory_bytes", A_NUMBER, IN(identity, global_memory_bytes)},
+        {"max_allocation_bytes", A_NUMBER, IN(identity, max_allocation_bytes)},
+        {"base_address_alignment_bytes", A_NUMBER, IN(identity, base_address_alignment_bytes)},
+        {"preferred_float_width", A_NUMBER, IN(identity, preferred_float_width)},
+        {"extensions", TEXTS, MANY(identity, extensions, extension_count)},
+        {"driver", A_TEXT, IN(identity, driver)},
+    }};
+
+static const char *const MEMORY_TYPES[] = {[RAW] = "raw", [MEMHANDLE] = "memhandle", NULL};
+static const form TENSOR = {
+    .what = "tensor", .row_bytes = sizeof(tensor_record), .least_bytes = 37,
+    .check = check_tensor, .count = 4, .fields = (const field[]){
+        {"name", A_TEXT, IN(tensor_record, shown.name)},
+        {"shape", DIMENSIONS, FEW(tensor_record, shown.shape, shown.rank, 16)},
+        {"dtype", A_NAME, IN(tensor_record, shown.dtype), .names = DTYPES},
+        {"memory_type", A_CHOICE, IN(tensor_record, memory_type), .names = MEMORY_TYPES},
+    }};
+
+static const char *const KINDS[] = {[INPUT] = "input", [OUTPUT] = "output", [ARENA] = "arena", [WEIGHTS] = "weights",
+    [PACKED] = "packed", [COUNTERS] = "counters", [STATUS] = "status", NULL};
+const form ARGUMENT = {
+    .what = "buffer", .row_bytes = sizeof(argument), .least_bytes = 1,
+    .read = read_argument, .count = 4, .fields = (const field[]){
+        {"kind", A_CHOICE, IN(argument, kind), .names = KINDS},
+        {"index", A_NUMBER, IN(argument, index)},
+        {"offset", A_NUMBER, IN(argument, offset)},
+        {"nbytes", A_NUMBER, IN(argument, nbytes)},
+    }};
+
+static const form LAUNCH = {
+    .what = "launch", .row_bytes = sizeof(launch), .least_bytes = 70,
+    .count = 7, .fields = (const field[]){
+        {"operation", A_TEXT, IN(launch, operation)},
+        {"task", A_TEXT, IN(launch, task)},
+        {"program", A_NUMBER, IN(launch, program)},
+        {"entry", A_TEXT, IN(launch, entry)},
+        {"global_size", DIMENSIONS, FEW(launch, global_size, dimensions, 3)},
+        {"local_size", DIMENSIONS, FEW(launch, local_size, dimensions, 3)},
+        {"arguments", ROWS, MANY(launch, arguments, argument_count), .form = &ARGUMENT},
+    }};
+
+static const form GRAPH = {
+    .what = "graph", .row_bytes = sizeof(graph_record), .least_bytes = 47,
+    .check = check_graph, .count = 8, .fields = (const field[]){
+        {"name", A_TEXT, IN(graph_record, info.name)},
+        {"inputs", ROWS, MANY(graph_record, inputs, info.input_count), .form = &TENSOR},
+        {"outputs", ROWS, MANY(graph_record, outputs, info.output_count), .form = &TENSOR},
+        {"launches", ROWS, MANY(graph_record, launches, info.launch_count), .form = &LAUNCH},
+        {"arena_bytes", SIZES, MANY(graph_record, arenas, arena_count)},
+        {"persistent", ROWS, MANY(graph_record, persistent, persistent_count), .form = &LAUNCH, .optional = true},
+        {"counter_bytes", A_NUMBER, IN(graph_record, counter_bytes), .optional = true},
+        {"arena_bound_bytes", A_NUMBER, IN(graph_record, arena_bound_bytes), .optional = true},
+    }};
+
+static const form PROGRAM = {
+    .what = "program", .row_bytes = sizeof(program_entry), .least_bytes = 26,
+    .count = 3, .fields = (const field[]){
+        {"binary", A_NUMBER, IN(program_entry, binary)},
+        {"source", A_NUMBER, IN(program_entry, source)},
+        {"options", A_TEXT, IN(program_entry, options)},
+    }};
+
+static const form SECTION = {
+    .what = "section", .row_bytes = sizeof(section), .least_bytes = 31,
+    .count = 4, .fields = (const field[]){
+        {"kind", A_TEXT, IN(section, kind)},
+        {"offset", A_NUMBER, IN(section, offset)},
+        {"length", A_NUMBER, IN(section, nbytes)},
+        {"sha256", A_TEXT, IN(section, sha256)},
+    }};
+
+const form HEADER = {
+    .what = "header", .row_bytes = sizeof(context), .least_bytes = 370,
+    .count = 10, .fields = (const field[]){
+        {"graphs", ROWS, MANY(context, graphs, graph_count), .form = &GRAPH},
+        {"programs", ROWS, MANY(context, programs, program_count), .form = &PROGRAM},
+        {"weights", SIZES, MANY(context, weights, weight_count)},
+        {"sections", ROWS, MANY(context, sections, section_count), .form = &SECTION},
+        {"device", A_ROW, IN(context, device), .form = &IDENTITY},
+        {"tier", A_TEXT, IN(context, tier)},
+        {"configuration", A_MAP, .most = 32},
+        {"versions", A_MAP, .most = 0},
+        {"computes", A_FLAG, IN(context, computes)},
+        {"packing", ROWS, MANY(context, packing, packing_count), .form = &GRAPH, .optional = true},
+    }};
+
+static const form NEED = {
+    .what = "memory block", .row_bytes = sizeof(need), .least_bytes = 4,
+    .is_list = true, .count = 3, .fields = (const field[]){
+        {"name", A_TEXT, IN(need, name)},
+        {"arena_bytes", SIZES, MANY(need, arenas, arena_count)},
+        {"bound_bytes", A_NUMBER, IN(need, bound)},
+    }};
+
+const form MEMORY = {
+    .what = "memory block", .row_bytes = sizeof(memory), .least_bytes = 20,
+    .count = 2, .fields = (const field[]){
+        {"alignment", A_NUMBER, IN(memory, alignment)},
+        {"graphs", ROWS, MANY(memory, graphs, graph_count), .form = &NEED},
+    }};
+
+static const form ENTRY = {
+    .what = "context", .row_bytes = sizeof(part), .least_bytes = 379,
+    .check = check_entry, .count = 8, .fields = (const field[]){
+        {"name", A_TEXT, IN(part, name)},
+        {"tier", A_TEXT, IN(part, packed.tier)},
+        {"device", A_ROW, IN(part, packed.device), .form = &IDENTITY},
+        {"computes", A_FLAG, IN(part, packed.computes)},
+        {"head", A_NUMBER, IN(part, packed.head)},
+        {"sections", SIZES, MANY(part, packed.sections, packed.section_count)},
+        {"nbytes", A_NUMBER, IN(part, packed.nbytes)},
+        {"sha256", A_DIGEST, IN(part, packed.sha256)},
+    }};
+
+static const form PACKED_SECTION = {
+    .what = "section", .row_bytes = sizeof(section), .least_bytes = 37,
+    .is_list = true, .count = 3, .fields = (const field[]){
+        {"kind", A_NUMBER, IN(section, offset)},
+        {"length", A_NUMBER, IN(section, nbytes)},
+        {"sha256", A_DIGEST, IN(section, sha256)},
+    }};
+
+const form INDEX = {
+    .what = "package", .row_bytes = sizeof(gputune_file), .least_bytes = 21,
+    .count = 2, .fields = (const field[]){
+        {"contexts", ROWS, MANY(gputune_file, parts, part_count), .form = &ENTRY},
+        {"sections", ROWS, MANY(gputune_file, sections, section_count), .form = &PACKED_SECTION},
+    }};

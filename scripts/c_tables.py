@@ -1,0 +1,241 @@
+"""Write the tables by which the C runtime reads files, from the dataclasses by which Python reads them.
+
+FORMS says what the dataclasses cannot say: which structure of C keeps a record, and in which of its members.
+"""
+
+import textwrap
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from gputune.core.bounds import IN_FILES, InFiles, Stored, Within
+from gputune.core.dtypes import ITEM_BYTES
+from gputune.core.identity import DeviceIdentity
+from gputune.runtime.context import format, memory_need, package, records
+
+PATH = "runtime/native/src/tables.c"
+HEAD = """\
+/* The fields of the records that files have, and the numbers that bound them. scripts/docs writes this file from the
+ * dataclasses of Python: change those or scripts/c_tables.py, and not this file. */
+#include "reading.h"
+"""
+DIGEST_BYTES = 34
+"""Of a digest in MsgPack."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How C keeps a record: in a `row`, a structure. what: how errors call it. members: for each field that has another
+    name in C its member and, for a list, the member with its length. checks, reads: whether C has a function
+    check_NAME for rows that were read, or a function read_NAME for values that may be no map."""
+
+    name: str
+    record: Any
+    row: str
+    what: str
+    members: Mapping[str, str] = field(default_factory=dict)
+    checks: bool = False
+    reads: bool = False
+
+
+_ENTRY = ("tier", "device", "computes", "head", "sections", "nbytes", "sha256")
+FORMS = (
+    Form("IDENTITY", DeviceIdentity, "identity", "device identity", checks=True),
+    Form(
+        "TENSOR",
+        records.TensorRecord,
+        "tensor_record",
+        "tensor",
+        {"name": "shown.name", "dtype": "shown.dtype", "shape": "shown.shape shown.rank"},
+        checks=True,
+    ),
+    Form("ARGUMENT", records.BufferRef, "argument", "buffer", reads=True),
+    Form(
+        "LAUNCH",
+        records.LaunchRecord,
+        "launch",
+        "launch",
+        {"global_size": "global_size dimensions", "local_size": "local_size dimensions"},
+    ),
+    Form(
+        "GRAPH",
+        records.GraphRecord,
+        "graph_record",
+        "graph",
+        {
+            "name": "info.name",
+            "inputs": "inputs info.input_count",
+            "outputs": "outputs info.output_count",
+            "launches": "launches info.launch_count",
+            "arena_bytes": "arenas arena_count",
+        },
+        checks=True,
+    ),
+    Form("PROGRAM", records.ProgramEntry, "program_entry", "program"),
+    Form("SECTION", records.Section, "section", "section", {"length": "nbytes"}),
+    Form("HEADER", records.ContextHeader, "context", "header"),
+    Form(
+        "NEED",
+        memory_need.GraphNeed,
+        "need",
+        "memory block",
+        {"arena_bytes": "arenas arena_count", "bound_bytes": "bound"},
+    ),
+    Form("MEMORY", memory_need.MemoryNeed, "memory", "memory block"),
+    Form("ENTRY", package.PackageEntry, "part", "context", {name: f"packed.{name}" for name in _ENTRY}, checks=True),
+    Form("PACKED_SECTION", package._Section, "section", "section", {"kind": "offset", "length": "nbytes"}),
+    Form("INDEX", package._Index, "gputune_file", "package", {"contexts": "parts part_count"}),
+)
+SHARED = ("IDENTITY", "ARGUMENT", "HEADER", "MEMORY", "INDEX")
+"""What other files of C use, as reading.h says."""
+NAMES: Mapping[str, tuple[str, ...]] = {"DTYPES": tuple(ITEM_BYTES), "SECTION_KINDS": package.KINDS}
+"""Lists of texts that no type hint has. The choices of a field are in the list that has its name."""
+ENUMS = ("KINDS", "MEMORY_TYPES")
+"""Choices that C keeps as the constants of an enum, which have the same names in capitals. It keeps others as texts."""
+NUMBERS: Mapping[str, int] = {
+    "FORMAT_VERSION": format.FORMAT_VERSION,
+    "COMPACT_VERSION": format.COMPACT_VERSION,
+    "LARGEST_HEADER_BYTES": format.LARGEST_HEADER_BYTES,
+    "LARGEST_MEMORY_BLOCK_BYTES": format.LARGEST_MEMORY_BLOCK_BYTES,
+    "LARGEST_ARENA_BYTES": records.LARGEST_ARENA_BYTES,
+    "LARGEST_TENSOR_BYTES": records.LARGEST_TENSOR_BYTES,
+    "COUNTER_BYTES": records.COUNTER_BYTES,
+    "PACKAGE_VERSION": package.PACKAGE_VERSION,
+    "MOST_CONTEXTS": package.MOST_CONTEXTS,
+    "LARGEST_INDEX_BYTES": package.LARGEST_INDEX_BYTES,
+    "LARGEST_SECTION_BYTES": package.LARGEST_SECTION_BYTES,
+}
+EQUAL: Mapping[str, int] = {
+    "STATUS_BYTES": records.STATUS_BYTES,
+    "FLAG": records.FLAG,
+    "ROUNDS": records.ROUNDS,
+    "LONGEST": records.LONGEST,
+    "GPUTUNE_MOST_DIMENSIONS": records.LARGEST_RANK,
+}
+"""What C's headers have as numbers of their own, whose compilation fails where they differ."""
+
+
+class _Field(NamedTuple):
+    """How C reads a value. fixed: of how many items a list consists at most; more: what else its line says."""
+
+    kind: str
+    fixed: int = 0
+    more: str = ""
+
+
+def text() -> str:
+    """Return the file."""
+    lines = [HEAD, *_numbers(), ""]
+    lines += [_names(name, texts) for name, texts in NAMES.items()]
+    lines.append(f"const uint8_t DTYPE_BYTES[] = {{{', '.join(map(str, ITEM_BYTES.values()))}}};")
+    for form in FORMS:
+        hints = get_type_hints(form.record, include_extras=True)
+        lines += ["", *(_names(_list_of(name), found) for name, hint in hints.items() if (found := _choices(hint)))]
+        lines += _form(form, hints)
+    return "\n".join(lines) + "\n"
+
+
+def _numbers() -> Iterator[str]:
+    for name, number in NUMBERS.items():
+        yield f"const uint64_t {name} = {number};"
+    equal = " && ".join(f"{name} == {number}" for name, number in EQUAL.items())
+    yield _wrapped(f"typedef char numbers_are_equal[{equal} ? 1 : -1];")
+
+
+def _names(name: str, texts: tuple[str, ...]) -> str:
+    outside = "" if name in NAMES else "static "
+    items = [f'[{text.upper()}] = "{text}"' if name in ENUMS else f'"{text}"' for text in texts]
+    return _wrapped(f"{outside}const char *const {name}[] = {{{', '.join([*items, 'NULL'])}}};")
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, 120, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _form(form: Form, hints: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{'' if form.name in SHARED else 'static '}const form {form.name} = {{"
+    least = 1 if form.reads else _least(form.record)
+    yield f'    .what = "{form.what}", .row_bytes = sizeof({form.row}), .least_bytes = {least},'
+    stored: InFiles | None = getattr(form.record, IN_FILES, None)
+    marks = {"is_list": stored is None, "is_closed": stored is not None and stored.closed}
+    said = [f".{name} = true," for name, is_so in marks.items() if is_so]
+    functions = {"check": form.checks, "read": form.reads}
+    said += [f".{name} = {name}_{form.name.lower()}," for name, there in functions.items() if there]
+    yield f"    {' '.join([*said, f'.count = {len(hints)},'])} .fields = (const field[]){{"
+    for name, hint in hints.items():
+        kind, fixed, more = _field(name, hint)
+        member, _, count = form.members.get(name, name).partition(" ")
+        parts = [f'"{name}"', kind]
+        if kind in ("SIZES", "TEXTS", "ROWS"):
+            parts.append(f"MANY({form.row}, {member}, {count or member.removesuffix('s') + '_count'})")
+        elif fixed:
+            parts.append(f"FEW({form.row}, {member}, {count}, {fixed})")
+        elif kind != "A_MAP":
+            parts.append(f"IN({form.row}, {member})")
+        parts += [more] if more else []
+        parts += [".optional = true"] if stored is not None and name in stored.later else []
+        yield f"        {{{', '.join(parts)}}},"
+    yield "    }};"
+
+
+def _field(name: str, hint: Any) -> _Field:
+    hint, within = _plain(hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Literal or (hint is str and _list_of(name) in NAMES):
+        return _Field("A_CHOICE" if _list_of(name) in ENUMS else "A_NAME", 0, f".names = {_list_of(name)}")
+    if origin is tuple and arguments[1:] != (...,):
+        return _Field("THREE")
+    if origin is tuple:
+        inner = _plain(arguments[0])[0]
+        if inner is int and within is not None:
+            return _Field("DIMENSIONS", int(within.high))
+        if inner in (int, str):
+            return _Field("SIZES" if inner is int else "TEXTS")
+        return _Field("ROWS", 0, f".form = &{_name_of(inner)}")
+    if is_dataclass(hint):
+        return _Field("A_ROW", 0, f".form = &{_name_of(hint)}")
+    if origin is dict:
+        return _Field("A_MAP", 0, f".most = {records.DEEPEST_CONFIGURATION if arguments[1] is Any else 0}")
+    return _Field({int: "A_NUMBER", str: "A_TEXT", bool: "A_FLAG", bytes: "A_DIGEST"}[hint])
+
+
+def _plain(hint: Any) -> tuple[Any, Within | None]:
+    """Return the type of what a file has for a hint, and its bounds."""
+    within = None
+    while get_origin(hint) is Annotated:
+        hint, *marks = get_args(hint)
+        for mark in marks:
+            within = mark if isinstance(mark, Within) else within
+            hint = mark.hint if isinstance(mark, Stored) else hint
+    return hint, within
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    plain = _plain(hint)[0]
+    return get_args(plain) if get_origin(plain) is Literal else ()
+
+
+def _list_of(name: str) -> str:
+    return f"{name.upper()}S"
+
+
+def _name_of(record: Any) -> str:
+    """Return the name of a record's form; of a union, which is no map in each case, that of its map."""
+    kinds = get_args(record) if get_origin(record) in (Union, types.UnionType) else (record,)
+    return next(form.name for form in FORMS if form.record in kinds)
+
+
+def _least(hint: Any) -> int:
+    """Return the fewest bytes of MsgPack that a value has, which bounds how many of them a file can hold."""
+    hint, _ = _plain(hint)
+    if get_origin(hint) is Literal:
+        return 1 + min(map(len, get_args(hint)))
+    form = next((form for form in FORMS if form.record is hint), None)
+    if form is None:
+        return DIGEST_BYTES if hint is bytes else 1
+    stored: InFiles | None = getattr(hint, IN_FILES, None)
+    hints = get_type_hints(hint, include_extras=True)
+    if stored is None:
+        return 1 + sum(map(_least, hints.values()))
+    return 1 + sum(1 + len(name) + _least(one) for name, one in hints.items() if name not in stored.later)
