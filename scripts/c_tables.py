@@ -74,6 +74,7 @@ FORMS = (
     ),
     Form("PROGRAM", records.ProgramEntry, "program_entry", "program"),
     Form("SECTION", records.Section, "section", "section", {"length": "nbytes"}),
+    Form("REQUIREMENTS", records.Requirements, "context", "header", checks=True),
     Form("HEADER", records.ContextHeader, "context", "header"),
     Form(
         "NEED",
@@ -87,15 +88,19 @@ FORMS = (
     Form("PACKED_SECTION", package._Section, "section", "section", {"kind": "offset", "length": "nbytes"}),
     Form("INDEX", package._Index, "gputune_file", "package", {"contexts": "parts part_count"}),
 )
-SHARED = ("IDENTITY", "ARGUMENT", "HEADER", "MEMORY", "INDEX")
+SHARED = ("IDENTITY", "ARGUMENT", "REQUIREMENTS", "HEADER", "MEMORY", "INDEX")
 """What other files of C use, as reading.h says."""
-NAMES: Mapping[str, tuple[str, ...]] = {"DTYPES": tuple(ITEM_BYTES), "SECTION_KINDS": package.KINDS}
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "DTYPES": tuple(ITEM_BYTES),
+    "SECTION_KINDS": package.KINDS,
+    "FEATURES": records.FEATURES,
+}
 """Lists of texts that no type hint has. The choices of a field are in the list that has its name."""
 ENUMS = ("KINDS", "MEMORY_TYPES")
 """Choices that C keeps as the constants of an enum, which have the same names in capitals. It keeps others as texts."""
 NUMBERS: Mapping[str, int] = {
     "FORMAT_VERSION": format.FORMAT_VERSION,
-    "COMPACT_VERSION": format.COMPACT_VERSION,
+    "REQUIRING_VERSION": format.REQUIRING_VERSION,
     "LARGEST_HEADER_BYTES": format.LARGEST_HEADER_BYTES,
     "LARGEST_MEMORY_BLOCK_BYTES": format.LARGEST_MEMORY_BLOCK_BYTES,
     "LARGEST_ARENA_BYTES": records.LARGEST_ARENA_BYTES,

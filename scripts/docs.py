@@ -142,7 +142,8 @@ def limits() -> str:
     """The numbers that a reader needs."""
     numbers = {
         "format version": format.FORMAT_VERSION,
-        "format version of compact contexts": format.COMPACT_VERSION,
+        "format version of contexts that are compact or require a feature": format.REQUIRING_VERSION,
+        "features that a context may require": len(context_records.FEATURES),
         "alignment of the section area and of each section, bytes": format.ALIGNMENT,
         "largest header, bytes": format.LARGEST_HEADER_BYTES,
         "largest memory block, bytes": format.LARGEST_MEMORY_BLOCK_BYTES,

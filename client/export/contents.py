@@ -9,7 +9,7 @@ from pathlib import Path
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
-from gputune.runtime.context.format import COMPACT_VERSION, FORMAT_VERSION, ContextFile, open_context, version_of
+from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, open_context, version_of
 from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.execution.loading import check_trusted
@@ -55,10 +55,10 @@ def _opened(path: Path) -> Iterator[ContextFile]:
 
 def _check(context: ContextFile) -> None:
     version = version_of(context.head)
-    if version not in (FORMAT_VERSION, COMPACT_VERSION):
+    if version not in (FORMAT_VERSION, REQUIRING_VERSION):
         raise DeviceOrContextError(
             f"{context.path} has format version {version}, but the C runtime reads only {FORMAT_VERSION} and "
-            f"{COMPACT_VERSION}; generate the context again"
+            f"{REQUIRING_VERSION}; generate the context again"
         )
     if not context.header.computes:
         raise DeviceOrContextError(

@@ -5,9 +5,16 @@ memory block bytes and its SHA-256 (not before version 3), the memory block (mem
 ContextHeader.to_dict()), then the section area. The section area, and every section in it, starts at the next multiple
 of 64.
 
-The version is 4 for compact contexts, whose weights a device packs when it loads them, so that a reader that cannot
-pack refuses them. It is 3 for all others. The memory block can be read alone, and so can the header. A section is read,
-and its checksum verified, whenever it is requested: it costs memory only while it is used (stored.py).
+The memory block can be read alone, and so can the header. A section is read, and its checksum verified, whenever it is
+requested: it costs memory only while it is used (stored.py).
+
+The version is 4 if a reader of version 3 cannot run the context: if it is compact, so that a device packs its weights
+when it loads them, or if the header names a feature in `requires`. It is 3 for all others.
+
+A later writer may add keys to a map. Readers ignore keys that they do not know, except in a DeviceIdentity. So a writer
+may add a key alone only if it is safe to ignore. If a reader must know an addition, the writer also names a feature in
+`requires`. A reader looks at `requires` first. It refuses a name that it does not know before it reads the rest of the
+header, which may have new values and types then.
 """
 
 from __future__ import annotations
@@ -36,9 +43,9 @@ MAGIC = b"GPUTUNE\0"
 PACKAGE_MAGIC = b"GPUTPKG\0"
 """Of a file that holds several contexts, see package.py."""
 FORMAT_VERSION = 3
-COMPACT_VERSION = 4
-"""Of compact contexts, and of no others: what reads FORMAT_VERSION alone reads all others, as before there were any."""
-READABLE_VERSIONS = (1, 2, FORMAT_VERSION, COMPACT_VERSION)
+REQUIRING_VERSION = 4
+"""Of contexts that are compact or require a feature, and of no others: a reader of FORMAT_VERSION runs all others."""
+READABLE_VERSIONS = (1, 2, FORMAT_VERSION, REQUIRING_VERSION)
 """Persistent kernels of version 1 cannot yield, so they are not run; version 3 has brought the memory block."""
 ALIGNMENT = 64
 LARGEST_HEADER_BYTES = 64 << 20
@@ -57,8 +64,8 @@ def write_context(path: Path | str, context: Context) -> int:
     """Writes a context binary and returns its bytes. The file appears complete or not at all, with the permissions that
     the umask leaves.
 
-    Raises MalformedHeader when the records contradict each other (see records.py), OSError from the
-    disk.
+    Raises MalformedHeader when the records contradict each other (see records.py), UnsupportedFormatVersion for a
+    feature that has no name here, OSError from the disk.
     """
     contents: list[bytes | memoryview] = []
     sections: list[Section] = []
@@ -95,6 +102,7 @@ def write_context(path: Path | str, context: Context) -> int:
         versions=dict(context.versions),
         computes=context.computes,
         packing=tuple(context.packing),
+        requires=tuple(context.requires),
     )
     fields = described.to_dict()
     ContextHeader.from_dict(fields)
@@ -106,7 +114,7 @@ def write_context(path: Path | str, context: Context) -> int:
         raise MalformedHeader(
             f"the memory block has {len(memory)} bytes, at most {LARGEST_MEMORY_BLOCK_BYTES} are allowed"
         )
-    version = COMPACT_VERSION if described.packing else FORMAT_VERSION
+    version = REQUIRING_VERSION if described.packing or described.requires else FORMAT_VERSION
     prefix = _PREFIX.pack(MAGIC, version, len(header), hashlib.sha256(header).digest())
     prefix += _MEMORY.pack(len(memory), hashlib.sha256(memory).digest()) + memory
     return write_file(path, laid_out(prefix + header, sections, contents))
@@ -363,10 +371,12 @@ def _read_head(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
     fields = _unpacked(content, "header", path)
     try:
         header = ContextHeader.from_dict(fields)
-    except MalformedHeader as error:
-        raise MalformedHeader(f"{path}: {str(error)[:LONGEST_SAID]}") from None
-    if bool(header.packing) != (version == COMPACT_VERSION):
-        raise MalformedHeader(f"{path}: contexts of version {COMPACT_VERSION}, and no others, have packings")
+    except (MalformedHeader, UnsupportedFormatVersion) as error:
+        raise type(error)(f"{path}: {str(error)[:LONGEST_SAID]}") from None
+    if bool(header.packing or header.requires) != (version == REQUIRING_VERSION):
+        raise MalformedHeader(
+            f"{path}: contexts of version {REQUIRING_VERSION}, and no others, have packings or require features"
+        )
     if need is not None and need != MemoryNeed.of(header.device, header.graphs):
         raise MalformedHeader(f"{path}: the memory block and the header disagree")
     return header, memoryview(head).toreadonly()

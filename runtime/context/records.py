@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from gputune.core.bounds import Amount, CText, Int32, Stored, Within, in_files
 from gputune.core.decoder import record_of
 from gputune.core.dtypes import ITEM_BYTES
-from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, shortened
+from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, UnsupportedFormatVersion, shortened
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
 from gputune.core.launches import check_sizes
@@ -45,6 +45,8 @@ LARGEST_ARENA_BYTES = 1 << 56
 LARGEST_RANK = 16
 MOST_DIMENSIONS = 3
 """Of a launch."""
+FEATURES: tuple[str, ...] = ()
+"""What a context may name in `requires`, for readers in C too: add a name together with what reads it."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
 
@@ -170,8 +172,8 @@ class ProgramRecord:
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that a context binary holds. `device` is DeviceIdentity.to_dict(); `computes` is False when
-    it was made by the null backend; weights are anything with a contiguous buffer; packing: as of ContextHeader."""
+    """Everything that a context binary holds. `device` is DeviceIdentity.to_dict(); `computes` is False when it was
+    made by the null backend; weights are anything with a contiguous buffer; packing, requires: as of ContextHeader."""
 
     graphs: Sequence[GraphRecord]
     programs: Sequence[ProgramRecord]
@@ -182,6 +184,7 @@ class Context:
     versions: Mapping[str, str]
     computes: bool = True
     packing: Sequence[GraphRecord] = ()
+    requires: Sequence[str] = ()
 
 
 @in_files()
@@ -205,14 +208,32 @@ class ProgramEntry:
     options: CText
 
 
-@in_files("packing")
+@in_files("requires")
+@dataclass(frozen=True)
+class Requirements:
+    """What a reader has to know before it reads the rest of a header, which may have another form then."""
+
+    requires: tuple[CText, ...] = ()
+
+    def check(self) -> None:
+        """Raise UnsupportedFormatVersion for a feature that is not in FEATURES."""
+        for name in self.requires:
+            if name not in FEATURES:
+                raise UnsupportedFormatVersion(
+                    f"it requires {name!r}, which this gputune does not know; use a newer gputune, or generate the "
+                    "context again"
+                )
+
+
+@in_files("packing", "requires")
 @dataclass(frozen=True)
 class ContextHeader:
     """The header of a context binary; readable without its sections.
 
     packing: of a compact context, which has weights as the model has them: graphs without inputs and outputs. Each runs
     once, on an arena of zeros, when a graph is loaded that reads what it makes: the arena is the buffer of the kind
-    "packed" of its index then. Its name is the SHA-256 of what is in there on the context's own device."""
+    "packed" of its index then. Its name is the SHA-256 of what is in there on the context's own device.
+    requires: the names of features that a reader must know to run the context. No feature has a name yet."""
 
     graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramEntry, ...]
@@ -224,17 +245,21 @@ class ContextHeader:
     versions: dict[str, str]
     computes: bool
     packing: tuple[GraphRecord, ...] = ()
+    requires: tuple[CText, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Maps, lists, texts, numbers and bools only, as they lie in the file; fit for JSON."""
         fields = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        if not self.packing:  # as before there were compact contexts
-            del fields["packing"]
+        for name in ("packing", "requires"):  # present files lack both
+            if not fields[name]:
+                del fields[name]
         return fields | {"device": self.device.to_dict()}
 
     @classmethod
     def from_dict(cls, fields: object) -> ContextHeader:
-        """The checked header. Raises MalformedHeader that names the field."""
+        """The checked header. Raises MalformedHeader that names the field; UnsupportedFormatVersion for a feature that
+        is not known, whatever else there is."""
+        record_of(Requirements, fields, "header", MalformedHeader).check()
         header = record_of(cls, fields, "header", MalformedHeader)
         _check(header)
         return header

@@ -1,15 +1,21 @@
 """Test that both readers read golden files alike, and refuse changed files with the same name of error."""
 
 import os
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 
+import c_tables
 from gputune.core.ownership import TRUSTED_FOLDERS, untrusted
+from gputune.runtime import native
+from gputune.runtime.context import records
 from stress.fuzz import context as context_fuzzing
 from stress.fuzz.cases import chance_of
+from stress.fuzz.context import head_of, with_head
 from stress.native import files
 from stress.native.reading import DUMP, SOURCES, NativeReader, read_by_python
 from stress.native.refusals import Made, refusals
@@ -47,6 +53,9 @@ def test_each_is_refused_by_its_name_in_both_languages(
     assert (by_native.error, by_python.error) == (name, name), (by_native.message, by_python.message)
     assert by_native == by_python
     assert name == "ok" or str(path.parent) in by_native.message
+    if "feature that is not known" in what:
+        for message in (by_native.message, by_python.message):
+            assert "it requires 'sampler', which this" in message and "generate the context again" in message
 
 
 def test_of_a_key_that_is_there_twice_the_last_one_counts(reader: NativeReader, tmp_path: Path) -> None:
@@ -54,6 +63,25 @@ def test_of_a_key_that_is_there_twice_the_last_one_counts(reader: NativeReader, 
     make(tmp_path / "twice.bin")
     for found in (reader.read(tmp_path / "twice.bin"), read_by_python(tmp_path / "twice.bin")):
         assert found.contexts[0]["tier"] == "the last one"
+
+
+def test_a_feature_is_required_of_both_readers_once_it_has_a_name(
+    c_compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "FEATURES", ("image", "sampler"))
+    monkeypatch.setattr(c_tables, "NAMES", {**c_tables.NAMES, "FEATURES": records.FEATURES})
+    header = {**msgpack.unpackb(head_of(files.rich())[1]), "requires": ["sampler"]}
+    whole = with_head(files.rich(), head_of(files.rich())[0], header)
+    path, tables = tmp_path / "requiring.bin", tmp_path / "tables.c"
+    tables.write_text(c_tables.text(), encoding="utf-8")
+    sources = (DUMP, tables, *(one for one in SOURCES if one.name != tables.name))
+    flags = (*OPTIMISED, f"-I{INCLUDE}", f"-I{native.FOLDER / 'src'}", *sanitizers())
+    with NativeReader(compiled("dump", sources, flags)) as reader:
+        for version, name in ((3, "malformed_header"), (4, "ok")):
+            path.write_bytes(whole[:8] + struct.pack("<I", version) + whole[12:])
+            found = reader.read(path)
+            assert (found.error, found) == (name, read_by_python(path)), found.message
+    assert found.contexts[0]["requires"] == ["sampler"]
 
 
 @pytest.mark.slow

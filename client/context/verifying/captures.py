@@ -96,6 +96,7 @@ class Captures:
             programs=[*programs, self._compiled_copy()],
             weights=[file.weights(index) for index in range(len(header.weights))],
             packing=header.packing,
+            requires=header.requires,
             device=header.device.to_dict(),
             tier=header.tier,
             configuration=header.configuration,

@@ -63,6 +63,17 @@ void check_graph(reader *reader, void *row) {
     info->outputs = shown(reader, graph->outputs, info->output_count);
 }
 
+void check_requirements(reader *reader, void *row) {
+    const context *context = row;
+    for (size_t i = 0; i < context->require_count; i++) {
+        const char *const *known = FEATURES;
+        while (*known != NULL && strcmp(*known, context->requires[i])) known++;
+        if (*known == NULL)
+            refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "it requires '%s', which this runtime does not know; "
+                   "use a newer runtime, or generate the context again", context->requires[i]);
+    }
+}
+
 /* --- what ties rows together --- */
 
 bool sizes_fit(const launch *launch, const identity *device, char *why, size_t nbytes) {
@@ -232,9 +243,9 @@ size_t read_head(reader *reader, extent file, context *context) {
     else if (!begin || memcmp(data, "GPUTUNE", begin < 8 ? begin : 8))
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "not a gputune context binary");
     else if (begin >= PREFIX_BYTES && little_endian(data + 8) != FORMAT_VERSION &&
-             little_endian(data + 8) != COMPACT_VERSION)
+             little_endian(data + 8) != REQUIRING_VERSION)
         refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "format version %u, this runtime reads %d and %d; make it "
-               "again", little_endian(data + 8), (int)FORMAT_VERSION, (int)COMPACT_VERSION);
+               "again", little_endian(data + 8), (int)FORMAT_VERSION, (int)REQUIRING_VERSION);
     else if (begin < FRONT_BYTES)
         refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", begin);
     if (reader->code) return 0;
@@ -243,10 +254,12 @@ size_t read_head(reader *reader, extent file, context *context) {
     item block = checked_part(reader, file, FRONT_BYTES, blocks, LARGEST_MEMORY_BLOCK_BYTES, digest, "memory block");
     read_row(reader, &MEMORY, block, &memory);
     item header = checked_part(reader, file, FRONT_BYTES + blocks, headers, LARGEST_HEADER_BYTES, data + 16, "header");
+    read_row(reader, &REQUIREMENTS, header, context); /* first: without a feature the rest may look malformed */
     read_row(reader, &HEADER, header, context);
     if (!reader->code) check(reader, context);
-    if ((context->packing_count > 0) != (little_endian(data + 8) == COMPACT_VERSION))
-        MALFORMED(reader, "contexts of version %d, and no others, have packings", (int)COMPACT_VERSION);
+    if ((context->packing_count || context->require_count) != (little_endian(data + 8) == REQUIRING_VERSION))
+        MALFORMED(reader, "contexts of version %d, and no others, have packings or require features",
+                  (int)REQUIRING_VERSION);
     if (!reader->code && !agrees(&memory, context)) MALFORMED(reader, "the memory block and the header disagree");
     context->path = reader->path;
     return FRONT_BYTES + blocks + headers;

@@ -74,7 +74,8 @@ typedef struct context {
     program_entry *programs;
     size_t *weights; /* sections */
     section *sections;
-    size_t graph_count, packing_count, program_count, weight_count, section_count;
+    const char *const *requires; /* features */
+    size_t require_count, graph_count, packing_count, program_count, weight_count, section_count;
 } context;
 
 /* The same file once more, which gputune_close gives back: records and sections live as long as an owner. */

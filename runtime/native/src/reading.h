@@ -145,15 +145,16 @@ typedef struct memory {
 } memory;
 
 /* tables.c, and what it asks of rows: */
-extern const form IDENTITY, ARGUMENT, HEADER, MEMORY, INDEX;
-extern const char *const DTYPES[], *const SECTION_KINDS[];
+extern const form IDENTITY, ARGUMENT, REQUIREMENTS, HEADER, MEMORY, INDEX;
+extern const char *const DTYPES[], *const SECTION_KINDS[], *const FEATURES[];
 extern const uint8_t DTYPE_BYTES[];
-extern const uint64_t FORMAT_VERSION, COMPACT_VERSION, LARGEST_HEADER_BYTES, LARGEST_MEMORY_BLOCK_BYTES,
+extern const uint64_t FORMAT_VERSION, REQUIRING_VERSION, LARGEST_HEADER_BYTES, LARGEST_MEMORY_BLOCK_BYTES,
     LARGEST_ARENA_BYTES, LARGEST_TENSOR_BYTES, COUNTER_BYTES, PACKAGE_VERSION, MOST_CONTEXTS, LARGEST_INDEX_BYTES,
     LARGEST_SECTION_BYTES;
 void check_identity(reader *reader, void *row);
 void check_tensor(reader *reader, void *row);
 void check_graph(reader *reader, void *row);
+void check_requirements(reader *reader, void *row);
 void check_entry(reader *reader, void *row);
 void read_argument(reader *reader, item value, void *row);
 

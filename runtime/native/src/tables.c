@@ -3,7 +3,7 @@
 #include "reading.h"
 
 const uint64_t FORMAT_VERSION = 3;
-const uint64_t COMPACT_VERSION = 4;
+const uint64_t REQUIRING_VERSION = 4;
 const uint64_t LARGEST_HEADER_BYTES = 67108864;
 const uint64_t LARGEST_MEMORY_BLOCK_BYTES = 1048576;
 const uint64_t LARGEST_ARENA_BYTES = 72057594037927936;
@@ -19,6 +19,7 @@ typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 &&
 const char *const DTYPES[] = {"float32", "int32", "uint32", "int64", "uint64", "int16", "uint16", "int8", "uint8",
     "bool", NULL};
 const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
+const char *const FEATURES[] = {NULL};
 const uint8_t DTYPE_BYTES[] = {4, 4, 4, 8, 8, 2, 2, 1, 1, 1};
 
 static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
@@ -107,9 +108,15 @@ static const form SECTION = {
         {"sha256", A_TEXT, IN(section, sha256)},
     }};
 
+const form REQUIREMENTS = {
+    .what = "header", .row_bytes = sizeof(context), .least_bytes = 1,
+    .check = check_requirements, .count = 1, .fields = (const field[]){
+        {"requires", TEXTS, MANY(context, requires, require_count), .optional = true},
+    }};
+
 const form HEADER = {
     .what = "header", .row_bytes = sizeof(context), .least_bytes = 370,
-    .count = 10, .fields = (const field[]){
+    .count = 11, .fields = (const field[]){
         {"graphs", ROWS, MANY(context, graphs, graph_count), .form = &GRAPH},
         {"programs", ROWS, MANY(context, programs, program_count), .form = &PROGRAM},
         {"weights", SIZES, MANY(context, weights, weight_count)},
@@ -120,6 +127,7 @@ const form HEADER = {
         {"versions", A_MAP, .most = 0},
         {"computes", A_FLAG, IN(context, computes)},
         {"packing", ROWS, MANY(context, packing, packing_count), .form = &GRAPH, .optional = true},
+        {"requires", TEXTS, MANY(context, requires, require_count), .optional = true},
     }};
 
 static const form NEED = {

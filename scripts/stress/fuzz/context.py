@@ -86,7 +86,10 @@ def examine(chance: random.Random, folder: Path) -> str:
 
 def changed_header(whole: bytes, chance: random.Random) -> bytes:
     """A file whose header has another value under the right checksum."""
-    fields = mutated_value(header_of(whole), chance, ODD)
+    fields = header_of(whole)
+    if chance.random() < 0.1:
+        fields["requires"] = chance.choice(([], ["sampler"], ["\n\x1b", "é" * 400]))
+    fields = mutated_value(fields, chance, ODD)
     if whole == original():
         return with_header(whole, fields)
     try:

@@ -173,6 +173,9 @@ static void records(const char *key, const context *context) {
         end('}');
     }
     end(']');
+    begin("requires", '[');
+    for (size_t at = 0; at < context->require_count; at++) text(NULL, context->requires[at]);
+    end(']');
     graphs("graphs", context->graphs, context->graph_count);
     graphs("packing", context->packing, context->packing_count);
     end('}');

@@ -15,7 +15,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from gputune.runtime.context.format import COMPACT_VERSION, aligned, context_of, write_context
+from gputune.runtime.context.format import REQUIRING_VERSION, aligned, context_of, write_context
 from gputune.runtime.context.package import KINDS, PREFIX
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import (
@@ -84,7 +84,7 @@ def rich() -> bytes:
 
 @functools.cache
 def compact() -> bytes:
-    """The same with packings, of which graphs read one each."""
+    """The same with packings, of which graphs read one each, and with a list of features that is empty."""
     _, header = head_of(rich())
     fields = msgpack.unpackb(header)
     first, second = (fields["graphs"][place]["launches"][0] for place in (0, 2))
@@ -96,7 +96,8 @@ def compact() -> bytes:
     arguments = [dict(zip(("kind", "index", "offset", "nbytes"), one, strict=True)) for one in buffers]
     pack = {**second, "operation": "pack", "arguments": [*arguments, 7]}
     fields["packing"] = [{**graph, "launches": [pack]}, {**graph, "name": "f" * 64, "launches": [pack, pack]}]
-    whole = rich()[:8] + struct.pack("<I", COMPACT_VERSION) + rich()[12:]
+    fields["requires"] = []
+    whole = rich()[:8] + struct.pack("<I", REQUIRING_VERSION) + rich()[12:]
     return with_head(whole, need_of(fields, b""), fields)
 
 

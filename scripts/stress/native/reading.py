@@ -90,7 +90,7 @@ class NativeReader:
 def read_by_python(path: Path) -> Reading:
     """What Python's reader says of a file. The C runtime reads the newest versions of the format alone, so here others
     are refused, too."""
-    newest = (binary_format.FORMAT_VERSION, binary_format.COMPACT_VERSION)
+    newest = (binary_format.FORMAT_VERSION, binary_format.REQUIRING_VERSION)
     with mock.patch.object(binary_format, "READABLE_VERSIONS", newest):
         try:
             return _read(path)
@@ -141,6 +141,7 @@ def described(header: ContextHeader, name: str) -> Any:
         "context": name,
         **fields,
         "graphs": [_graph(*pair) for pair in zip(header.graphs, plain["graphs"], strict=True)],
+        "requires": list(header.requires),
         "packing": [_graph(*pair) for pair in zip(header.packing, plain.get("packing", ()), strict=True)],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ import msgpack
 from onnx import helper
 
 from gputune.runtime.context.format import aligned
+from gputune.runtime.context.package import KINDS
 from gputune.runtime.context.records import LARGEST_ARENA_BYTES
 from stress.fuzz import package
 from stress.fuzz.context import FRONT_BYTES, head_of, need_of, with_head
@@ -66,7 +68,7 @@ def _nested(levels: int) -> Any:
 
 
 def _contexts() -> Mapping[str, tuple[str, bytes]]:
-    return {**_broken_contexts(), **_wrong_headers(), **_wrong_packings()}
+    return {**_broken_contexts(), **_wrong_headers(), **_wrong_packings(), **_requirements()}
 
 
 def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
@@ -207,6 +209,21 @@ def _wrong_packings() -> Mapping[str, tuple[str, bytes]]:
     }
 
 
+def _requirements() -> Mapping[str, tuple[str, bytes]]:
+    """Return contexts that require features, in files that are otherwise of version 4 or 3."""
+    compact, unknown, malformed = files.compact(), "unsupported_format_version", "malformed_header"
+    other = _with("graphs", value="of another form", whole=compact)
+    return {
+        "a feature that is not known": (unknown, _with("requires", value=["sampler"], whole=compact)),
+        "a feature that changes the header": (unknown, _with("requires", value=["sampler"], whole=other)),
+        "a feature in version 3": (unknown, _with("requires", value=["sampler"])),
+        "no feature in version 3": ("ok", _with("requires", value=[])),
+        "a feature that is no text": (malformed, _with("requires", value=["sampler", 1], whole=compact)),
+        "a feature with a 0": (malformed, _with("requires", value=["a\0"], whole=compact)),
+        "features that are no list": (malformed, _with("requires", value="sampler", whole=compact)),
+    }
+
+
 def _packages() -> Mapping[str, tuple[str, bytes]]:
     whole = files.packed()
     malformed = "malformed_package"
@@ -223,8 +240,17 @@ def _packages() -> Mapping[str, tuple[str, bytes]]:
     def disagreeing(fields: Any, _: list[bytes]) -> None:
         fields["contexts"][0]["tier"] = "another"
 
+    def requiring(fields: Any, sections: list[bytes]) -> None:
+        place = fields["contexts"][1]["head"]
+        memory, header = head_of(sections[place])
+        head = with_head(sections[place], memory, {**msgpack.unpackb(header), "requires": ["sampler"]})
+        sections[place] = head[: FRONT_BYTES + sum(map(len, head_of(head)))]
+        digest = hashlib.sha256(sections[place]).digest()
+        fields["sections"][place] = [KINDS.index("head"), len(sections[place]), digest]
+
     return {
         "as it was": ("ok", whole),
+        "a context with a feature that is not known": ("unsupported_format_version", changed(requiring)),
         "cut within the prefix": ("truncated", whole[:40]),
         "cut within the index": ("truncated", whole[:60]),
         "cut before the last byte": ("truncated", whole[:-1]),

@@ -20,7 +20,7 @@ from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.quirks import groups_at_once
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.backends import Backend
-from gputune.runtime.context.format import COMPACT_VERSION, FORMAT_VERSION, open_context, version_of, write_context
+from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, open_context, version_of, write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
@@ -161,6 +161,6 @@ def test_graphs_share_sources_and_what_is_packed(
 
 def test_compact_contexts_have_a_version_of_their_own(backend: Backend, tmp_path: Path) -> None:
     packed, compact = written(tmp_path, {"model": MODELS["products"]()}, LocalDevice(backend), backend)
-    for path, version in ((packed, FORMAT_VERSION), (compact, COMPACT_VERSION)):
+    for path, version in ((packed, FORMAT_VERSION), (compact, REQUIRING_VERSION)):
         with open_context(path) as file:
             assert version_of(file.head) == version
