@@ -12,7 +12,7 @@ MOST_LINES = 6410
 GENERATED = Path(c_tables.PATH).name
 MOST_LINES_OF_A_FUNCTION = 59
 MOST_COLUMNS = 120
-MOST_FILES = 32
+MOST_FILES = 35
 
 C_FILES = [native.FOLDER / path for path in native.files() if path.suffix in (".c", ".h")]
 
@@ -71,6 +71,19 @@ def test_folders_hold_few_files() -> None:
     for path in native.files():
         folders[path.parent] = folders.get(path.parent, 0) + 1
     assert max(folders.values()) <= MOST_FILES
+
+
+def test_each_part_of_a_graph_has_a_header_and_no_header_includes_itself() -> None:
+    included = {
+        path.name: re.findall(r'^#include "(\w+\.h)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+        for path in C_FILES
+    }
+    for name in ("graph", "inference", "persistent", "profile", "programs"):
+        assert included[f"{name}.c"][0] == f"{name}.h"
+    left = {name: set(others) for name, others in included.items()}
+    while last := {name for name, others in left.items() if not others}:
+        left = {name: others - last for name, others in left.items() if name not in last}
+    assert not left, "a circle"
 
 
 def test_the_binding_has_every_function_of_the_header() -> None:

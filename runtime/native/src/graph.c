@@ -1,6 +1,19 @@
 /* Loads graphs: everything is allocated and every argument is bound then. As runtime/execution/executor.py, with the
- * groups of groups.py. */
+ * groups of groups.py.
+ *
+ * The states of a graph, which changes while its device's turn is held:
+ * - Loading: gputune_load has added it to its device; where something fails it is unloaded.
+ * - Ready (`is_ready`): its launches are bound. A graph without a persistent form is so when it is loaded.
+ * - Persistent (`persistent` without `is_ready`): only the persistent kernels are bound, and `copies` have what the
+ *   launches need. launches_needed makes the graph ready when an inference runs its launches for the first time.
+ * - Broken (`launches` without `is_ready`): the launches could not be bound. Inferences that need them fail for good.
+ * - Unloading: asynchronous inferences end first; a fork of the process only gives back memory.
+ * A packing is a graph of a moment: pack fills it in, runs its launches once and takes its arena. */
 #include "graph.h"
+#include "inference.h"
+#include "persistent.h"
+#include "profile.h"
+#include "programs.h"
 
 #include <stdarg.h>
 #include <stdio.h>

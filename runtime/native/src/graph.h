@@ -1,4 +1,4 @@
-/* A loaded graph: who sets which parts of it. */
+/* A loaded graph, and what it is made of. */
 #ifndef GPUTUNE_GRAPH_H
 #define GPUTUNE_GRAPH_H
 
@@ -105,19 +105,6 @@ struct gputune_memory {
 
 /* graph.c: adds a line that gputune_warning gives. */
 void warn(gputune_graph *graph, const char *format, ...);
-/* inference.c: new memory for a place, of which the graph holds what is given; it is shared with the host where the
- * device can, if `shared`. */
-gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bool shared, held **own,
-                           gputune_error *error);
-/* inference.c: loads the programs of the launches where they are not the usual form. The turn is held. */
-gputune_code launches_needed(gputune_graph *graph, gputune_error *error);
-/* inference.c: enqueues kernels; events: for each, or NULL. */
-gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
-                     gputune_error *error);
-/* inference.c: the same of the launches from one on, which it loads where that is needed. */
-gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
-/* inference.c: the same of an inference in the form that pays; persistent kernels are finished when it returns. */
-gputune_code start_inference(gputune_graph *graph, gputune_error *error);
 
 /* binding.c: has launches use this memory in a place from now on; where that fails all is as before. */
 gputune_code use_memory(gputune_graph *graph, place *place, cl_mem memory, size_t nbytes, gputune_error *error);
@@ -132,14 +119,6 @@ held *hold(holdings *holdings, const char *key);
 void release_memory(const gputune_device *device, holdings *holdings);
 void release_all(const gputune_device *device, holdings *holdings);
 
-/* programs.c: loads those of launches and all weights that are not there. strict: a binary that the driver refuses is
- * an error, else a warning and built from source. */
-gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict,
-                           gputune_error *error);
-/* programs.c: gives back the copies of what was to be loaded later. */
-void drop_copies(gputune_graph *graph);
-size_t processors(void);
-
 /* memory.c: enqueues that the host has memory between inferences, and that the device has it within. */
 gputune_code give_to_host(gputune_memory *memory, gputune_error *error);
 gputune_code give_to_device(gputune_memory *memory, gputune_error *error);
@@ -148,23 +127,6 @@ bool memories_meet(const gputune_memory *one, const gputune_memory *other);
 /* async.c: what gputune_run_async needs; closing waits for all that was asked for. */
 gputune_code async_open(gputune_graph *graph, gputune_error *error);
 void async_close(async *async);
-
-/* persistent.c, where kernels are bound. status_host: the status as the host sees it, NULL where it does not. */
-gputune_code persistent_open(gputune_graph *graph, int32_t *status_host, gputune_error *error);
-/* An inference on what lies in the buffers; everything is finished when it returns. */
-gputune_code persistent_run(gputune_graph *graph, gputune_error *error);
-
-/* profile.c: stamps of an inference, called by graph.c only where graph->recorder is set. */
-enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ, PART_PROFILER };
-void record_begin(recorder *recorder);
-void record_part(recorder *recorder, enum part part, int64_t tensor, uint64_t begun_ns, uint64_t ended_ns);
-/* Enqueues the launches with events; for the level detailed. */
-gputune_code record_launches(gputune_graph *graph, gputune_error *error);
-/* Takes what has become of the inference, and returns that, or why it cannot be recorded. */
-gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *error);
-void record_no_more(gputune_graph *graph);
-uint64_t now_ns(void);
-double processor_ns(void); /* of all threads of this process */
 
 /* digest.c: of a graph's launches, in hex. */
 gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *error);

@@ -1,6 +1,9 @@
 /* Inferences: each gives the device its inputs, launches and takes its outputs, and allocates nothing that was there
  * before. As runtime/execution/tensor_memory.py. */
-#include "graph.h"
+#include "inference.h"
+#include "persistent.h"
+#include "profile.h"
+#include "programs.h"
 
 #include <string.h>
 

@@ -1,6 +1,8 @@
 /* Inferences by persistent kernels that may be given up, and by launches where those do better. Equal times lead to
  * equal decisions as in runtime/execution/persistent.py and breaker.py, which give the reasons. */
-#include "graph.h"
+#include "persistent.h"
+#include "inference.h"
+#include "profile.h"
 
 #include <math.h>
 #include <stdlib.h>

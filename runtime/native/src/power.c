@@ -5,6 +5,7 @@
  * where its vote is in force already. */
 #include "power.h"
 #include "graph.h"
+#include "profile.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* Logs of inferences in the form of runtime/profiling/log.py: MsgPack arrays [kind, fields]. At the level detailed
  * launches run one by one on a queue with the device's clock. An offset leads to the host's, in the middle of what
  * readings of both clocks leave, or else the host's times around calls. */
-#include "graph.h"
+#include "profile.h"
+#include "inference.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
  * another; beside them its weights, whose checksums and copies take as long. As runtime/execution/programs.py. What is
  * needed only later is copied now: a loaded graph reads its file no more, whatever becomes of that. */
 #define _GNU_SOURCE /* sched_getaffinity */
-#include "graph.h"
+#include "programs.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,0 +1,21 @@
+/* What an inference consists of. Whoever calls this holds the turn. */
+#ifndef GPUTUNE_INFERENCE_H
+#define GPUTUNE_INFERENCE_H
+
+#include "graph.h"
+
+/* New memory for a place, of which the graph holds what is given; it is shared with the host where the device can, if
+ * `shared`. */
+gputune_code new_memory_in(gputune_graph *graph, place *place, size_t nbytes, bool shared, held **own,
+                           gputune_error *error);
+/* Loads and binds the launches where that was not done yet: they may not be the usual form. */
+gputune_code launches_needed(gputune_graph *graph, gputune_error *error);
+/* Enqueues kernels; events: for each, or NULL. */
+gputune_code enqueue(gputune_device *device, const bound *kernels, size_t count, cl_event *events,
+                     gputune_error *error);
+/* The same of the launches from one on, which it loads where that is needed. */
+gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error);
+/* The same of an inference in the form that pays; persistent kernels are finished when it returns. */
+gputune_code start_inference(gputune_graph *graph, gputune_error *error);
+
+#endif

@@ -1,0 +1,19 @@
+/* The clocks, and the stamps of an inference, which are made only where graph->recorder is set. */
+#ifndef GPUTUNE_PROFILE_H
+#define GPUTUNE_PROFILE_H
+
+#include "graph.h"
+
+uint64_t now_ns(void);
+double processor_ns(void); /* of all threads of this process */
+
+enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ, PART_PROFILER };
+void record_begin(recorder *recorder);
+void record_part(recorder *recorder, enum part part, int64_t tensor, uint64_t begun_ns, uint64_t ended_ns);
+/* Enqueues the launches with events; for the level detailed. */
+gputune_code record_launches(gputune_graph *graph, gputune_error *error);
+/* Takes what has become of the inference, and returns that, or why it cannot be recorded. */
+gputune_code record_end(gputune_graph *graph, gputune_code code, gputune_error *error);
+void record_no_more(gputune_graph *graph);
+
+#endif

@@ -1,0 +1,15 @@
+/* The programs and weights of a graph. */
+#ifndef GPUTUNE_PROGRAMS_H
+#define GPUTUNE_PROGRAMS_H
+
+#include "graph.h"
+
+/* Loads the programs of launches and all weights that are not there. strict: a binary that the driver refuses is an
+ * error, else a warning and built from source. */
+gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t count, bool strict,
+                           gputune_error *error);
+/* Gives back the copies of what was to be loaded later. */
+void drop_copies(gputune_graph *graph);
+size_t processors(void);
+
+#endif
