@@ -1,9 +1,9 @@
-"""Write the parts of pages, and the tables of C, that the code decides: of pages what is between the lines
+"""Write what the code decides: the files of FILES whole, and the parts of pages between the lines
 
     <!-- scripts/docs: NAME -->
     <!-- end -->
 
-of pages. The text between them is replaced; all else stays as it is. FILES are written whole.
+of pages. The text between them is replaced; all else stays as it is.
 """
 
 import argparse
