@@ -35,7 +35,8 @@ _PASTE = re.compile(r"##|%:%:")
 _TOKEN = re.compile(r"\w+")
 _UNREAD = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:\\.|[^\"\\\n])*\"?|'(?:\\.|[^'\\\n])*'?", re.DOTALL)
 _STRINGIFY = re.compile(r"(?<![#%:])(?:#|%:)(?![#%:])")  # in a macro; where a line begins, a directive
-_MACRO_KEPT = re.compile(r"#pragma (?:push|pop)_macro\(\"\w+\"\)")
+# A whole line, since what stands around a part of one could look like a comment without it.
+_MACRO_KEPT = re.compile(r"^#pragma (?:push|pop)_macro\(\"\w+\"\)$", re.MULTILINE)
 _OPTION = re.compile(r"-D[A-Za-z_]\w*(?:=[\w.+*/()<>,:-]*)?|-cl-[\w.=+-]+|-w|-Werror", re.ASCII)
 _ALONE = "is not allowed: a source must stand alone, without other files"
 

@@ -53,6 +53,7 @@ KERNEL = "__kernel void f(__global float *y) { y[0] = 1.0f; }\n"
         '#define P(x, y) x??=??=y\nP(as, m)(".incbin \\"/etc/passwd\\"");',
         "#define P(x, y) x##y\n#define S(x) #x\nP(as, m)(S(.incbin x));",
         '#define P(x, y) x##y\nconstant char *t = "??/";\nP(as, m)("x"); // " as m',
+        '#if 0\n/#pragma push_macro("A")*\n#endif\n#define P(a, b) a##b\nP(as, m)(".incbin x");\n#if 0\n*/\n#endif',
         '_Pragma("GCC dependency \\"/etc/passwd\\"")',
         '__asm__(".incbin \\"/etc/passwd\\"");',
     ],
