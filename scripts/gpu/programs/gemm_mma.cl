@@ -49,12 +49,15 @@ inline void copy_16(__local void *to, __global const void *from)
     __asm__ volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint)(ulong)to & 0xffffffu), "l"(from) : "memory");
 }
 #define COMMIT __asm__ volatile("cp.async.commit_group;" ::: "memory")
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
-#define WAIT __asm__ volatile("cp.async.wait_group " TEXT(PENDING) ";" ::: "memory")
+#if PENDING == 0
+#define WAIT __asm__ volatile("cp.async.wait_group 0;" ::: "memory")
+#elif PENDING == 1
+#define WAIT __asm__ volatile("cp.async.wait_group 1;" ::: "memory")
+#else
+#error another number of pending steps
+#endif
 #define MMA(c, a, b)                                                                                                   \
-    __asm__ volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "                                             \
-                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"                                           \
+    __asm__ volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
                      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                  \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 #endif

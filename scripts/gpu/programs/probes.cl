@@ -80,9 +80,15 @@ __kernel void probe(__global const float *a, __global float *d) {
 // D[16, 8] = A[16, 16] * B[16, 8], A by rows and B by columns of 16-bit numbers; LDMATRIX: A by way of local memory
 #if defined(PROBE_ptx_mma_f16) || defined(PROBE_ptx_mma_bf16) || defined(PROBE_ptx_ldmatrix)
 #ifdef PROBE_ptx_mma_bf16
-#define KIND "bf16.bf16"
+#define MMA(c, a, b)                                                                                                   \
+    __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 #else
-#define KIND "f16.f16"
+#define MMA(c, a, b)                                                                                                   \
+    __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 #endif
 __kernel void probe(__global const uint *a, __global float *d) {
     const int l = get_local_id(0), g = l / 4, q = l % 4;
@@ -98,9 +104,8 @@ __kernel void probe(__global const uint *a, __global float *d) {
                      : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 #endif
     float c[4] = {0, 0, 0, 0};
-    __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." KIND ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(b[g * 8 + q]), "r"(b[g * 8 + q + 4]));
+    const uint y[2] = {b[g * 8 + q], b[g * 8 + q + 4]};
+    MMA(c, x, y);
     d[g * 8 + 2 * q] = c[0];
     d[g * 8 + 2 * q + 1] = c[1];
     d[(g + 8) * 8 + 2 * q] = c[2];
