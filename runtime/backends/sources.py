@@ -1,7 +1,8 @@
-"""Refuse sources and options that would make a compiler read or write files, before a compiler sees them.
+"""Refuse sources and options that would make a compiler read or write files, and inline assembly that is not allowed.
 
 A compiler quotes what it reads in its errors, so an #include of any file of this machine would send its content to the
-client that requested the build. Kernels need no other file, and only harmless options.
+client that requested the build. Kernels need no other file, only harmless options, and of inline assembly only what
+core/assembly.py lists.
 
 Texts are examined as a preprocessor sees them: without line splices, with trigraphs and digraphs, with comments between
 words, and with the words that macros can paste together. If implementations differ, as they do about trigraphs and
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+from gputune.core.assembly import check_features, has_assembly, without_assembly
 from gputune.core.errors import BuildFailed
 
 LOG_CHARACTERS = 2000
@@ -41,8 +43,9 @@ _OPTION = re.compile(r"-D[A-Za-z_]\w*(?:=[\w.+*/()<>,:-]*)?|-cl-[\w.=+-]+|-w|-We
 _ALONE = "is not allowed: a source must stand alone, without other files"
 
 
-def refuse_files(source: str, options: str) -> None:
-    """Raises BuildFailed, with one line that names it, for anything that could make a compiler use a file."""
+def refuse_files(source: str, options: str, features: Collection[str] = ()) -> None:
+    """Raises BuildFailed, with one line that names it, for anything that could make a compiler use a file, and for
+    inline assembly that is not listed or that needs a feature which is not given."""
     for option in options.split():
         if not _OPTION.fullmatch(option):
             allowed = "-DNAME=VALUE, -cl-..., -w and -Werror"
@@ -59,6 +62,12 @@ def refuse_files(source: str, options: str) -> None:
                 f"#{_shown(pragma)} is not allowed; only the pragmas OPENCL, STDC, unroll, nounroll, ivdep, "
                 "push_macro, pop_macro, and of GCC and clang those about loops and diagnostics are"
             )
+    if has_assembly(text):
+        text, instructions = without_assembly(source)
+        check_features(instructions, features)
+        text = source = text + '\n""'  # it has texts, for which macros could paste an operator together
+        if "volatile" in options:
+            raise BuildFailed("volatile in a build option is not allowed next to inline assembly")
     for where in (text, options):
         if operator := _OPERATOR.search(where):
             raise BuildFailed(f"{operator[0]} {_ALONE}")

@@ -1,0 +1,95 @@
+"""Test which devices may build inline assembly: those that have proven the feature of each statement."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gputune.core.assembly import INSTRUCTIONS, Instruction, without_assembly
+from gputune.core.errors import BuildFailed
+from gputune.core.launches import Launch
+from gputune.runtime.backends import open_backend
+from gputune.runtime.backends.merging import merged
+from gputune.runtime.backends.sources import refuse_files
+from gputune.runtime.devices.discovery import NULL_REPORT
+from tests.core.statements import CONVERT, FENCE, KERNEL, written
+
+PROGRAMS = Path(__file__).parents[3] / "scripts/gpu/programs"
+PROBED = {
+    "PROBE_ptx_shuffle": {"ptx.shfl"},
+    "PROBE_ptx_mma_tf32": {"ptx.cvt", "ptx.mma.tf32"},
+    "PROBE_ptx_mma_f16": {"ptx.ldmatrix", "ptx.mma.f16", "ptx.mma.bf16"},
+    "PROBE_ptx_cp_async": {"ptx.cp_async"},
+    "PROBE_ptx_fence": {"ptx.fence"},
+    "PROBE_ptx_int_dot": {"ptx.dp4a"},
+}
+EVERY_FEATURE = {each.feature for each in INSTRUCTIONS}
+
+
+@pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda each: each.name)
+def test_an_instruction_needs_its_feature(instruction: Instruction) -> None:
+    source = KERNEL + f"void g() {{ {written(next(instruction.statements()))}; }}"
+    refuse_files(source, "-DN=1", {instruction.feature})
+    needed = (
+        f"assembly {re.escape(instruction.name)} needs the feature {instruction.feature}, which this device has not"
+    )
+    with pytest.raises(BuildFailed, match=needed):
+        refuse_files(source, "-DN=1", EVERY_FEATURE - {instruction.feature})
+
+
+def test_no_device_has_proven_a_feature_yet() -> None:
+    with pytest.raises(BuildFailed, match=r"cvt\.rna\.tf32 needs the feature ptx\.cvt"):
+        open_backend(NULL_REPORT).build(f"{KERNEL} void g() {{ {CONVERT}; }}", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        (CONVERT, "-Dvolatile=goto"),
+        (CONVERT, "-D__volatile__=goto"),
+        (CONVERT, "-DF=asm"),
+        (f'{CONVERT}; _Pragma("x")', ""),
+        (f"#define P(a, b) a##b\n{CONVERT}; P(as, m)", ""),
+        (f"#define P(a, b) a##b\n{FENCE}; P(__has_, include)", ""),
+        (f'#include "x"\n{CONVERT}', ""),
+        (f'#pragma GCC dependency "x"\n{CONVERT}', ""),
+    ],
+)
+def test_next_to_assembly_nothing_else_is_allowed(source: str, options: str) -> None:
+    refuse_files(CONVERT, "", EVERY_FEATURE)
+    with pytest.raises(BuildFailed, match="not allowed"):
+        refuse_files(source, options, EVERY_FEATURE)
+
+
+@pytest.mark.parametrize("probe", PROBED)
+def test_the_probes_of_a_gpu_hold_only_what_is_listed(probe: str) -> None:
+    sections = re.split(r"\n\n(?=#if|//)", (PROGRAMS / "probes.cl").read_text())
+    (section,) = [section for section in sections if re.search(rf"#if.*\b{probe}\b", section)]
+    assert {each.feature for each in without_assembly(section)[1]} == PROBED[probe]
+    refuse_files(section, f"-D{probe}", PROBED[probe])
+
+
+@pytest.mark.parametrize(
+    ("program", "features"),
+    [("gemm_mma.cl", {"ptx.cvt", "ptx.cp_async", "ptx.mma.tf32"}), ("barrier.cl", {"ptx.fence"})],
+)
+def test_the_programs_for_a_gpu_hold_only_what_is_listed(program: str, features: set[str]) -> None:
+    source = (PROGRAMS / program).read_text()
+    assert {each.feature for each in without_assembly(source)[1]} == features
+    refuse_files(source, "", features)
+
+
+def test_assembly_is_merged_as_it_is() -> None:
+    source = f"""
+    #define ORDER {FENCE}
+    uint cvt(float x) {{ uint r; {CONVERT}; return r; }}
+    __kernel void memory(__global float *x) {{ x[SIZE] = as_float(cvt(x[0])); ORDER; }}
+    """
+    launches = [Launch(source, "memory", f"-DSIZE={size}", (64,), (1,), ("x",)) for size in (1, 2)]
+    both = merged(launches)
+    assert both is not None
+    assert both.source.count(CONVERT) == both.source.count(FENCE) == 2
+    assert without_assembly(both.source)[1] == without_assembly(source)[1]
+    refuse_files(both.source, both.options, {"ptx.cvt", "ptx.fence"})
+    with pytest.raises(BuildFailed, match="has not proven"):
+        refuse_files(both.source, both.options)
