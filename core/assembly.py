@@ -8,9 +8,9 @@ may do anything. So a source may hold only statements of INSTRUCTIONS, each spel
 The text, the constraints and their order are the list's. Only the operands between the inner parentheses are free. The
 body of a macro may hold a statement, and `volatile` may be missing.
 
-The compiler sees the statements as they are written, because such a source has no other text in quotes and nothing that
-makes texts. So macros can move the texts of a statement, but they cannot change, join or add texts. Each text names all
-its operands, so a compiler refuses a statement that has lost some.
+The compiler sees the statements as they are written. Next to them a source has no other text in quotes, nothing that
+makes texts, no macro `volatile`, and in each macro parentheses that match. So a macro can move or repeat a whole
+statement and change its operands, and nothing else.
 """
 
 from __future__ import annotations
@@ -109,12 +109,13 @@ def has_assembly(source: str) -> bool:
     return _WORD.search(source) is not None
 
 
-def without_assembly(source: str) -> tuple[str, set[Instruction]]:
+def without_assembly(source: str, options: str = "") -> tuple[str, set[Instruction]]:
     """Return a source without comments and inline assembly, but with the operands, and the instructions that it has.
 
-    Raise BuildFailed for statements that are not in the list, and for anything that could make some.
+    Raise BuildFailed for statements that are not in the list, and for anything that could make or change a statement.
     """
-    text = source.replace("\\\n", "")
+    defined = [f"#define {each[2:].replace('=', ' ', 1)}\n" for each in options.split() if each.startswith("-D")]
+    text = "".join(defined) + source.replace("\\\n", "")
     _refuse(_UNCLEAR.search(text))
     text = _UNREAD.sub(lambda unread: " " if unread[0].startswith("/") else unread[0], text)
     instructions: set[Instruction] = set()
@@ -137,6 +138,8 @@ def _read(part: str, instructions: set[Instruction]) -> str:
         return ""
     directive = part.lstrip(" \t")
     _refuse(_REDEFINED.match(directive))
+    if directive.startswith("#") and not _balanced(directive):
+        raise BuildFailed(f"{directive[:40]!r} is not allowed next to inline assembly: its parentheses do not match")
     rest: list[str] = []
     place = 0
     while begin := _BEGIN.search(part, place):
@@ -171,6 +174,15 @@ def _statement(text: str, begin: int) -> tuple[str, str, int]:
             operands.append(piece[0])
         depth += piece[0] == "("
     return "", "", len(text)
+
+
+def _balanced(text: str) -> bool:
+    depth = 0
+    for sign in re.findall(r"[()]", text):
+        depth += 1 if sign == "(" else -1
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def _refuse(found: re.Match[str] | None) -> None:

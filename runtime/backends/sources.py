@@ -63,11 +63,9 @@ def refuse_files(source: str, options: str, features: Collection[str] = ()) -> N
                 "push_macro, pop_macro, and of GCC and clang those about loops and diagnostics are"
             )
     if has_assembly(text):
-        text, instructions = without_assembly(source)
+        text, instructions = without_assembly(source, options)
         check_features(instructions, features)
         text = source = text + '\n""'  # it has texts, for which macros could paste an operator together
-        if "volatile" in options:
-            raise BuildFailed("volatile in a build option is not allowed next to inline assembly")
     for where in (text, options):
         if operator := _OPERATOR.search(where):
             raise BuildFailed(f"{operator[0]} {_ALONE}")

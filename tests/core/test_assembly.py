@@ -87,6 +87,8 @@ def test_what_does_not_change_a_statement_is_free(source: str) -> None:
         f"#define volatile(x, ...) (x)\n{CONVERT}",
         f"#define F(x, volatile) {CONVERT}",
         f"#define/**/F(x, __volatile__)/**/{CONVERT}",
+        f"#define F )\n{CONVERT}",
+        f"#define F(x) x) + ((x\n{CONVERT}",
         f"#define F(x) #x\n{CONVERT}",
         f"#define F(x, y) x###y\n{CONVERT}",
         f"#define F {CONVERT.replace(';', '', 1)}".replace('"f"', '\n"f"'),

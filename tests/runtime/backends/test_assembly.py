@@ -48,6 +48,7 @@ def test_no_device_has_proven_a_feature_yet() -> None:
         (CONVERT, "-Dvolatile=goto"),
         (CONVERT, "-D__volatile__=goto"),
         (CONVERT, "-DF=asm"),
+        (CONVERT, "-DF=)"),
         (f'{CONVERT}; _Pragma("x")', ""),
         (f"#define P(a, b) a##b\n{CONVERT}; P(as, m)", ""),
         (f"#define P(a, b) a##b\n{FENCE}; P(__has_, include)", ""),
