@@ -11,6 +11,7 @@
     scripts/fuzz native         reads changed files in C as in Python, and guided by coverage
     scripts/fuzz package        reads, splits and loads changed packages of contexts
     scripts/fuzz profile        shows changed profile logs and schematics
+    scripts/fuzz sources        looks for assembly that the filter of sources overlooks
     scripts/fuzz tests          runs the property tests with new examples
 
 Each prints its seed and takes --seed N; --help names the other options. The exit code is 1 when a failure was found.
@@ -24,6 +25,7 @@ from typing import Protocol
 from stress.farm import hostile
 from stress.fuzz import cache, connections, context, ep_context, frames, models, native, package, profile, tests
 from stress.graphs import fuzzing
+from stress.sources import fuzzing as sources
 
 
 class Command(Protocol):
@@ -50,6 +52,7 @@ COMMANDS: dict[str, Command] = {
     "native": native,
     "package": package,
     "profile": profile,
+    "sources": sources,
     "tests": tests,
 }
 

@@ -13,6 +13,7 @@ from gputune.runtime.context.stored import Extent
 from gputune.runtime.execution import loading
 from stress.fuzz import cache, cases, context, ep_context, package, profile
 from stress.fuzz.mutations import mutated_bytes, mutated_value
+from stress.sources import fuzzing as sources
 
 
 def test_changed_context_binaries_are_refused_in_one_line_or_do_what_they_say(tmp_path: Path) -> None:
@@ -26,6 +27,30 @@ def test_changed_packages_are_refused_in_one_line_or_give_what_they_say(tmp_path
     assert package.end_of(package.original(), tmp_path, same=True) == "ran"
     fields, sections = package.parts(package.original())
     assert package.joined(fields, sections) == package.original()
+
+
+def test_sources_hold_listed_assembly_only_or_are_refused_in_one_line(tmp_path: Path) -> None:
+    folder = sources.prepared(tmp_path)
+    ended = Counter(sources.examine(cases.chance_of(0, number), folder) for number in range(40))
+    assert ended.keys() == {"refused", "accepted", "with assembly"}
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        'asm("x");',
+        'asm X("x" ::: "memory");',
+        '__asm__ goto("fence.acq_rel.gpu;" ::: "memory");',
+        'asm("fence.acq_rel.gpu;" ".incbin" ::: "memory");',
+        'asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(x));',
+        'asm("fence.acq_rel.gpu;" ::: "memory"); "x";',
+        "asm x;",
+    ],
+)
+def test_assembly_that_the_filter_overlooks_is_found(read: str) -> None:
+    assert sources.check('asm volatile ("fence.acq_rel.gpu;" ::: "memory");') == "with assembly"
+    with pytest.raises(cases.Broken, match="was accepted"):
+        sources.check(read)
 
 
 @pytest.mark.slow
