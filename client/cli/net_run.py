@@ -33,7 +33,7 @@ from gputune.client.lists import comma_separated
 from gputune.client.outputs import check_output, write_json, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
-from gputune.client.run.contexts import Contexts, Wishes
+from gputune.client.run.contexts import Contexts
 from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
 from gputune.client.run.net_run import InPlace, Job
 from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of, lines_of, log_path, record
@@ -138,27 +138,7 @@ log = logging.getLogger(__name__)
 @run_wishes
 @log_level
 @summary_json
-def command(
-    context_binary: list[Path],
-    input_list: list[Path | None] | None,
-    share_spill_fill: bool | None,
-    output_dir: Path,
-    npy: bool,
-    shared_buffer: bool,
-    device: str | None,
-    graph: str | None,
-    cache_compatibility_mode: Compatibility,
-    profiling_level: str | None,
-    profiling_option: str | None,
-    profile: Path | None,
-    keep_warm: bool,
-    perf_profile: PerfProfile | None,
-    inferences: InferenceOptions,
-    limits: RunLimits,
-    connection: ConnectionOptions,
-    log_level: str,
-    summary_json: Path | None,
-) -> None:
+def command(**options: Any) -> None:
     """Run context binaries and write their outputs.
 
     They run on the target of --target or --adb, else on this machine's own device, even if TARGET_SERVER_SOCKET is set.
@@ -169,47 +149,33 @@ def command(
     gputune net-run --retrieve_context output/model.bin --input_list inputs.txt \\
         --output_dir results --num_inferences 100 --summary_json run.json
     """
-    level = level_of(profiling_level, profiling_option, profile is not None)
+    asked = _Asked(**options)
+    level, inferences, limits = asked.level(), asked.inferences, asked.limits
     named = click.get_current_context().get_parameter_source("output_dir") is not ParameterSource.DEFAULT
-    profile_log = log_path(output_dir if named else None)
+    profile_log = log_path(asked.output_dir if named else None)
     if level is not None:
         files_of_command().write(profile_log, "--profiling_level")
-    check_output(output_dir, folder=True)
-    for file in (None if level is None else profile_log, summary_json, profile, inferences.export_times):
+    check_output(asked.output_dir, folder=True)
+    for file in (None if level is None else profile_log, asked.summary_json, asked.profile, inferences.export_times):
         if file is not None:
             check_output(file)
-    asked = _Asked(
-        paths=context_binary,
-        input_lists=input_list,
-        output_dir=output_dir,
-        inferences=inferences,
-        profiled=level is not None,
-        shared_buffer=shared_buffer,
-        device=device,
-        graph=graph,
-        compatibility=cache_compatibility_mode,
-        share=share_spill_fill,
-        keep_warm=keep_warm,
-        perf_profile=perf_profile,
-        connection=connection,
-    )
     asked.check()
-    with reporting(sys.stderr, log_level) as progress, ExitStack() as stack:
-        several, began = len(context_binary) > 1, load.read()
+    with reporting(sys.stderr, asked.log_level) as progress, ExitStack() as stack:
+        several, began = len(asked.context_binary) > 1, load.read()
         jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack)}, None)
-        _tell_results(jobs, npy)
+        _tell_results(jobs, asked.npy)
         times = {name: Times() for name in jobs}
         with _quiet(jobs, inferences.wait_for_quiet, progress, began) as quiet:
-            summaries = {name: _run(name, job, times[name], npy, limits, progress) for name, job in jobs.items()}
+            summaries = {name: _run(name, job, times[name], asked.npy, limits, progress) for name, job in jobs.items()}
         summaries = {name: summary | {"load": quiet.record.to_dict()} for name, summary in summaries.items()}
-        if summary_json is not None:
-            write_summary(summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
+        if asked.summary_json is not None:
+            write_summary(asked.summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
         if inferences.export_times is not None:
             export_times(inferences.export_times, times)
         if level is not None:
             profiles = _profiled(jobs, level, profile_log, limits.most_events, progress)
-            if profile is not None:
-                write_json(profile, {"contexts": profiles} if several else profiles[""])
+            if asked.profile is not None:
+                write_json(asked.profile, {"contexts": profiles} if several else profiles[""])
 
 
 def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
@@ -222,31 +188,41 @@ def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
 
 @dataclass(frozen=True)
 class _Asked:
-    """What the options say, once they are read."""
+    """Hold the options by their names."""
 
-    paths: list[Path]
-    input_lists: list[Path | None] | None
+    context_binary: list[Path]
+    input_list: list[Path | None] | None
+    share_spill_fill: bool | None
     output_dir: Path
-    inferences: InferenceOptions
-    profiled: bool
+    npy: bool
     shared_buffer: bool
     device: str | None
     graph: str | None
-    compatibility: Compatibility
-    share: bool | None
+    cache_compatibility_mode: Compatibility
+    profiling_level: str | None
+    profiling_option: str | None
+    profile: Path | None
     keep_warm: bool
     perf_profile: PerfProfile | None
+    inferences: InferenceOptions
+    limits: RunLimits
     connection: ConnectionOptions
+    log_level: str
+    summary_json: Path | None
 
     @property
     def remote(self) -> bool:
         return self.connection.target is not None or self.connection.adb is not None
 
+    def level(self) -> Level | None:
+        """Return the level of the profile; None without a profile. Raises ConfigError."""
+        return level_of(self.profiling_level, self.profiling_option, self.profile is not None)
+
     def check(self) -> None:
         """Raises ConfigError for options that do not go together."""
         if self.inferences.export_times is not None:
             check_export(self.inferences.export_times, "--export_times")
-        if self.profiled and self.inferences.seconds is not None:
+        if self.level() is not None and self.inferences.seconds is not None:
             raise ConfigError("--duration: a profile records a number of inferences; give --num_inferences instead")
         if self.shared_buffer and self.remote:
             _refuse_distant(self.connection)
@@ -255,32 +231,31 @@ class _Asked:
         if not self.remote and self.connection.credentials.options:
             names = " and ".join(self.connection.credentials.options)
             raise ConfigError(f"{names}: only for a target; give --target, too")
-        if len(self.paths) == 1:
-            if self.share:
+        if len(self.context_binary) == 1:
+            if self.share_spill_fill:
                 raise ConfigError("--share_spill_fill: only several contexts can share arenas, and there is one")
         elif self.remote:
-            raise ConfigError(f"--retrieve_context: a target runs one context, and there are {len(self.paths)}")
+            raise ConfigError(
+                f"--retrieve_context: a target runs one context, and there are {len(self.context_binary)}"
+            )
 
     def lists(self, contexts: int) -> list[Path | None]:
         """The input list of each context. Raises ConfigError where there are more or fewer."""
-        if self.input_lists is None:
+        if self.input_list is None:
             return [None] * contexts
-        if len(self.input_lists) != contexts:
+        if len(self.input_list) != contexts:
             raise ConfigError(
-                f"--input_list: {len(self.input_lists)} for {contexts} of --retrieve_context; give one for each "
+                f"--input_list: {len(self.input_list)} for {contexts} of --retrieve_context; give one for each "
                 "context, separated by commas; it may be empty for a graph without inputs"
             )
-        return self.input_lists
+        return self.input_list
 
-    def wishes(self) -> Wishes:
-        """How several contexts are loaded. Raises ConfigError."""
-        graphs: list[str | None] = [None]
-        if self.graph is not None:
-            try:
-                graphs = [name or None for name in comma_separated(self.graph)]
-            except ValueError as error:
-                raise ConfigError(f"--graph: {error}") from None
-        return Wishes(self.device, self.compatibility, graphs, self.share)
+    def graphs(self) -> list[str | None]:
+        """Return the names of graphs that --graph gives, one for all contexts or one for each. Raises ConfigError."""
+        try:
+            return [None] if self.graph is None else [name or None for name in comma_separated(self.graph)]
+        except ValueError as error:
+            raise ConfigError(f"--graph: {error}") from None
 
     def job(self, name: str, path: Path, executor: net_run.AnyExecutor, input_list: Path | None) -> Job:
         """The inferences of a context; its name is empty where it is the only one. Raises ConfigError."""
@@ -302,13 +277,15 @@ class _Asked:
 
 def _only_job(asked: _Asked, stack: ExitStack) -> Job:
     """Of the only context, which may run on a target."""
-    (path,), (input_list,) = asked.paths, asked.lists(1)
+    (path,), (input_list,) = asked.context_binary, asked.lists(1)
     executor: net_run.AnyExecutor
     if asked.remote:
         executor = _remote(asked, stack, path)
     else:
         with device_errors(path):
-            executor = open_executor(path, asked.device, asked.compatibility, asked.graph, asked.perf_profile)
+            executor = open_executor(
+                path, asked.device, asked.cache_compatibility_mode, asked.graph, asked.perf_profile
+            )
             stack.callback(executor.close)
             executor.keep_warm(asked.keep_warm)
     return asked.job("", path, executor, input_list)
@@ -317,9 +294,11 @@ def _only_job(asked: _Asked, stack: ExitStack) -> Job:
 def _jobs(asked: _Asked, stack: ExitStack) -> tuple[dict[str, Job], dict[str, Any] | None]:
     """Of several contexts, by name, and the memory of their group."""
     with device_errors():
-        contexts = Contexts(asked.paths)
+        contexts = Contexts(asked.context_binary)
         input_lists = asked.lists(len(contexts.sources))
-        loaded = contexts.load(stack, asked.wishes())
+        loaded = contexts.load(
+            stack, asked.graphs(), asked.share_spill_fill, asked.device, asked.cache_compatibility_mode
+        )
         for member in loaded.executors.values():
             if asked.perf_profile is not None:
                 member.set_perf_profile(asked.perf_profile)
@@ -357,7 +336,7 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
     if asked.perf_profile is not None and not client.set_perf_profile(asked.perf_profile):
         log.warning(f"nothing steers the clocks of the device of {client.address}; the perf profile changes nothing")
     with device_errors(path):
-        return RemoteExecutor(client, path, asked.graph, asked.compatibility == "strict")
+        return RemoteExecutor(client, path, asked.graph, asked.cache_compatibility_mode == "strict")
 
 
 def _run(name: str, job: Job, times: Times, npy: bool, limits: RunLimits, progress: Progress) -> dict[str, Any]:

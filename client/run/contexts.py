@@ -20,17 +20,6 @@ SHARES = "enable_spill_fill_buffer"
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How several contexts are loaded. graphs: the names of graphs, one for all contexts or one for each, None for the
-    first of each; share: whether arenas are shared, None as the contexts themselves say; the others as of load()."""
-
-    device: str | None = None
-    compatibility: Compatibility = "permissive"
-    graphs: Sequence[str | None] = (None,)
-    share: bool | None = None
-
-
-@dataclass(frozen=True)
 class Loaded:
     """Executors by the names of their contexts, the files that these are from, and the group that they are in."""
 
@@ -53,17 +42,27 @@ class Contexts:
         """Raises ContextError, OSError; ValueError for names that are not distinct all the same."""
         self.sources = context_sources(paths, names_of(paths))
 
-    def load(self, stack: ExitStack, wishes: Wishes) -> Loaded:
-        """Loads them on one device; `stack` closes them. Raises ConfigError for graphs that are neither one nor as many
-        as contexts; as load_group does."""
-        sources, count = self.sources, len(wishes.graphs)
+    def load(
+        self,
+        stack: ExitStack,
+        graphs: Sequence[str | None],
+        share: bool | None,
+        device: str | None,
+        compatibility: Compatibility,
+    ) -> Loaded:
+        """Load them on one device; `stack` closes them. Raise ConfigError for graphs that are neither one nor as many
+        as contexts; as load_group does.
+
+        graphs: names, one for all contexts or one for each, None for the first of a context; share: whether arenas are
+        shared, None as the contexts themselves say; the others as of load()."""
+        sources, count = self.sources, len(graphs)
         if count not in (1, len(sources)):
             raise ConfigError(f"--graph: {count} names for {len(sources)} contexts; give one for all, or one for each")
-        graphs = wishes.graphs if count == len(sources) else [wishes.graphs[0]] * len(sources)
+        graphs = graphs if count == len(sources) else [graphs[0]] * len(sources)
         files = {source.name: source.path for source in sources}
-        backend, device_open_ns = sources[0].open_device(wishes.device)
-        sources, strict = [source.on(backend) for source in sources], is_strict(wishes.compatibility)
-        if not (shares(sources) if wishes.share is None else wishes.share):
+        backend, device_open_ns = sources[0].open_device(device)
+        sources, strict = [source.on(backend) for source in sources], is_strict(compatibility)
+        if not (shares(sources) if share is None else share):
             executors = {}
             for source, graph in zip(sources, graphs, strict=True):
                 with source.open() as file:
