@@ -19,8 +19,8 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
 from gputune.runtime.power.actuators.base import Write
 from gputune.runtime.power.actuators.cl_hints import hints
-from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
 from gputune.runtime.power.arbiter import Arbiter
+from gputune.runtime.power.fake_trees import TREES, make_tree
 from gputune.runtime.power.journal import DeviceFiles
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.presets import PRESETS

@@ -18,12 +18,13 @@ from functools import partial
 from pathlib import Path
 
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.power.actuators import amdgpu, cpufreq, devfreq, intel, kgsl, nvml
+from gputune.runtime.power.actuators import kinds
 from gputune.runtime.power.actuators.base import (
     SLOW,
     UNKNOWN,
     Access,
     Actuator,
+    Kind,
     NoActuator,
     Problem,
     Write,
@@ -31,32 +32,11 @@ from gputune.runtime.power.actuators.base import (
     content_of,
     refusal_of,
 )
-from gputune.runtime.power.actuators.cpu_latency import CpuLatency
 from gputune.runtime.power.records import NOTHING, PowerMode, Vote
-
-FAMILIES: Mapping[str, Callable[[Access], Sequence[Actuator]]] = {
-    "kgsl": kgsl.find,
-    "devfreq": devfreq.find,
-    "i915": intel.find_i915,
-    "xe": intel.find_xe,
-    "amdgpu": amdgpu.find,
-    "nvml": nvml.find,
-    "cpufreq": cpufreq.find,
-    "cpu_latency": CpuLatency.find,
-}
-"""What looks for the actuators of each kind below a root."""
-
-_VENDORS = {
-    "qualcomm|adreno": ("kgsl", "devfreq"),
-    r"\barm\b|mali|imagination|powervr": ("devfreq",),
-    "intel": ("i915", "xe"),
-    r"\bamd\b|advanced micro|radeon|gfx\d": ("amdgpu",),
-    "nvidia": ("nvml",),
-}
-"""The kinds of controls by what a GPU's vendor and name say."""
 
 _PROCESSOR = ("cpufreq",)
 _OTHER = ("devfreq",)
+"""The kinds of controls of a GPU for which no kind is made."""
 _LATENCY = "cpu_latency"
 
 LIMIT_S = 0.015
@@ -95,8 +75,8 @@ def find_steering(identity: DeviceIdentity | None, root: Path = Path("/")) -> St
 def all_steerings(root: Path = Path("/")) -> list[Steering]:
     """One for each kind of device with controls that outlive a process, whether a driver for the device works or
     not."""
-    kinds = [(*_PROCESSOR, _LATENCY), *((*families, _LATENCY) for families in (*_VENDORS.values(), _OTHER))]
-    found = {steering.key: steering for steering in (_steering(families, root) for families in kinds)}
+    known = [_PROCESSOR, *((kind.name, *kind.also) for kind in _of_vendors()), _OTHER]
+    found = {steering.key: steering for steering in (_steering((*families, _LATENCY), root) for families in known)}
     return [steering for steering in found.values() if steering.originals()]
 
 
@@ -104,12 +84,16 @@ def families_of(identity: DeviceIdentity | None) -> Sequence[str]:
     """The kinds of controls that may steer a device: a processor's for one of type CPU, its vendor's for another one,
     and how deep a processor sleeps for all, because each launch waits for that. All kinds without an identity."""
     if identity is None:
-        return tuple(FAMILIES)
+        return (*(kind.name for kind in _of_vendors()), *_OTHER, *_PROCESSOR, _LATENCY)
     if identity.device_type == "cpu":
         return (*_PROCESSOR, _LATENCY)
     called = f"{identity.vendor} {identity.name}".lower()
-    found = next((names for pattern, names in _VENDORS.items() if re.search(pattern, called)), _OTHER)
+    found = next(((kind.name, *kind.also) for kind in _of_vendors() if re.search(kind.gpus, called)), _OTHER)
     return (*found, _LATENCY)
+
+
+def _of_vendors() -> list[Kind]:
+    return [kind for kind in kinds().values() if kind.gpus]
 
 
 def _steering(families: Sequence[str], root: Path) -> Steering:
@@ -119,7 +103,7 @@ def _steering(families: Sequence[str], root: Path) -> Steering:
 
 
 def _found(families: Sequence[str], access: Access) -> list[Actuator]:
-    found = [actuator for name in families for actuator in FAMILIES[name](access)]
+    found = [actuator for name in families for actuator in kinds()[name].find(access)]
     for name, count in Counter(actuator.name for actuator in found).items():
         for number, actuator in enumerate(each for each in found if each.name == name and count > 1):
             actuator.name = f"{name}_{number}"

@@ -24,8 +24,8 @@ from typing import Any
 
 import tool
 from gputune.runtime.power.actuators.base import Actuator, Write
-from gputune.runtime.power.actuators.fake_trees import make_tree
 from gputune.runtime.power.arbiter import Arbiter
+from gputune.runtime.power.fake_trees import make_tree
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.records import NOTHING
 from gputune.runtime.power.steering import Steering, find_actuators

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.power.actuators.fake_trees import LATENCY, TREES, make_tree
 from gputune.runtime.power.arbiter import Arbiter
+from gputune.runtime.power.fake_trees import LATENCY, TREES, make_tree
 from gputune.runtime.power.journal import DeviceFiles, power_folder
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.presets import PRESETS

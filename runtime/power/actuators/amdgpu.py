@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import Access, Write, content_of, word_after
+from gputune.runtime.power.actuators.base import Access, Kind, Write, content_of, word_after
 from gputune.runtime.power.actuators.controls import CLOCKS, Domain, FileActuator, Scale, Switch, held, limits, scale_of
 from gputune.runtime.power.records import Corner, Vote
 
@@ -113,3 +113,6 @@ def _forced(vote: Vote) -> str | None:
     if corners.least >= Corner.TURBO or (held(vote, "core") and corners.least >= Corner.NOM_PLUS):
         return "high"
     return "low" if Corner.DISABLE < corners.most <= Corner.SVS2 else None
+
+
+KIND = Kind("amdgpu", find, gpus=r"\bamd\b|advanced micro|radeon|gfx\d")

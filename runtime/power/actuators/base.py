@@ -81,6 +81,20 @@ class Access:
 NO_CONTENTS: Mapping[Path, str] = {}
 
 
+@dataclass(frozen=True)
+class Kind:
+    """Declare a kind of controls, as KIND in the module that knows its files.
+
+    find: looks for its actuators; gpus: a pattern for the vendors and names of the GPUs that it is made for, in lower
+    case; also: the names of the kinds that steer these GPUs as well.
+    """
+
+    name: str
+    find: Callable[[Access], Sequence[Actuator]]
+    gpus: str = ""
+    also: tuple[str, ...] = ()
+
+
 class Actuator(Protocol):
     """What steers one device, or one kind of control of it. Nothing raises for a file that cannot be read or written.
 

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import NO_CONTENTS, Access, Problem, Write, advice_for, clamped_advice
+from gputune.runtime.power.actuators.base import NO_CONTENTS, Access, Kind, Problem, Write, advice_for, clamped_advice
 from gputune.runtime.power.records import Vote
 
 NO_REQUEST_US = 2_000_000_000
@@ -133,3 +133,6 @@ def _close_in_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_fork)
+
+
+KIND = Kind("cpu_latency", CpuLatency.find)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import Access, number_of, numbers_of
+from gputune.runtime.power.actuators.base import Access, Kind, number_of, numbers_of
 from gputune.runtime.power.actuators.controls import (
     CLOCKS,
     Control,
@@ -57,3 +57,6 @@ def _scale(folder: Path) -> Scale | None:
 def _preference(vote: Vote) -> str | None:
     """`performance` for a vote for high performance, and for a held clock: its governor takes no other one."""
     return "performance" if vote.high_performance or held(vote, "core") else None
+
+
+KIND = Kind("cpufreq", find)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import Access, numbers_of
+from gputune.runtime.power.actuators.base import Access, Kind, numbers_of
 from gputune.runtime.power.actuators.controls import CLOCKS, Control, Domain, FileActuator, Range, governor, scale_of
 
 _GPUS = re.compile(r"gpu|mali|bifrost|midgard|panfrost|panthor|adreno|kgsl|g3d|powervr|pvr", re.IGNORECASE)
@@ -46,3 +46,6 @@ def _controls(folder: Path, domain: Domain) -> Iterable[Control]:
     if (switch := governor(folder, "governor", domain)) is not None:
         yield switch
     yield Range(folder.name, domain, folder / "min_freq", folder / "max_freq", scale, folder / "cur_freq")
+
+
+KIND = Kind("devfreq", find)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import Access, number_of
+from gputune.runtime.power.actuators.base import Access, Kind, number_of
 from gputune.runtime.power.actuators.controls import CLOCKS, Control, FileActuator, Range, Switch, scale_of
 
 _MHZ = 1_000_000
@@ -34,7 +34,12 @@ _GT = _Names("rps_min_freq_mhz", "rps_max_freq_mhz", "rps_act_freq_mhz", "rps_RP
 _XE = _Names("min_freq", "max_freq", "act_freq", "rpn_freq", "rp0_freq")
 
 
-def find_i915(access: Access) -> list[FileActuator]:
+def find(access: Access) -> list[FileActuator]:
+    """The actuators of both drivers."""
+    return [*_found_by_i915(access), *_found_by_xe(access)]
+
+
+def _found_by_i915(access: Access) -> list[FileActuator]:
     """An actuator for each card: by its GTs, else by the files of older kernels, which stand for all GTs."""
     found = []
     for card in access.found("sys/class/drm/card[0-9]*"):
@@ -44,7 +49,7 @@ def find_i915(access: Access) -> list[FileActuator]:
     return found
 
 
-def find_xe(access: Access) -> list[FileActuator]:
+def _found_by_xe(access: Access) -> list[FileActuator]:
     """An actuator for each card, of all its tiles and GTs."""
     found = []
     for card in access.found("sys/class/drm/card[0-9]*"):
@@ -69,3 +74,6 @@ def _controls(label: str, folder: Path, names: _Names) -> list[Control]:
     if not names.boost or not (folder / names.boost).exists():
         return [clock]
     return [clock, Switch(folder / names.boost, clock.upper_word)]
+
+
+KIND = Kind("intel", find, gpus="intel")

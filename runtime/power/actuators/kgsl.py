@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gputune.runtime.power.actuators.base import Access, number_of, numbers_of
+from gputune.runtime.power.actuators.base import Access, Kind, number_of, numbers_of
 from gputune.runtime.power.actuators.controls import (
     CLOCKS,
     Control,
@@ -83,3 +83,6 @@ _SWITCHES: dict[str, Callable[[Vote], str | None]] = {
     "force_bus_on": _bus_on,
 }
 """In the order for writing: the rail before the clock that it feeds."""
+
+
+KIND = Kind("kgsl", find, gpus="qualcomm|adreno", also=("devfreq",))

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
-from gputune.runtime.power.actuators.base import NO_CONTENTS, Access, Problem, Write, advice_for
+from gputune.runtime.power.actuators.base import NO_CONTENTS, Access, Kind, Problem, Write, advice_for
 from gputune.runtime.power.actuators.controls import CLOCKS, Domain, Scale, limits, scale_of
 from gputune.runtime.power.records import Corner, Vote
 
@@ -173,3 +173,6 @@ def _error_name(error: Exception) -> str:
     if isinstance(error, OSError):
         return errno.errorcode.get(error.errno or 0, "EIO")
     return _ERRNOS.get(getattr(error, "value", 0), "EIO")
+
+
+KIND = Kind("nvml", find, gpus="nvidia")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputune.client.doctor import power
-from gputune.runtime.power.actuators.fake_trees import make_tree
+from gputune.runtime.power.fake_trees import make_tree
 from tests.client.commands import Gputune
 
 

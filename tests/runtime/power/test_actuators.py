@@ -17,7 +17,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.power.actuators.base import Actuator, Write
 from gputune.runtime.power.actuators.cl_hints import hints
 from gputune.runtime.power.actuators.devfreq import domain_of
-from gputune.runtime.power.actuators.fake_trees import TREES, make_tree
+from gputune.runtime.power.fake_trees import TREES, make_tree
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote
 from gputune.runtime.power.steering import Steering, all_steerings, families_of, find_actuators, find_steering
 
@@ -268,9 +268,10 @@ def test_what_a_vote_leaves_alone_goes_back_to_adopted_contents(tmp_path: Path) 
         ("cpu", "GenuineIntel", "Intel(R) Xeon(R)", "cpufreq"),
         ("gpu", "QUALCOMM", "QUALCOMM Adreno(TM)", "kgsl"),
         ("gpu", "ARM", "Mali-G710 r0p0", "devfreq"),
-        ("gpu", "Intel(R) Corporation", "Intel(R) Arc(TM) A770", "i915"),
+        ("gpu", "Intel(R) Corporation", "Intel(R) Arc(TM) A770", "intel"),
         ("gpu", "Advanced Micro Devices, Inc.", "gfx1100", "amdgpu"),
         ("gpu", "NVIDIA Corporation", "NVIDIA H200", "nvml"),
+        ("gpu", "Nobody", "Unheard-of", "devfreq"),
     ],
 )
 def test_families_by_device(device_type: str, vendor: str, name: str, first: str) -> None:

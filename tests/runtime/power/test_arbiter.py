@@ -22,8 +22,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from gputune.runtime.power import arbiter as arbiters
 from gputune.runtime.power import journal
-from gputune.runtime.power.actuators.fake_trees import make_tree
 from gputune.runtime.power.arbiter import Arbiter, arbiter_of
+from gputune.runtime.power.fake_trees import make_tree
 from gputune.runtime.power.journal import DeviceFiles, Holder, Table
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.records import NOTHING, Corner, Corners, Vote, strongest
