@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from gputune.client.errors import Refusal, UnsupportedNodes
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import refusals_of
 from gputune.client.model.nearest import nearest_form
 from gputune.client.model.plan import Plan, Task
 from gputune.client.report.problems import words
@@ -57,14 +58,15 @@ class Checked:
 
 def check_model(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> Checked:
     """Imports and lowers a model. Raises ModelError for what is wrong with the model and not with single nodes."""
-    node_ops: dict[str, str] = {}
     try:
         graph = read_model(path, input_dimensions)
-        node_ops = dict(graph.node_ops)
-        return Checked(path, input_dimensions, len(node_ops), node_ops, (), Alternatives(graph))
     except UnsupportedNodes as error:
-        looked_at = max(error.looked_at, len(node_ops))
-        return Checked(path, input_dimensions, looked_at, node_ops, error.refusals, None)
+        return Checked(path, input_dimensions, error.looked_at, {}, error.refusals, None)
+    checked = Checked(path, input_dimensions, len(graph.node_ops), dict(graph.node_ops), (), None)
+    try:
+        return replace(checked, model=Alternatives(graph))
+    except UnsupportedNodes:
+        return replace(checked, refusals=refusals_of(graph))
 
 
 def any_limits() -> DeviceLimits:

@@ -109,6 +109,16 @@ def test_a_supported_operator_in_an_unsupported_way_has_its_reason(gputune: Gput
     assert [each["op"] for each in content["supported"]] == ["Relu"]
 
 
+def test_what_a_later_step_refuses_is_listed_too(gputune: Gputune, tmp_path: Path) -> None:
+    model = models.build(
+        "(float[1,3,5,5] x, float[4,3,3,3] w, float[3] m) => (float[1,4,3,3] y, float[1,3,5,5] z)",
+        "a = Clip(x, m) y = Conv(a, w) z = Relu(a)",
+    )
+    code, content = checked(models.save(model, tmp_path), gputune=gputune)
+    assert (code, [one["op"] for one in content["unsupported"]]) == (9, ["Clip", "Conv"])
+    assert [one["op"] for one in content["supported"]] == ["Relu"]
+
+
 def test_a_quantised_model_has_each_of_its_nodes_listed(gputune: Gputune, tmp_path: Path) -> None:
     model = models.build(
         "(float[2,3] x) => (uint8[2,3] y, uint8[2,3] z)",

@@ -10,8 +10,9 @@ import onnx.parser
 import pytest
 
 from gputune.client.errors import UnsupportedNodes
+from gputune.client.model.graph import Graph
 from gputune.client.model.importer import read_model
-from gputune.client.model.lowering import lower
+from gputune.client.model.lowering import lower, refusals_of
 from gputune.client.model.nearest import line_with_advice
 from tests.client.commands import Gputune
 from tests.client.models import build, integers, numbers, save
@@ -121,6 +122,38 @@ class TestNames:
                                  else_branch = b () => (int64[1,2] q) { q = Magic(x) }> }"""
         model = onnx.parser.parse_model(text.replace("Magic", "Shape"))
         assert reasons(refused(model, tmp_path)) == [("NonZero", "n0/NonZero", f"{NO} NonZero")]
+
+
+class TestRefusalsOf:
+    TEXT = """(float[1,3,5,5] x, float[4,3,3,3] w, float[3] m) => (float[1,4,3,3] y, float[1,3,5,5] z) {
+                a = Relu(x)
+                b = Clip(a, m)
+                y = Conv(b, w)
+                c = LpNormalization<p=3>(b)
+                z = Relu(c) }"""
+
+    def graph(self, folder: Path, text: str) -> Graph:
+        model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 17]> g ' + text)
+        for index, node in enumerate(model.graph.node):
+            node.name = f"n{index}"
+        return read_model(save(model, folder))
+
+    def test_they_are_those_of_every_pass_and_step(self, tmp_path: Path) -> None:
+        graph = self.graph(tmp_path, self.TEXT)
+        with pytest.raises(UnsupportedNodes) as caught:
+            lower(graph)
+        assert [one.node for one in caught.value.refusals] == ["n1"]
+        found = refusals_of(graph)
+        assert [(one.node, one.op) for one in found] == [("n1", "Clip"), ("n2", "Conv"), ("n3", "LpNormalization")]
+        assert found[0] == caught.value.refusals[0]
+        assert "'w' is computed at run time" in found[1].why and "p = 3" in found[2].why
+
+    def test_a_graph_that_can_be_lowered_has_none(self, tmp_path: Path) -> None:
+        assert refusals_of(self.graph(tmp_path, "(float[2] x) => (float[2] y) { a = Relu(x) y = Neg(a) }")) == ()
+
+    def test_nothing_is_left_to_lower(self, tmp_path: Path) -> None:
+        graph = self.graph(tmp_path, "(float[4] x, float[4] m) => (float[4] y) { y = Clip(x, m) }")
+        assert [one.node for one in refusals_of(graph)] == ["n0"]
 
 
 def test_a_branch_that_is_not_taken_is_not_looked_at(lowered: Lowered) -> None:
