@@ -119,7 +119,7 @@ def without_assembly(source: str, options: str = "") -> tuple[str, set[Instructi
     _refuse(_UNCLEAR.search(text))
     text = _UNREAD.sub(lambda unread: " " if unread[0].startswith("/") else unread[0], text)
     instructions: set[Instruction] = set()
-    # Directives are read apart, so that no statement has one inside, or begins in a macro and ends behind it.
+    # Directives are read apart, so that no statement has one inside, or begins in a macro and ends after it.
     return "".join(_read(part, instructions) for part in _DIRECTIVE.split(text)), instructions
 
 
@@ -148,7 +148,7 @@ def _read(part: str, instructions: set[Instruction]) -> str:
             shown = " ".join(part[begin.start() : begin.start() + 100].split())
             raise BuildFailed(f"the inline assembly {shown!r} is not allowed: it is not in the list of gputune")
         instructions.add(STATEMENTS[statement])
-        rest += part[place : begin.start()], operands
+        rest += part[place : begin.start()], f" {operands} "
         place = end
     rest.append(part[place:])
     left = "".join(rest)

@@ -52,6 +52,7 @@ def test_no_device_has_proven_a_feature_yet() -> None:
         (f'{CONVERT}; _Pragma("x")', ""),
         (f"#define P(a, b) a##b\n{CONVERT}; P(as, m)", ""),
         (f"#define P(a, b) a##b\n{FENCE}; P(__has_, include)", ""),
+        (f"#define P(a, b) a##b\nP({CONVERT}__as, m)", ""),
         (f'#include "x"\n{CONVERT}', ""),
         (f'#pragma GCC dependency "x"\n{CONVERT}', ""),
     ],
