@@ -218,19 +218,10 @@ def _graph(
         own |= {name: storage.scratch_ref(place, name, nbytes) for name, nbytes in instance.scratch.items()}
         accesses += accesses_of(instance.main.sequence, refs, own)
         refs |= own
-        refs |= constants.of(plan, operation, keys[operation.task], instance)
+        task = keys[operation.task]
+        refs |= constants.of(plan, operation, task, instance)
         launches += [
-            LaunchRecord(
-                operation=operation.name,
-                task=keys[operation.task],
-                program=of_task[operation.task],
-                entry=kernel.entry,
-                global_size=kernel.global_size,
-                local_size=kernel.local_size,
-                arguments=tuple(
-                    refs[argument] if isinstance(argument, str) else argument for argument in kernel.arguments
-                ),
-            )
+            LaunchRecord.of(kernel, refs, own, operation=operation.name, task=task, program=of_task[operation.task])
             for kernel in instance.main.sequence
         ]
     graph = GraphRecord(

@@ -160,15 +160,8 @@ class Packings:
             for packing, packed in part.packings:
                 refs = {**packed, **{name: source(content) for name, content in packing.sources.items()}}
                 for one in packing.kernels:
-                    yield LaunchRecord(
-                        operation=packing.operation,
-                        task=packing.task,
-                        program=program(one),
-                        entry=one.kernel.entry,
-                        global_size=one.kernel.global_size,
-                        local_size=one.kernel.local_size,
-                        arguments=tuple(refs[each] if isinstance(each, str) else each for each in one.kernel.arguments),
-                    )
+                    names = {"operation": packing.operation, "task": packing.task, "program": program(one)}
+                    yield LaunchRecord.of(one.kernel, refs, packed, **names)
 
         return tuple(
             GraphRecord(part.digest.hexdigest(), (), (), tuple(launches(part)), (part.nbytes,)) for part in self._parts

@@ -1,15 +1,14 @@
 """Reconstruct which tensor lies where and when in a context's arenas, as far as its file allows.
 
-A file names no tensors. It says which bytes each launch is given, and holds the kernels' text. A kernel writes every
-parameter that it does not declare const, and what an operation writes is a new tensor. If the text cannot be read this
-way, bytes are a new tensor when they are given for the first time, or after others that overlap them.
+A file names no tensors. It says which bytes each launch is given, and which of them it writes: what an operation writes
+is a new tensor. An older file does not say what launches write. Then bytes are a new tensor when they are given for the
+first time, or after others that overlap them.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +17,7 @@ from pathlib import Path
 from gputune.client.context.builder import PORTABLE_ALIGNMENT
 from gputune.client.context.memory_planner import Lifetime, least_bytes
 from gputune.client.report.sizes import packed_bytes
-from gputune.runtime.backends.merging import copy_of
-from gputune.runtime.context.format import open_context
+from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
 
 
@@ -107,63 +105,18 @@ class MemoryReport:
 
 
 def read_memory(path: Path) -> MemoryReport:
-    """The memory of a context binary's graphs, from its header and its kernels' text. Raises ContextError; OSError."""
-    with open_context(path) as file:
-        header = file.header
-        sources = [file.source(program) for program in range(len(header.programs))]
+    """The memory of a context binary's graphs, from its header. Raises ContextError; OSError."""
+    header = read_header(path)
     read = {header.weights[index] for graph in header.graphs for index in graph.constants("weights")}
     weights = sum(header.sections[place].length for place in read) + packed_bytes(header)
-    options = [program.options for program in header.programs]
-    writable = Writable(list(zip(sources, options, strict=True)))
-    graphs = tuple(graph_memory(graph, writable) for graph in header.graphs)
+    graphs = tuple(map(graph_memory, header.graphs))
     return MemoryReport(path.name, header.device.name, weights, graphs)
 
 
-class Writable:
-    """Which arguments of launches are written, by the sources and build options of their programs."""
-
-    def __init__(self, programs: Sequence[tuple[str, str]]) -> None:
-        self._programs = programs
-        self._known: dict[tuple[int, str], tuple[bool, ...] | None] = {}
-
-    def of(self, launch: LaunchRecord) -> tuple[bool, ...] | None:
-        """For each argument; None where the text does not say it."""
-        key = launch.program, launch.entry
-        if key not in self._known:
-            source, options = self._programs[launch.program]
-            text, entry = copy_of(source, launch.entry)
-            self._known[key] = _writable(text, options, entry)
-        found = self._known[key]
-        return found if found is not None and len(found) == len(launch.arguments) else None
-
-
-def _writable(source: str, options: str, entry: str) -> tuple[bool, ...] | None:
-    """By parameter of a kernel, whether it is a pointer that is not const. A macro that stands for parameters is what
-    it was defined as first: kernels define it only where those who build them did not."""
-    text = _COMMENT.sub(" ", source).replace("\\\n", " ")
-    head = re.search(
-        rf"\bkernel\b[^;{{}}]*\bvoid\s+{re.escape(entry)}\s*\(([^)]*)\)", text.replace("__kernel", "kernel")
-    )
-    if head is None:
-        return None
-    macros: dict[str, str] = dict(_OPTION.findall(options))
-    for name, body in _DEFINE.findall(text):
-        macros.setdefault(name, body)
-    parameters = _NAME.sub(lambda name: macros.get(name[0], name[0]), head[1])
-    return tuple("*" in each and not _CONST.search(each) for each in parameters.split(","))
-
-
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)(?!\()[ \t]*(.*)$", re.MULTILINE)
-_OPTION = re.compile(r"-D[ ]*(\w+)=(\S*)")
-_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
-_CONST = re.compile(r"\b(?:const|constant|__constant)\b")
-
-
-def graph_memory(graph: GraphRecord, writable: Writable) -> GraphMemory:
+def graph_memory(graph: GraphRecord) -> GraphMemory:
     """The memory of a graph."""
     runs = [(name, list(own)) for name, own in itertools.groupby(graph.launches, lambda launch: launch.operation)]
-    tensors = tuple(sorted(_tensors(runs, writable), key=lambda each: (each.first_use, each.arena, each.offset)))
+    tensors = tuple(sorted(_tensors(runs), key=lambda each: (each.first_use, each.arena, each.offset)))
     bound = graph.arena_bound_bytes or _bound(tensors, graph.arena_bytes)
     return GraphMemory(graph.name, tuple(name for name, _ in runs), graph.arena_bytes, bound, tensors)
 
@@ -183,12 +136,12 @@ class _Held:
     last: int
 
 
-def _tensors(runs: Sequence[tuple[str, Sequence[LaunchRecord]]], writable: Writable) -> Iterator[ArenaTensor]:
+def _tensors(runs: Sequence[tuple[str, Sequence[LaunchRecord]]]) -> Iterator[ArenaTensor]:
     """Those of operations, each with its launches, in any order."""
     held: dict[BufferRef, _Held] = {}
     gone: list[tuple[BufferRef, _Held]] = []
     for place, (name, launches) in enumerate(runs):
-        for ref, writes in _given(launches, writable).items():
+        for ref, writes in _given(launches).items():
             if not writes and ref in held:
                 held[ref].last = place
                 continue
@@ -198,14 +151,13 @@ def _tensors(runs: Sequence[tuple[str, Sequence[LaunchRecord]]], writable: Writa
         yield ArenaTensor(one.name, ref.index, ref.offset, ref.nbytes, one.first, one.last)
 
 
-def _given(launches: Sequence[LaunchRecord], writable: Writable) -> dict[BufferRef, bool]:
+def _given(launches: Sequence[LaunchRecord]) -> dict[BufferRef, bool]:
     """What of the arenas an operation is given, and whether any of its launches writes it."""
     given: dict[BufferRef, bool] = {}
     for launch in launches:
-        writes = writable.of(launch) or (False,) * len(launch.arguments)
-        for argument, written in zip(launch.arguments, writes, strict=True):
+        for place, argument in enumerate(launch.arguments):
             if isinstance(argument, BufferRef) and argument.kind == "arena":
-                given[argument] = given.get(argument, False) or written
+                given[argument] = given.get(argument, False) or place in launch.writes
     return given
 
 

@@ -39,7 +39,6 @@ LAUNCHES_AT_MOST = 8  # more save little, and the first launch waits for all
 TEXT_CHARACTERS = 1 << 20
 
 OWN_NAMES = "gputune_"  # what all names of copies begin with
-_POP = "\n#pragma pop_macro("  # what a copy ends with
 _SPLICE = re.compile(r"\\[ \t]*\n")
 # Options that are macros. Names in capitals only: others may mean something to the headers that a driver puts in front
 # of a source, which get to see options and do not see what a text defines.
@@ -127,17 +126,6 @@ def built_alone(launch: Launch) -> str:
     if isinstance(text, str):
         return text
     return "" if launch.entry in text.declared else UNDECLARED
-
-
-def copy_of(text: str, entry: str) -> tuple[str, str]:
-    """Return the copy in a merged text that has this kernel, and the name that its source gives the kernel. Return what
-    is given where the text is not merged."""
-    own = re.fullmatch(rf"{OWN_NAMES}[0-9a-f]{{8}}_\d+_(\w+)", entry, re.ASCII)
-    named = text.find(f"#define {own[1]} {entry}\n") if own else -1
-    if own is None or named < 0:
-        return text, entry
-    before = text.rfind(_POP, 0, named)  # the end of the copy before it
-    return text[text.find("\n", before + 1) + 1 if before >= 0 else 0 : text.find(_POP, named)], own[1]
 
 
 def key_of(parts: Iterable[str]) -> str:

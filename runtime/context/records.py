@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -14,7 +14,7 @@ from gputune.core.dtypes import ITEM_BYTES
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, UnsupportedFormatVersion, shortened
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
-from gputune.core.launches import check_sizes
+from gputune.core.launches import Launch, Stage, check_sizes
 
 FileKind = Literal["input", "output", "arena", "weights", "packed", "counters", "status"]
 BufferKind = Literal[FileKind, "marks"]
@@ -77,10 +77,11 @@ class BufferRef:
     nbytes: Amount
 
 
-@in_files()
+@in_files("writes")
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One launch of a graph; `task` is the digest of its task's key, `program` an index into the programs."""
+    """One launch of a graph; `task` is the digest of its task's key, `program` an index into the programs. writes: the
+    places of the arguments that it writes, in order; empty in older files, which do not say it."""
 
     operation: CText
     task: CText
@@ -89,6 +90,23 @@ class LaunchRecord:
     global_size: Annotated[tuple[Amount, ...], Within(0, MOST_DIMENSIONS)]
     local_size: Annotated[tuple[Amount, ...], Within(0, MOST_DIMENSIONS)]
     arguments: tuple[BufferRef | Int32, ...]
+    writes: tuple[Amount, ...] = ()
+
+    @classmethod
+    def of(
+        cls, kernel: Stage | Launch, refs: Mapping[str, BufferRef], own: Collection[str], **names: Any
+    ) -> LaunchRecord:
+        """Return a kernel of an operation on the buffers that its arguments name. own: the names of what it may write,
+        which a kernel whose family declares nothing writes all. names: operation, task and program."""
+        writes = own if kernel.writes is None else kernel.writes
+        return cls(
+            entry=kernel.entry,
+            global_size=kernel.global_size,
+            local_size=kernel.local_size,
+            arguments=tuple(refs[each] if isinstance(each, str) else each for each in kernel.arguments),
+            writes=tuple(place for place, each in enumerate(kernel.arguments) if each in writes),
+            **names,
+        )
 
     @property
     def counts(self) -> bool:
@@ -326,6 +344,8 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
             check_sizes(launch.global_size, launch.local_size, header.device)
         except (InvalidLaunch, LimitExceeded) as error:
             raise MalformedHeader(f"{place}: {error}") from None
+        if not all(at < len(launch.arguments) and isinstance(launch.arguments[at], BufferRef) for at in launch.writes):
+            raise MalformedHeader(f"{place}: it writes an argument that is no buffer")
         for ref in launch.refs:
             _check_ref(ref, sizes.get(ref.kind, []), header.device.base_address_alignment_bytes, place)
 

@@ -117,6 +117,9 @@ static void check_launch(reader *reader, const context *context, const graph_rec
     if (launch->program >= context->program_count)
         MALFORMED(reader, "operation '%s': there is no program %zu", name, launch->program);
     if (!sizes_fit(launch, &context->device, why, sizeof why)) MALFORMED(reader, "operation '%s': %s", name, why);
+    for (size_t i = 0; i < launch->write_count; i++)
+        if (launch->writes[i] >= launch->argument_count || !launch->arguments[launch->writes[i]].is_buffer)
+            MALFORMED(reader, "operation '%s': it writes an argument that is no buffer", name);
     for (size_t i = 0; i < launch->argument_count && !reader->code; i++) {
         const argument *each = &launch->arguments[i];
         if (!each->is_buffer) continue;

@@ -32,6 +32,8 @@ typedef struct launch {
     size_t program, dimensions, global_size[3], local_size[3];
     const argument *arguments;
     size_t argument_count;
+    const size_t *writes; /* places of arguments */
+    size_t write_count;
     bool counts, yields; /* a persistent kernel, and one that leaves where it has waited too long */
 } launch;
 

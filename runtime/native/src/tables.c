@@ -68,7 +68,7 @@ const form ARGUMENT = {
 
 static const form LAUNCH = {
     .what = "launch", .row_bytes = sizeof(launch), .least_bytes = 70,
-    .count = 7, .fields = (const field[]){
+    .count = 8, .fields = (const field[]){
         {"operation", A_TEXT, IN(launch, operation)},
         {"task", A_TEXT, IN(launch, task)},
         {"program", A_NUMBER, IN(launch, program)},
@@ -76,6 +76,7 @@ static const form LAUNCH = {
         {"global_size", DIMENSIONS, FEW(launch, global_size, dimensions, 3)},
         {"local_size", DIMENSIONS, FEW(launch, local_size, dimensions, 3)},
         {"arguments", ROWS, MANY(launch, arguments, argument_count), .form = &ARGUMENT},
+        {"writes", SIZES, MANY(launch, writes, write_count), .optional = true},
     }};
 
 static const form GRAPH = {

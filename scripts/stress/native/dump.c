@@ -123,6 +123,7 @@ static void launches(const char *key, const launch *launches, size_t count) {
         sizes("global_size", launches[at].global_size, launches[at].dimensions);
         sizes("local_size", launches[at].local_size, launches[at].dimensions);
         arguments(&launches[at]);
+        sizes("writes", launches[at].writes, launches[at].write_count);
         end('}');
     }
     end(']');

@@ -51,7 +51,9 @@ def rich() -> bytes:
     outputs = (TensorRecord("out é", (64,), memory_type="memhandle"), TensorRecord("second", (1, 2, 1), "uint8"))
 
     def launch(name: str, sizes: tuple[tuple[int, ...], tuple[int, ...]], *arguments: BufferRef | int) -> LaunchRecord:
-        return LaunchRecord(name, hashlib.sha256(name.encode()).hexdigest(), len(sizes[0]) % 2, "f", *sizes, arguments)
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        buffers = [place for place, each in enumerate(arguments) if isinstance(each, BufferRef)]
+        return LaunchRecord(name, digest, len(sizes[0]) % 2, "f", *sizes, arguments, tuple(buffers[-1:]))
 
     plain = tuple(BufferRef("input", place, 0, tensor.nbytes) for place, tensor in enumerate(inputs))
     launches = (
@@ -61,7 +63,7 @@ def rich() -> bytes:
     )
     waiting = BufferRef("counters", 0, 0, 192), BufferRef("status", 0, 0, STATUS_BYTES)
     persistent = launch("all", ((16,), (16,)), *waiting, BufferRef("weights", 1, 0, 128), BufferRef("output", 1, 0, 2))
-    old = replace(persistent, arguments=(waiting[0], 3))
+    old = replace(persistent, arguments=(waiting[0], 3), writes=(0,))
     graphs = (
         GraphRecord("größer", inputs, outputs, launches, (1 << 33, 8192), (persistent, old), 192, (1 << 33) + 17),
         GraphRecord("empty", (), (), (), ()),

@@ -145,6 +145,8 @@ def _wrong_headers() -> Mapping[str, tuple[str, bytes]]:
         "sizes that do not divide": (malformed, _with(*launch, "global_size", value=[63, 4, 2])),
         "too large a work-group": (malformed, _with("device", "max_work_group_size", value=299)),
         "too large a number": (malformed, _with(*launch, "arguments", value=[1 << 31])),
+        "a write to a number": (malformed, _with(*launch, "writes", value=[10])),
+        "a write to no argument": (malformed, _with(*launch, "writes", value=[99])),
         "a part outside of its buffer": (malformed, _with(*weights, "offset", value=1 << 20)),
         "a part that begins where none may": (malformed, _with(*weights, "offset", value=64)),
         "a part without bytes": (malformed, _with(*weights, "nbytes", value=0)),

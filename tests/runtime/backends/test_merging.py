@@ -10,7 +10,7 @@ import pytest
 
 from gputune.core.launches import Launch, Stage
 from gputune.kernels.catalogue import family_of
-from gputune.runtime.backends.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, built_alone, copy_of, groups, merged
+from gputune.runtime.backends.merging import LAUNCHES_AT_MOST, TEXT_CHARACTERS, built_alone, groups, merged
 from tests.kernels.problems import CASE_NAMES, CASES, CPU
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] = SIZE; }"
@@ -158,12 +158,6 @@ def test_launches_of_different_sources_are_one_launch_and_are_found_again() -> N
     assert (one.source, one.options) == (text.source, text.options)
     assert [kernel.entry for kernel in one.sequence] == [a + "run", b + "first", b + "other", c + "run"]
     assert [kernel.arguments for kernel in one.sequence] == [(a + "x",), (b + "x", 3), (b + "x",), (c + "x",)]
-    for each, prefix in zip(launches, text.prefixes, strict=True):
-        copy, entry = copy_of(text.source, prefix + each.entry)
-        assert entry == each.entry and copy.count(each.source) == 1
-        assert copy.startswith("#pragma push_macro(") and copy.count(f"#define SIZE {each.options[-1]}\n") == 1
-    assert copy_of(PLAIN, "run") == (PLAIN, "run")
-    assert copy_of(PLAIN, f"{a}run") == (PLAIN, f"{a}run")
 
 
 def test_groups_are_of_about_equal_size_and_hold_each_launch_once() -> None:
