@@ -29,7 +29,8 @@ its inputs unchanged.
 
 Two things are needed: a driver that runs as many groups at once as there are compute units (`groups_at_once` in
 core/quirks.py; elsewhere groups could wait for others forever), and launches whose work-items do not wait for each
-other (live_text.py). A context holds both forms, and runtime/execution/breaker.py decides between them at run time.
+other, as their families declare. A context holds both forms, and runtime/execution/breaker.py decides between them at
+run time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count
 
-from gputune.client.context.live_text import live_text
 from gputune.client.context.resuming import Access, Resuming
 from gputune.core.launches import Launch, Needs
 from gputune.runtime.backends.merging import OWN_NAMES, UNDECLARED, Text, enabling, key_of, text_of
@@ -237,10 +237,9 @@ def _read(
 
 
 def _cooperates(text: Text, needs: Needs | None) -> bool:
-    """Return whether work-items of a group wait for each other; without needs, the words of the text decide."""
-    if needs is None:
-        return _COOPERATES.search(live_text(text.source, text.options)) is not None
-    return needs.cooperates
+    """Return whether work-items of a group wait for each other. Without needs the words of the text decide, whatever
+    conditions they stand in."""
+    return _COOPERATES.search(text.source) is not None if needs is None else needs.cooperates
 
 
 def _functions(source: str) -> Iterator[tuple[str, str]]:
