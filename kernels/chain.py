@@ -130,7 +130,7 @@ class Chain:
         """`apply` with the operands among a family's inputs."""
         return self.apply(value, [inputs[name] for name in self.operand_names])
 
-    def source(self, value: str, operands: Sequence[str] = (), vector: str = "float") -> str:
+    def source(self, value: str, operands: Sequence[str] = (), vector: str = "T") -> str:
         """OpenCL C statements that update the lvalue `value` of type `vector`.
 
         Operands are expressions of that type, each evaluated where its steps are.
@@ -147,12 +147,12 @@ class Chain:
     def prelude(self) -> str:
         """The chain as macros to put before a template whose operands are shaped as its output.
 
-        OPERAND_PARAMETERS continues the kernel's parameter list (", __global const float *restrict
+        OPERAND_PARAMETERS continues the kernel's parameter list (", __global const TYPE *restrict
         operand0"). EPILOGUE(value, T, LOAD, offset) updates the lvalue `value` of type T, reading
         LOAD(operandK, offset).
         """
-        parameters = "".join(f", __global const float *restrict {name}" for name in self.operand_names)
-        statements = self.source("(value)", [f"LOAD({name}, offset)" for name in self.operand_names], "T")
+        parameters = "".join(f", __global const TYPE *restrict {name}" for name in self.operand_names)
+        statements = self.source("(value)", [f"LOAD({name}, offset)" for name in self.operand_names])
         return f"#define OPERAND_PARAMETERS {parameters}\n#define EPILOGUE(value, T, LOAD, offset) {{ {statements} }}\n"
 
 

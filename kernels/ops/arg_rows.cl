@@ -7,7 +7,7 @@
 //
 // Work split: as in reduce_rows.cl. Of equal elements the nearer index wins wherever two are compared, so it does not
 // matter in which order vectors, lanes and work-items are.
-// Preconditions: LANES is a power of two, fewer than 2^31 elements, TYPE is float with ONE_HOT.
+// Preconditions: LANES is a power of two, fewer than 2^31 elements, TYPE is a float with ONE_HOT.
 
 #ifndef EXTENT
 #define EXTENT 10            // elements of the innermost loop
@@ -81,7 +81,7 @@ void arg_rows(__global const TYPE *restrict input, __global long *restrict outpu
     int count[VW];
     for (int i = 0; i < VW; ++i)
         count[i] = ALONG ? i : 0;
-    const indices inside = LOAD(count, 0);
+    const indices inside = OWN_LOAD(count, 0);
 
     vec bests = (vec)(WORST);
     indices places = (indices)(NOWHERE);
@@ -94,9 +94,9 @@ void arg_rows(__global const TYPE *restrict input, __global long *restrict outpu
         KEEP_BETTER(INT, value, index, bests, places)
     }
 #if ALONG
-    TYPE values[VW];
-    STORE(bests, values, 0);
-    STORE(places, count, 0);
+    SUM values[VW];
+    OWN_STORE(bests, values, 0);
+    OWN_STORE(places, count, 0);
     one best = values[0];
     place at = count[0];
     for (int i = 1; i < VW; ++i) {
@@ -136,7 +136,7 @@ void arg_rows(__global const TYPE *restrict input, __global long *restrict outpu
 #if ALONG
         output[row] = at;
 #else
-        STORE(at, count, 0);
+        OWN_STORE(at, count, 0);
         const int offset = row / BLOCKS * EXTENT + row % BLOCKS * VW;
         for (int i = 0; i < ELEMENTS(row, 0); ++i)
             output[offset + i] = count[i];

@@ -266,9 +266,9 @@ def _prelude(problem: BatchedMatMulProblem) -> str:
     numbers = [math.prod(own[axis + 1 :]) if step else 0 for axis, step in enumerate(b_steps)]
     parameters, operands = [], []
     for i, (*steps, down, across) in enumerate(problem.operand_steps):
-        parameters.append(f", __global const float *restrict operand{i}")
+        parameters.append(f", __global const TYPE *restrict operand{i}")
         at = f"{place('g', batch, steps)} + (m) * {down} + (n) * {across}"
-        operands.append(f"LOAD(operand{i}, {at})" if across else f"(T)(operand{i}[{at}])")
+        operands.append(f"LOAD(operand{i}, {at})" if across else f"(T)ELEMENT(operand{i}, {at})")
     macros = {
         "A_AT(g)": f"({problem.starts[0]} + {place('g', batch, problem.a_steps[:-2])})",
         "B_AT(g)": f"({problem.starts[1]} + {place('g', batch, b_steps)})",
@@ -276,7 +276,7 @@ def _prelude(problem: BatchedMatMulProblem) -> str:
         "PACKED_AT(g)": place("g", batch, numbers),
         "PACKED_FROM(p)": f"({problem.starts[1]} + {place('p', own, b_steps)})",
         "OPERAND_PARAMETERS": "".join(parameters),
-        "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.epilogue.source('(value)', operands, 'T')} }}",
+        "EPILOGUE(value, T, LOAD, g, m, n)": f"{{ {problem.epilogue.source('(value)', operands)} }}",
     }
     return "".join(f"#define {name} {text}\n" for name, text in macros.items())
 

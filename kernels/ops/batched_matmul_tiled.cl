@@ -43,7 +43,7 @@
 #define OUT_AT(g) ((g) * 64)
 #define PACKED_AT(g) (g)
 #define PACKED_FROM(p) ((p) * 64)
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, g, m, n)
 #endif
 #ifndef MR
@@ -67,21 +67,21 @@
 #if PACK
 // RUN rows of a panel.
 __kernel __attribute__((reqd_work_group_size(LN, LM, 1)))
-void pack_right(__global const float *restrict b, __global float *restrict packed)
+void pack_right(__global const TYPE *restrict b, __global TYPE *restrict packed)
 {
     const int start = get_global_id(0) * RUN;
     const int panel = get_global_id(1);
     if (panel >= MATRICES * PANELS)
         return;
-    __global const float *source = b + PACKED_FROM(panel / PANELS);
-    __global float *target = packed + panel * K * (LN * NW);
+    __global const TYPE *source = b + PACKED_FROM(panel / PANELS);
+    __global TYPE *target = packed + panel * K * (LN * NW);
     const int first = panel % PANELS * (LN * NW);
     const int columns = min(N - first, LN * NW);
     for (int k = start; k < min(start + RUN, K); ++k) {
         for (int i = 0; i < columns; ++i)
-            target[k * (LN * NW) + i] = source[k * BK + (first + i) * BN];
+            STORE_ELEMENT(ELEMENT(source, k * BK + (first + i) * BN), target, k * (LN * NW) + i);
         for (int i = columns; i < LN * NW; ++i)
-            target[k * (LN * NW) + i] = 0.0f;
+            STORE_ELEMENT(0.0f, target, k * (LN * NW) + i);
     }
 }
 #endif
@@ -92,8 +92,8 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void batched_matmul_tiled(__global const float *restrict a, __global const float *restrict b,
-                          __global float *restrict output OPERAND_PARAMETERS)
+void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *restrict b,
+                          __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int batch = get_global_id(ORDER) / (PANELS * LN);
     const int tile = get_global_id(ORDER) % (PANELS * LN);
@@ -101,12 +101,12 @@ void batched_matmul_tiled(__global const float *restrict a, __global const float
     if (batch >= BATCH || tile >= TILES || first >= M)
         return;
 
-    __global const float *rows[MR];
+    __global const TYPE *rows[MR];
     UNROLL for (int r = 0; r < MR; ++r)
         rows[r] = a + A_AT(batch) + min(first + r, M - 1) * AM;
 
     // b is the stage's packed with PACK, and vectors start where their columns do
-    __global const float *columns[NV];
+    __global const TYPE *columns[NV];
     int starts[NV];
     UNROLL for (int v = 0; v < NV; ++v) {
 #if PACK
@@ -134,7 +134,7 @@ void batched_matmul_tiled(__global const float *restrict a, __global const float
         UNROLL for (int v = 0; v < NV; ++v)                            \
             right[v] = LOAD(columns[v], (k) * STEP);                   \
         UNROLL for (int r = 0; r < MR; ++r) {                          \
-            const vec left = rows[r][(k) * AK];                        \
+            const vec left = ELEMENT(rows[r], (k) * AK);               \
             UNROLL for (int v = 0; v < NV; ++v)                        \
                 total[r][v] = fma(left, right[v], total[r][v]);        \
         }                                                              \
@@ -163,10 +163,10 @@ void batched_matmul_tiled(__global const float *restrict a, __global const float
             }
 #endif
 #if ON != 1 || N % VW
-    float lanes[MR * NW];
+    SUM lanes[MR * NW];
     UNROLL for (int r = 0; r < MR; ++r)
         UNROLL for (int v = 0; v < NV; ++v)
-            STORE(total[r][v], lanes, r * NW + v * VW);
+            OWN_STORE(total[r][v], lanes, r * NW + v * VW);
 #if ON == 1
     if (tile == TILES - 1)
 #endif
@@ -176,9 +176,9 @@ void batched_matmul_tiled(__global const float *restrict a, __global const float
                     const int column = tile * NW + v * VW;
                     const int n = starts[v] + i;
                     if ((ON != 1 || column + VW > N) && n >= column && n < N) {
-                        float value = lanes[r * NW + v * VW + i];
-                        EPILOGUE(value, float, ELEMENT, batch, first + r, n)
-                        output[OUT_AT(batch) + (first + r) * OM + n * ON] = value;
+                        SUM value = lanes[r * NW + v * VW + i];
+                        EPILOGUE(value, SUM, ELEMENT, batch, first + r, n)
+                        STORE_ELEMENT(value, output, OUT_AT(batch) + (first + r) * OM + n * ON);
                     }
                 }
 #endif

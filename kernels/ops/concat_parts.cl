@@ -43,7 +43,7 @@ static void copy(__global const TYPE *restrict part, __global TYPE *restrict out
     else
         for (int row = first; row < last; ++row)
             for (int i = 0; i < size - x; ++i)
-                output[row * LENGTH + i] = part[row * size + i];
+                STORE_ELEMENT(ELEMENT(part, row * size + i), output, row * LENGTH + i);
 }
 
 // Copies when the vector is one of this part's, else makes it a vector of the parts behind.

@@ -51,7 +51,7 @@
 #define ORDER 0              // 0: channel tiles are dimension 0 of the grid, 1: pixel tiles are
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -76,7 +76,7 @@
             PREFETCH_AHEAD(filter + ((c) + PF) * (LN * NW), v * VW);       \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = pixels[r][c];                                 \
+            const vec left = ELEMENT(pixels[r], c);                        \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
@@ -88,8 +88,8 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void conv_direct(__global const float *restrict input, __global const float *restrict packed,
-                 __global float *restrict output OPERAND_PARAMETERS)
+void conv_direct(__global const TYPE *restrict input, __global const TYPE *restrict packed,
+                 __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int column = get_global_id(ORDER);
     const int group = column / (PANELS * LN);
@@ -97,11 +97,11 @@ void conv_direct(__global const float *restrict input, __global const float *res
     const int first = get_global_id(1 - ORDER) * MR;
     if (tile >= TILES || first >= PIXELS)
         return;
-    __global const float *filter = packed + (column / LN * (TAPS * INPUTS) * LN + column % LN) * NW;
+    __global const TYPE *filter = packed + (column / LN * (TAPS * INPUTS) * LN + column % LN) * NW;
     const int share = first / MR % PASSES * ((TAPS * INPUTS + PASSES - 1) / PASSES); // of the next panel, the first row
-    __global const float *next = filter + (TAPS * INPUTS + share) * (LN * NW);
-    __global const float *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column) * NW;
-    __global const float *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
+    __global const TYPE *next = filter + (TAPS * INPUTS + share) * (LN * NW);
+    __global const TYPE *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column) * NW;
+    __global const TYPE *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
 
     // Where each pixel's window starts; the corner may lie outside the map, even before the input.
     int top[MR], left_edge[MR], corner[MR];
@@ -118,7 +118,7 @@ void conv_direct(__global const float *restrict input, __global const float *res
 
     for (int ky = 0; ky < KH; ++ky)
         for (int kx = 0; kx < KW; ++kx) {
-            __global const float *pixels[MR];
+            __global const TYPE *pixels[MR];
             UNROLL for (int r = 0; r < MR; ++r) {
                 const bool inside = (uint)(top[r] + ky * DH) < HEIGHT && (uint)(left_edge[r] + kx * DW) < WIDTH;
                 pixels[r] = inside ? input + (corner[r] + (ky * DH * WIDTH + kx * DW) * (GROUPS * INPUTS)) : zeros;
@@ -137,7 +137,7 @@ void conv_direct(__global const float *restrict input, __global const float *res
         }
 
 #if TAIL
-    float lanes[MR * VW];
+    SUM lanes[MR * VW];
 #endif
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < PIXELS)
@@ -151,7 +151,7 @@ void conv_direct(__global const float *restrict input, __global const float *res
                 }
 #if TAIL
                 else if (v == OUTPUTS % NW / VW)
-                    STORE(value, lanes, r * VW);
+                    OWN_STORE(value, lanes, r * VW);
 #endif
             }
 #if TAIL
@@ -159,9 +159,9 @@ void conv_direct(__global const float *restrict input, __global const float *res
         for (int r = 0; r < MR && first + r < PIXELS; ++r)
             for (int i = 0; i < TAIL; ++i) {
                 const int offset = (first + r) * (GROUPS * OUTPUTS) + group * OUTPUTS + (OUTPUTS - TAIL) + i;
-                float value = lanes[r * VW + i];
-                EPILOGUE(value, float, ELEMENT, offset)
-                output[offset] = value;
+                SUM value = lanes[r * VW + i];
+                EPILOGUE(value, SUM, ELEMENT, offset)
+                STORE_ELEMENT(value, output, offset);
             }
 #endif
 }

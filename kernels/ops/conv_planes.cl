@@ -44,7 +44,7 @@
 #define ORDER 0              // 0: channel tiles are dimension 0 of the grid, 1: strips are
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -61,27 +61,27 @@
 
 // One input channel of one tap: each pixel's element times the tile's row of packed. The rows of neighbouring channels
 // begin `pitch` elements apart.
-#define ACCUMULATE(rows, pitch, kx, c)                                                        \
+#define ACCUMULATE(READ, rows, pitch, kx, c)                                                  \
     {                                                                                         \
         vec right[NV];                                                                        \
         UNROLL for (int v = 0; v < NV; ++v)                                                   \
             right[v] = LOAD(filter, ((kx) * INPUTS + (c)) * (LN * NW) + v * VW);              \
         UNROLL for (int r = 0; r < MR; ++r) {                                                 \
-            const vec left = rows[(c) * (pitch) + r * SW + (kx) * DW];                        \
+            const vec left = READ(rows, (c) * (pitch) + r * SW + (kx) * DW);                  \
             UNROLL for (int v = 0; v < NV; ++v)                                               \
                 total[r][v] = fma(left, right[v], total[r][v]);                               \
         }                                                                                     \
     }
 
 // The taps of one row of the kernel, in all channels.
-#define ACCUMULATE_ROW(rows, pitch)                                                           \
+#define ACCUMULATE_ROW(READ, rows, pitch)                                                     \
     for (int kx = 0; kx < KW; ++kx) {                                                         \
         int c = 0;                                                                            \
         for (; c + KU <= INPUTS; c += KU)                                                     \
             UNROLL for (int u = 0; u < KU; ++u)                                               \
-                ACCUMULATE(rows, pitch, kx, c + u)                                            \
+                ACCUMULATE(READ, rows, pitch, kx, c + u)                                      \
         for (; c < INPUTS; ++c)                                                               \
-            ACCUMULATE(rows, pitch, kx, c)                                                    \
+            ACCUMULATE(READ, rows, pitch, kx, c)                                              \
     }
 
 __kernel
@@ -90,8 +90,8 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void conv_planes(__global const float *restrict input, __global const float *restrict packed,
-                 __global float *restrict output OPERAND_PARAMETERS)
+void conv_planes(__global const TYPE *restrict input, __global const TYPE *restrict packed,
+                 __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int tile = get_global_id(ORDER);
     const int strip = get_global_id(1 - ORDER);
@@ -102,7 +102,7 @@ void conv_planes(__global const float *restrict input, __global const float *res
     const int top = line % OUT_HEIGHT * SH - PT;
     const int left_edge = first * SW - PL;
     const bool between = left_edge >= 0 && left_edge + SPAN <= WIDTH;
-    __global const float *bias = packed + (PANELS * LN * (TAPS * INPUTS) + tile) * NW;
+    __global const TYPE *bias = packed + (PANELS * LN * (TAPS * INPUTS) + tile) * NW;
 
     vec total[MR][NV];
     UNROLL for (int r = 0; r < MR; ++r)
@@ -113,23 +113,23 @@ void conv_planes(__global const float *restrict input, __global const float *res
         const int y = top + ky * DH;
         if ((uint)y >= HEIGHT)
             continue;
-        __global const float *filter
+        __global const TYPE *filter
             = packed + ((tile / LN * TAPS + ky * KW) * INPUTS * LN + tile % LN) * NW;
         const int corner = (line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge;
         if (between) {
-            __global const float *rows = input + corner;
-            ACCUMULATE_ROW(rows, PLANE)
+            __global const TYPE *rows = input + corner;
+            ACCUMULATE_ROW(ELEMENT, rows, PLANE)
         } else {
-            float rows[INPUTS * SPAN];
+            SUM rows[INPUTS * SPAN];
             for (int c = 0; c < INPUTS; ++c)
                 for (int i = 0; i < SPAN; ++i)
-                    rows[c * SPAN + i] = (uint)(left_edge + i) < WIDTH ? input[corner + c * PLANE + i] : 0.0f;
-            ACCUMULATE_ROW(rows, SPAN)
+                    rows[c * SPAN + i] = (uint)(left_edge + i) < WIDTH ? ELEMENT(input, corner + c * PLANE + i) : 0.0f;
+            ACCUMULATE_ROW(OWN_ELEMENT, rows, SPAN)
         }
     }
 
 #if TAIL
-    float lanes[MR * VW];
+    SUM lanes[MR * VW];
 #endif
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < OUT_WIDTH)
@@ -143,7 +143,7 @@ void conv_planes(__global const float *restrict input, __global const float *res
                 }
 #if TAIL
                 else if (v == OUTPUTS % NW / VW)
-                    STORE(value, lanes, r * VW);
+                    OWN_STORE(value, lanes, r * VW);
 #endif
             }
 #if TAIL
@@ -151,9 +151,9 @@ void conv_planes(__global const float *restrict input, __global const float *res
         for (int r = 0; r < MR && first + r < OUT_WIDTH; ++r)
             for (int i = 0; i < TAIL; ++i) {
                 const int offset = (line * OUT_WIDTH + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
-                float value = lanes[r * VW + i];
-                EPILOGUE(value, float, ELEMENT, offset)
-                output[offset] = value;
+                SUM value = lanes[r * VW + i];
+                EPILOGUE(value, SUM, ELEMENT, offset)
+                STORE_ELEMENT(value, output, offset);
             }
 #endif
 }

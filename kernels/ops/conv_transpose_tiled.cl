@@ -56,7 +56,7 @@
 #define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: tiles of positions are
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -74,9 +74,9 @@
 // What a position adds to its sums. Outside of the map it sees a pixel of zeros, whose products with weights that are
 // not finite would be NaN.
 #if FINITE
-#define SUM(r, left, right, sum) fma(left, right, sum)
+#define ADD_PRODUCT(r, left, right, sum) fma(left, right, sum)
 #else
-#define SUM(r, left, right, sum) (pixels[r] == zeros ? (sum) : fma(left, right, sum))
+#define ADD_PRODUCT(r, left, right, sum) (pixels[r] == zeros ? (sum) : fma(left, right, sum))
 #endif
 
 // One input channel: each position's element times the tile's row of packed.
@@ -86,9 +86,9 @@
         UNROLL for (int v = 0; v < NV; ++v)                                \
             right[v] = LOAD(filter, (c) * (LN * NW) + v * VW);             \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = pixels[r][c];                                 \
+            const vec left = ELEMENT(pixels[r], c);                        \
             UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[r][v] = SUM(r, left, right[v], total[r][v]);         \
+                total[r][v] = ADD_PRODUCT(r, left, right[v], total[r][v]); \
         }                                                                  \
     }
 
@@ -110,8 +110,8 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void conv_transpose_tiled(__global const float *restrict input, __global const float *restrict packed,
-                          __global float *restrict output OPERAND_PARAMETERS)
+void conv_transpose_tiled(__global const TYPE *restrict input, __global const TYPE *restrict packed,
+                          __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int column_tile = get_global_id(ORDER);
     const int group = column_tile / (PANELS * LN);
@@ -119,9 +119,9 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
     const int first = get_global_id(1 - ORDER) * MR;
     if (tile >= TILES || first >= POSITIONS)
         return;
-    __global const float *filter = packed + (column_tile / LN * (TAPS * INPUTS) * LN + column_tile % LN) * NW;
-    __global const float *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column_tile) * NW;
-    __global const float *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
+    __global const TYPE *filter = packed + (column_tile / LN * (TAPS * INPUTS) * LN + column_tile % LN) * NW;
+    __global const TYPE *bias = packed + (GROUPS * PANELS * LN * (TAPS * INPUTS) + column_tile) * NW;
+    __global const TYPE *zeros = packed + GROUPS * PANELS * LN * (TAPS * INPUTS + 1) * NW;
 
     int map[MR], down[MR], across[MR];
     vec total[MR][NV];
@@ -136,7 +136,7 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
 
     for (int ty = 0; ty < TH; ++ty)
         for (int tx = 0; tx < TW; ++tx) {
-            __global const float *pixels[MR];
+            __global const TYPE *pixels[MR];
             UNROLL for (int r = 0; r < MR; ++r) {
                 const int y = down[r] - ty, x = across[r] - tx;
                 const bool inside = (uint)y < HEIGHT && (uint)x < WIDTH;
@@ -153,7 +153,7 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
             filter += INPUTS * LN * NW;
         }
 
-    float lanes[MR * NW];
+    SUM lanes[MR * NW];
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < POSITIONS)
             UNROLL for (int v = 0; v < NV; ++v) {
@@ -170,7 +170,7 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
 #endif
                     STORE(value, output, offset);
                 } else
-                    STORE(value, lanes, r * NW + v * VW);
+                    OWN_STORE(value, lanes, r * NW + v * VW);
             }
     for (int r = 0; r < MR && first + r < POSITIONS; ++r) {
         const int q = ROW(first + r), s = COLUMN(first + r);
@@ -182,11 +182,11 @@ void conv_transpose_tiled(__global const float *restrict input, __global const f
                 const int y = OUTPUT_ROW(q, column), x = IN_ROW(s, column);
                 if (IS_INSIDE(y, x, 1)) {
                     const int offset = (MAP(first + r) * OUT_HEIGHT + y) * ROW_LENGTH + x;
-                    float value = lanes[r * NW + column - tile * NW];
+                    SUM value = lanes[r * NW + column - tile * NW];
 #if OPERANDS
-                    EPILOGUE(value, float, ELEMENT, offset)
+                    EPILOGUE(value, SUM, ELEMENT, offset)
 #endif
-                    output[offset] = value;
+                    STORE_ELEMENT(value, output, offset);
                 }
             }
         }

@@ -37,7 +37,7 @@
 #define PL 1
 #define IW 4                 // input channels of a vector
 #define CHANNELS 4           // input channels of a work-item that transforms
-#define SKEW 16              // floats between the frequencies of a block, so that they do not share a set of the cache
+#define SKEW 16              // elements between the frequencies of a block, so that they do not share a set of the cache
 #endif
 #ifndef ALG
 #define ALG 2                // rows and columns of a tile
@@ -52,7 +52,7 @@
 #define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: blocks are
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -62,13 +62,13 @@
 #include "prefetch.cl"
 
 #if IW == 1
-typedef float map_vec;
+typedef SUM map_vec;
 #define MAP_LOAD ELEMENT
-#define MAP_STORE(v, p, i) ((p)[i] = (v))
+#define MAP_STORE STORE_ELEMENT
 #else
-typedef CAT(float, IW) map_vec;
-#define MAP_LOAD(p, i) CAT(vload, IW)(0, (p) + (i))
-#define MAP_STORE(v, p, i) CAT(vstore, IW)(v, 0, (p) + (i))
+typedef CAT(SUM, IW) map_vec;
+#define MAP_LOAD(p, i) LOAD_WIDE(IW, p, i)
+#define MAP_STORE(v, p, i) STORE_WIDE(IW, v, p, i)
 #endif
 
 #define SIDE (ALG * SH + 3 - SH)   // of a window, and of its transform
@@ -137,8 +137,8 @@ typedef CAT(float, IW) map_vec;
 #endif
 
 __kernel __attribute__((reqd_work_group_size(1, LM, 1)))
-void winograd_transform(__global const float *restrict input, __global const float *restrict packed,
-                        __global float *restrict transformed)
+void winograd_transform(__global const TYPE *restrict input, __global const TYPE *restrict packed,
+                        __global TYPE *restrict transformed)
 {
     const int start = get_global_id(0) * CHANNELS;
     const int tile = get_global_id(1);
@@ -147,9 +147,9 @@ void winograd_transform(__global const float *restrict input, __global const flo
     const int top = tile / TILES_ACROSS % TILES_DOWN * (ALG * SH) - PT;
     const int left = tile % TILES_ACROSS * (ALG * SH) - PL;
     const int corner = ((tile / (TILES_ACROSS * TILES_DOWN) * HEIGHT + top) * WIDTH + left) * INPUTS;
-    __global float *slice = transformed + tile / BLOCK * (FREQUENCIES * SLICE) + tile % BLOCK * INPUTS;
+    __global TYPE *slice = transformed + tile / BLOCK * (FREQUENCIES * SLICE) + tile % BLOCK * INPUTS;
 
-    __global const float *sources[FREQUENCIES];
+    __global const TYPE *sources[FREQUENCIES];
     for (int i = 0; i < SIDE; ++i)
         for (int j = 0; j < SIDE; ++j) {
             const bool inside = (uint)(top + i) < HEIGHT && (uint)(left + j) < WIDTH;
@@ -186,7 +186,7 @@ void winograd_transform(__global const float *restrict input, __global const flo
             PREFETCH_AHEAD(filter + ((c) + PF) * NW, v * VW);              \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = tiles[r * INPUTS + (c)];                      \
+            const vec left = ELEMENT(tiles, r * INPUTS + (c));             \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
@@ -198,21 +198,21 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void winograd_multiply(__global const float *restrict transformed, __global const float *restrict packed,
-                       __global float *restrict output OPERAND_PARAMETERS)
+void winograd_multiply(__global const TYPE *restrict transformed, __global const TYPE *restrict packed,
+                       __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int column = get_global_id(ORDER);
     const int block = get_global_id(1 - ORDER);
     if (column >= COLUMN_TILES || block >= BLOCKS)
         return;
-    __global const float *bias = packed + BIAS + column * NW;
+    __global const TYPE *bias = packed + BIAS + column * NW;
 
     vec product[FREQUENCIES][BLOCK][NV];
     for (int f = 0; f < FREQUENCIES; ++f) {
-        __global const float *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
+        __global const TYPE *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
         for (int first = 0; first < BLOCK; first += MR) {
-            __global const float *tiles = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
-            __global const float *next = filter + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
+            __global const TYPE *tiles = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
+            __global const TYPE *next = filter + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
             vec total[MR][NV];
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v)
@@ -259,12 +259,12 @@ void winograd_multiply(__global const float *restrict transformed, __global cons
                         }
 #if TAIL
                         else if (channel < OUTPUTS) {
-                            float lanes[VW];
-                            STORE(value, lanes, 0);
+                            SUM lanes[VW];
+                            OWN_STORE(value, lanes, 0);
                             for (int lane = 0; lane < TAIL; ++lane) {
-                                float one = lanes[lane];
-                                EPILOGUE(one, float, ELEMENT, offset + lane)
-                                output[offset + lane] = one;
+                                SUM one = lanes[lane];
+                                EPILOGUE(one, SUM, ELEMENT, offset + lane)
+                                STORE_ELEMENT(one, output, offset + lane);
                             }
                         }
 #endif

@@ -46,7 +46,7 @@
 #define ORDER 0              // 0: channels are dimension 0 of the grid, 1: strips are
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -68,8 +68,8 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void depthwise_direct(__global const float *restrict input, __global const float *restrict packed,
-                      __global float *restrict output OPERAND_PARAMETERS)
+void depthwise_direct(__global const TYPE *restrict input, __global const TYPE *restrict packed,
+                      __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int vector = get_global_id(ORDER);
     const int strip = get_global_id(1 - ORDER);
@@ -81,7 +81,7 @@ void depthwise_direct(__global const float *restrict input, __global const float
     const int map = out_row / OUT_HEIGHT;
     const int top = out_row % OUT_HEIGHT * SH - PT;
     const int left = first * SW - PL;
-    __global const float *filter = packed + channel;
+    __global const TYPE *filter = packed + channel;
 
     vec total[MR];
     UNROLL for (int r = 0; r < MR; ++r)
@@ -91,10 +91,10 @@ void depthwise_direct(__global const float *restrict input, __global const float
         const int y = top + ky * DH;
         if ((uint)y >= HEIGHT)
             continue;
-        __global const float *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
+        __global const TYPE *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
 #if REUSE
         UNROLL for (int s = 0; s < SPAN; ++s) {
-            const vec seen = PIXEL(line, s, CHANNELS);
+            const vec seen = PIXEL(LOAD, line, s, CHANNELS);
             UNROLL for (int i = 0; i < GROUP; ++i) {
                 const vec value = SWAPPED(seen, i);
                 UNROLL for (int kx = 0; kx < KW; ++kx) {
@@ -109,13 +109,13 @@ void depthwise_direct(__global const float *restrict input, __global const float
             UNROLL for (int i = 0; i < GROUP; ++i) {
                 const vec weight = LOAD(filter, ((ky * KW + kx) * GROUP + i) * CHANNELS);
                 UNROLL for (int r = 0; r < MR; ++r)
-                    total[r] = fma(SWAPPED(PIXEL(line, r * SW + kx * DW, CHANNELS), i), weight, total[r]);
+                    total[r] = fma(SWAPPED(PIXEL(LOAD, line, r * SW + kx * DW, CHANNELS), i), weight, total[r]);
             }
 #endif
     }
 
 #if TAIL
-    float lanes[MR * VW];
+    SUM lanes[MR * VW];
 #endif
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < OUT_WIDTH) {
@@ -124,7 +124,7 @@ void depthwise_direct(__global const float *restrict input, __global const float
             EPILOGUE(value, vec, LOAD, offset)
 #if TAIL
             if (vector == VECTORS - 1)
-                STORE(value, lanes, r * VW);
+                OWN_STORE(value, lanes, r * VW);
             else
 #endif
                 STORE(value, output, offset);
@@ -133,6 +133,6 @@ void depthwise_direct(__global const float *restrict input, __global const float
     if (vector == VECTORS - 1)
         for (int r = 0; r < MR && first + r < OUT_WIDTH; ++r)
             for (int i = VW - TAIL; i < VW; ++i)
-                output[(out_row * OUT_WIDTH + first + r) * CHANNELS + channel + i] = lanes[r * VW + i];
+                STORE_ELEMENT(lanes[r * VW + i], output, (out_row * OUT_WIDTH + first + r) * CHANNELS + channel + i);
 #endif
 }

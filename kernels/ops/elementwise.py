@@ -127,7 +127,7 @@ def _prelude(chain: Chain, loops: Loops) -> str:
         return f"SPLAT({name}, {offset or 0})"
 
     names = chain.operand_names
-    parameters = "".join(f", __global const float *restrict {name}" for name in names)
+    parameters = "".join(f", __global const TYPE *restrict {name}" for name in names)
     statements = chain.source("(value)", [read(name, k + 1) for k, name in enumerate(names)], "vec")
     return (
         f"#define OPERAND_PARAMETERS {parameters}\n"

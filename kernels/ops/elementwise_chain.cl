@@ -21,18 +21,18 @@
 #define DIMY 1
 #endif
 #ifndef CHAIN
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define VALUE(row, x) LOAD(input, (row) * INNER + (x))
 #define CHAIN(value, row, x)
 #endif
 
 #include "vectors.cl"
-#define SPLAT(p, i) ((vec)((p)[i]))
+#define SPLAT(p, i) ((vec)ELEMENT(p, i))
 
 #define VECTORS ((INNER + VW - 1) / VW)
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void elementwise_chain(__global const float *restrict input, __global float *restrict output OPERAND_PARAMETERS)
+void elementwise_chain(__global const TYPE *restrict input, __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int first_vector = get_group_id(0) * DIMX * WPTX + get_local_id(0);
     const int first_row = get_group_id(1) * DIMY * WPTY + get_local_id(1);
@@ -50,10 +50,10 @@ void elementwise_chain(__global const float *restrict input, __global float *res
             CHAIN(value, row, x)
 #if INNER % VW
             if (vector == VECTORS - 1) {
-                float lanes[VW];
-                STORE(value, lanes, 0);
+                SUM lanes[VW];
+                OWN_STORE(value, lanes, 0);
                 for (int lane = VECTORS * VW - INNER; lane < VW; ++lane)
-                    output[row * INNER + x + lane] = lanes[lane];
+                    STORE_ELEMENT(lanes[lane], output, row * INNER + x + lane);
                 continue;
             }
 #endif

@@ -22,7 +22,6 @@
 #define DIMY 1
 #endif
 #ifndef FIND
-#define TYPE float
 #define INDEX_TYPE long
 #define PLACE(row) 0
 #define LOOK(row) (row)
@@ -62,7 +61,7 @@ void gather_rows(
 #if INNER % VW
             if (vector == VECTORS - 1) {
                 for (int k = vector * VW; k < INNER; ++k)
-                    output[row * INNER + k] = input[base + k];
+                    STORE_ELEMENT(ELEMENT(input, base + k), output, row * INNER + k);
                 continue;
             }
 #endif

@@ -35,23 +35,23 @@
 #define HIGH(size) (ALIGNED ? (size) - 1.0f : (size) - 0.5f)
 #define A -0.75f             // of the cubic kernel
 
-static float mirrored(float x, int size)
+static SUM mirrored(SUM x, int size)
 {
-    const float low = LOW, high = HIGH(size), range = high - low;
+    const SUM low = LOW, high = HIGH(size), range = high - low;
     if (!(x < low || x > high))
         return x;
     if (range <= 0.0f)
         return low;
-    const float beyond = x < low ? low - x : x - high;
-    const float turns = floor(beyond / range);
-    const float rest = beyond - turns * range;
+    const SUM beyond = x < low ? low - x : x - high;
+    const SUM turns = floor(beyond / range);
+    const SUM rest = beyond - turns * range;
     return (fmod(turns, 2.0f) != 0.0f) == (x < low) ? high - rest : low + rest;
 }
 
 // A number of the grid as a place on the map.
-static float place(float g, int size)
+static SUM place(SUM g, int size)
 {
-    float x = ALIGNED ? (g + 1.0f) / 2.0f * (size - 1) : ((g + 1.0f) * size - 1.0f) / 2.0f;
+    SUM x = ALIGNED ? (g + 1.0f) / 2.0f * (size - 1) : ((g + 1.0f) * size - 1.0f) / 2.0f;
     if (TAPS == 1)
         x = rint(x);
     if (PADDING == 2)
@@ -67,19 +67,19 @@ static int element(int i, int size)
     return clamp(PADDING == 2 ? (int)mirrored(i, size) : i, 0, size - 1);
 }
 
-static float cubic(float distance)
+static SUM cubic(SUM distance)
 {
-    const float d = fabs(distance);
+    const SUM d = fabs(distance);
     return d <= 1.0f ? ((A + 2.0f) * d - (A + 3.0f)) * d * d + 1.0f : ((A * d - 5.0f * A) * d + 8.0f * A) * d - 4.0f * A;
 }
 
 // The taps around a place: which elements they are, and what they weigh.
-static void taps(float x, int size, int *elements, float *weights)
+static void taps(SUM x, int size, int *elements, SUM *weights)
 {
     const int base = (int)floor(x) - (TAPS == 4 ? 1 : 0);
     UNROLL
     for (int i = 0; i < TAPS; ++i) {
-        const float distance = x - (base + i);
+        const SUM distance = x - (base + i);
         elements[i] = element(base + i, size);
         weights[i] = TAPS == 1 ? 1.0f : TAPS == 2 ? 1.0f - fabs(distance) : cubic(distance);
     }
@@ -87,7 +87,7 @@ static void taps(float x, int size, int *elements, float *weights)
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
 void grid_sample_taps(
-    __global const float *restrict input, __global const float *restrict grid, __global float *restrict output)
+    __global const TYPE *restrict input, __global const TYPE *restrict grid, __global TYPE *restrict output)
 {
     const int first_vector = get_group_id(0) * DIMX * WPTX + get_local_id(0);
     const int first_row = get_group_id(1) * DIMY * WPTY + get_local_id(1);
@@ -97,15 +97,15 @@ void grid_sample_taps(
         if (row >= ROWS)
             break;
         int rows[TAPS], columns[TAPS];
-        float row_weights[TAPS], column_weights[TAPS];
-        taps(place(grid[2 * row], WIDTH), WIDTH, columns, column_weights);
-        taps(place(grid[2 * row + 1], HEIGHT), HEIGHT, rows, row_weights);
+        SUM row_weights[TAPS], column_weights[TAPS];
+        taps(place(ELEMENT(grid, 2 * row), WIDTH), WIDTH, columns, column_weights);
+        taps(place(ELEMENT(grid, 2 * row + 1), HEIGHT), HEIGHT, rows, row_weights);
         for (int i = 0; i < WPTX; ++i) {
             const int vector = first_vector + i * DIMX;
             if (vector >= VECTORS)
                 break;
             const int channel = min(vector * VW, INNER - VW);
-            __global const float *map = input + row / PIXELS * (HEIGHT * WIDTH * INNER) + channel;
+            __global const TYPE *map = input + row / PIXELS * (HEIGHT * WIDTH * INNER) + channel;
             vec value = (vec)(0.0f);
             UNROLL
             for (int y = 0; y < TAPS; ++y) {
@@ -116,10 +116,10 @@ void grid_sample_taps(
             }
 #if INNER % VW
             if (vector == VECTORS - 1) {
-                float lanes[VW];
-                STORE(value, lanes, 0);
+                SUM lanes[VW];
+                OWN_STORE(value, lanes, 0);
                 for (int lane = VECTORS * VW - INNER; lane < VW; ++lane)
-                    output[row * INNER + channel + lane] = lanes[lane];
+                    STORE_ELEMENT(lanes[lane], output, row * INNER + channel + lane);
                 continue;
             }
 #endif

@@ -55,7 +55,7 @@
 #define LN 1                 // work-items of a work-group, which share a strip
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 #ifndef EXPAND_EPILOGUE
@@ -88,7 +88,7 @@
 #define TOGETHER barrier(CLK_LOCAL_MEM_FENCE)
 #endif
 
-#define ACCUMULATE(k)                                                      \
+#define ACCUMULATE(READ, k)                                                \
     {                                                                      \
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
@@ -96,14 +96,14 @@
             PREFETCH_AHEAD(columns + ((k) + PF) * NW, v * VW);             \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = rows[r][k];                                   \
+            const vec left = READ(rows[r], k);                             \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
     }
 
 // A tile of [rows, LENGTH] times packed columns, plus their bias.
-#define PRODUCT(LENGTH)                                                    \
+#define PRODUCT(READ, LENGTH)                                              \
     vec total[MR][NV];                                                     \
     UNROLL for (int r = 0; r < MR; ++r)                                    \
         UNROLL for (int v = 0; v < NV; ++v)                                \
@@ -111,43 +111,43 @@
     int k = 0;                                                             \
     for (; k + KU <= LENGTH; k += KU)                                      \
         UNROLL for (int u = 0; u < KU; ++u)                                \
-            ACCUMULATE(k + u)                                              \
+            ACCUMULATE(READ, k + u)                                        \
     for (; k < LENGTH; ++k)                                                \
-        ACCUMULATE(k)
+        ACCUMULATE(READ, k)
 
 // MR pixels from `first` on, of those before `end`: one tile of their channels.
-static inline void expand(__global const float *restrict source, __global const float *restrict expansion, int tile,
-                          int first, int end, MIDDLE float *ring)
+static inline void expand(__global const TYPE *restrict source, __global const TYPE *restrict expansion, int tile,
+                          int first, int end, MIDDLE SUM *ring)
 {
-    __global const float *columns = expansion + tile * INPUTS * NW;
-    __global const float *bias = expansion + (CHANNEL_TILES * INPUTS + tile) * NW;
-    __global const float *rows[MR];
+    __global const TYPE *columns = expansion + tile * INPUTS * NW;
+    __global const TYPE *bias = expansion + (CHANNEL_TILES * INPUTS + tile) * NW;
+    __global const TYPE *rows[MR];
     UNROLL for (int r = 0; r < MR; ++r)
         rows[r] = source + min(first + r, end - 1) * INPUTS;
-    PRODUCT(INPUTS)
+    PRODUCT(ELEMENT, INPUTS)
     const int place = first % RING;
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < end)
             UNROLL for (int v = 0; v < NV; ++v) {
                 vec value = total[r][v];
                 EXPAND_EPILOGUE(value, vec)
-                STORE(value, ring, (place + r - (place + r < RING ? 0 : RING)) * NW + v * VW);
+                OWN_STORE(value, ring, (place + r - (place + r < RING ? 0 : RING)) * NW + v * VW);
             }
 }
 
 // MR pixels of a row of the middle, a vector of channels; ring has that vector, y is the first row that they see.
-static inline void depthwise(MIDDLE const float *ring, int y, int left, __global const float *restrict filter,
-                             MIDDLE float *target)
+static inline void depthwise(MIDDLE const SUM *ring, int y, int left, __global const TYPE *restrict filter,
+                             MIDDLE SUM *target)
 {
     vec total[MR];
     UNROLL for (int r = 0; r < MR; ++r)
         total[r] = LOAD(filter, KH * KW * WHOLE);
     for (int ky = 0; ky < KH; ++ky)
         if ((uint)(y + ky * DH) < HEIGHT) {
-            MIDDLE const float *line = ring + ((y + ky * DH) * WIDTH % RING + left) * NW;
+            MIDDLE const SUM *line = ring + ((y + ky * DH) * WIDTH % RING + left) * NW;
             vec span[SPAN];
             UNROLL for (int i = 0; i < SPAN; ++i)
-                span[i] = PIXEL(line, i, NW);
+                span[i] = PIXEL(OWN_LOAD, line, i, NW);
             UNROLL for (int kx = 0; kx < KW; ++kx) {
                 const vec weight = LOAD(filter, (ky * KW + kx) * WHOLE);
                 UNROLL for (int r = 0; r < MR; ++r)
@@ -157,22 +157,22 @@ static inline void depthwise(MIDDLE const float *ring, int y, int left, __global
     UNROLL for (int r = 0; r < MR; ++r) {
         vec value = total[r];
         DEPTHWISE_EPILOGUE(value, vec)
-        STORE(value, target, r * PITCH);
+        OWN_STORE(value, target, r * PITCH);
     }
 }
 
 __kernel __attribute__((reqd_work_group_size(LN, 1, 1)))
-void inverted_residual(__global const float *restrict input, __global const float *restrict expansion,
-                       __global const float *restrict filters, __global const float *restrict packed,
-                       __global float *restrict output OPERAND_PARAMETERS)
+void inverted_residual(__global const TYPE *restrict input, __global const TYPE *restrict expansion,
+                       __global const TYPE *restrict filters, __global const TYPE *restrict packed,
+                       __global TYPE *restrict output OPERAND_PARAMETERS)
 {
-    MIDDLE float expanded[KEPT_TILES * RING * NW];
-    MIDDLE float middle[STEP * OUT_WIDTH * PITCH];
+    MIDDLE SUM expanded[KEPT_TILES * RING * NW];
+    MIDDLE SUM middle[STEP * OUT_WIDTH * PITCH];
     const int item = get_local_id(0);
     const int map = get_global_id(1) / STRIPS;
     const int first_row = get_global_id(1) % STRIPS * ROWS;
     const int last_row = min(first_row + ROWS, OUT_HEIGHT);
-    __global const float *source = input + map * HEIGHT * WIDTH * INPUTS;
+    __global const TYPE *source = input + map * HEIGHT * WIDTH * INPUTS;
     int expanded_rows = 0; // all that steps see of the rows before this one has been in the ring
 
     for (int out_row = first_row; out_row < last_row; out_row += STEP) {
@@ -180,7 +180,7 @@ void inverted_residual(__global const float *restrict input, __global const floa
         const int top = max(max(out_row * SH - PT, 0), expanded_rows);
         const int bottom = min((out_row + out_rows - 1) * SH - PT + (KH - 1) * DH + 1, HEIGHT);
         for (int tile = 0; tile < CHANNEL_TILES; ++tile) {
-            MIDDLE float *ring = expanded + tile % KEPT_TILES * RING * NW;
+            MIDDLE SUM *ring = expanded + tile % KEPT_TILES * RING * NW;
             for (int first = top * WIDTH + item * MR; first < bottom * WIDTH; first += LN * MR)
                 expand(source, expansion, tile, first, bottom * WIDTH, ring);
             TOGETHER;
@@ -200,14 +200,14 @@ void inverted_residual(__global const float *restrict input, __global const floa
         const int first_pixel = (map * OUT_HEIGHT + out_row) * OUT_WIDTH;
         for (int tile = item; tile < OUTPUT_TILES; tile += LN)
             for (int first = 0; first < count; first += MR) {
-                __global const float *columns = packed + tile * CHANNELS * NW;
-                __global const float *bias = packed + (OUTPUT_TILES * CHANNELS + tile) * NW;
-                MIDDLE const float *rows[MR];
+                __global const TYPE *columns = packed + tile * CHANNELS * NW;
+                __global const TYPE *bias = packed + (OUTPUT_TILES * CHANNELS + tile) * NW;
+                MIDDLE const SUM *rows[MR];
                 UNROLL for (int r = 0; r < MR; ++r)
                     rows[r] = middle + min(first + r, count - 1) * PITCH;
-                PRODUCT(CHANNELS)
+                PRODUCT(OWN_ELEMENT, CHANNELS)
 #if TAIL
-                float lanes[MR * VW];
+                SUM lanes[MR * VW];
 #endif
                 UNROLL for (int r = 0; r < MR; ++r)
                     if (first + r < count)
@@ -221,7 +221,7 @@ void inverted_residual(__global const float *restrict input, __global const floa
                             }
 #if TAIL
                             else if (v == OUTPUTS % NW / VW)
-                                STORE(value, lanes, r * VW);
+                                OWN_STORE(value, lanes, r * VW);
 #endif
                         }
 #if TAIL
@@ -229,9 +229,9 @@ void inverted_residual(__global const float *restrict input, __global const floa
                     for (int r = 0; r < MR && first + r < count; ++r)
                         for (int i = 0; i < TAIL; ++i) {
                             const int offset = (first_pixel + first + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
-                            float value = lanes[r * VW + i];
-                            EPILOGUE(value, float, ELEMENT, offset)
-                            output[offset] = value;
+                            SUM value = lanes[r * VW + i];
+                            EPILOGUE(value, SUM, ELEMENT, offset)
+                            STORE_ELEMENT(value, output, offset);
                         }
 #endif
             }

@@ -180,9 +180,7 @@ def _packed(target: str, packing: Packing, weight: str, bias: str, has_bias: boo
 
 def _prelude(problem: InvertedResidualProblem) -> str:
     """The three epilogues as macros."""
-    expand, depthwise = (
-        chain.source("(value)", vector="T") for chain in (problem.expand_epilogue, problem.depthwise_epilogue)
-    )
+    expand, depthwise = (chain.source("(value)") for chain in (problem.expand_epilogue, problem.depthwise_epilogue))
     return (
         f"#define EXPAND_EPILOGUE(value, T) {{ {expand} }}\n"
         f"#define DEPTHWISE_EPILOGUE(value, T) {{ {depthwise} }}\n"

@@ -36,18 +36,18 @@
 #define VECTORS ((EXTENT + VW - 1) / VW)
 
 // Elements of an axis from `first` on, zeros outside of the axis.
-static inline vec around(__global const float *line, int first)
+static inline vec around(__global const TYPE *line, int first)
 {
     if (first >= 0 && first + VW <= AXIS)
         return LOAD(line, first);
-    float lanes[VW];
+    SUM lanes[VW];
     for (int i = 0; i < VW; ++i)
-        lanes[i] = first + i >= 0 && first + i < AXIS ? line[first + i] : 0.0f;
-    return LOAD(lanes, 0);
+        lanes[i] = first + i >= 0 && first + i < AXIS ? ELEMENT(line, first + i) : 0.0f;
+    return OWN_LOAD(lanes, 0);
 }
 
 __kernel __attribute__((reqd_work_group_size(DIMX, 1, 1)))
-void lrn_channels(__global const float *restrict input, __global float *restrict output)
+void lrn_channels(__global const TYPE *restrict input, __global TYPE *restrict output)
 {
     const int vector = get_global_id(0) % VECTORS;
     const int line = get_global_id(0) / VECTORS;
@@ -74,10 +74,10 @@ void lrn_channels(__global const float *restrict input, __global float *restrict
     const vec value = LOAD(input, offset) / (POWER(base));
 #if EXTENT % VW
     if (vector == VECTORS - 1) {
-        float lanes[VW];
-        STORE(value, lanes, 0);
+        SUM lanes[VW];
+        OWN_STORE(value, lanes, 0);
         for (int i = VECTORS * VW - EXTENT; i < VW; ++i)
-            output[offset + i] = lanes[i];
+            STORE_ELEMENT(lanes[i], output, offset + i);
         return;
     }
 #endif

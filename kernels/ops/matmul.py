@@ -134,7 +134,7 @@ def _prelude(problem: MatMulProblem) -> str:
     """The macros that matmul_tiled.cl takes where a is there in parts: their parameters, the first and the others."""
     if not problem.parts:
         return ""
-    parameters = "".join(f"__global const float *restrict {name}, " for name in _parts(problem))
+    parameters = "".join(f"__global const TYPE *restrict {name}, " for name in _parts(problem))
     (first, width), *others = _parts(problem).items()
     return (
         f"#define PART_PARAMETERS {parameters}\n#define FIRST_PART {first}\n#define FIRST_WIDTH {width}\n"

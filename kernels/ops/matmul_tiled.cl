@@ -39,13 +39,13 @@
 #define ORDER 0              // 0: column tiles are dimension 0 of the grid, 1: row tiles are
 #endif
 #ifndef FIRST_PART
-#define PART_PARAMETERS __global const float *restrict a,
+#define PART_PARAMETERS __global const TYPE *restrict a,
 #define FIRST_PART a
 #define FIRST_WIDTH K
 #define OTHER_PARTS          // "PART(name, width) ..." for the parts behind it
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -69,7 +69,7 @@
             PREFETCH_AHEAD(columns + ((k) + PF) * (LN * NW), v * VW);      \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = rows[r][k];                                   \
+            const vec left = ELEMENT(rows[r], k);                          \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[s][r][v] = fma(left, right[v], total[s][r][v]);      \
         }                                                                  \
@@ -101,19 +101,19 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void matmul_tiled(PART_PARAMETERS __global const float *restrict packed,
-                  __global float *restrict output OPERAND_PARAMETERS)
+void matmul_tiled(PART_PARAMETERS __global const TYPE *restrict packed,
+                  __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int tile = get_global_id(ORDER);
     const int first = get_global_id(1 - ORDER) * MR;
     if (tile >= TILES || first >= M)
         return;
-    __global const float *columns = packed + (tile / LN * K * LN + tile % LN) * NW;
+    __global const TYPE *columns = packed + (tile / LN * K * LN + tile % LN) * NW;
     const int share = first / MR % PASSES * ((K + PASSES - 1) / PASSES); // of the next panel, this pass's first row
-    __global const float *next = columns + (K + share) * (LN * NW);
-    __global const float *bias = packed + (PANELS * LN * K + tile) * NW;
+    __global const TYPE *next = columns + (K + share) * (LN * NW);
+    __global const TYPE *bias = packed + (PANELS * LN * K + tile) * NW;
 
-    __global const float *rows[MR];
+    __global const TYPE *rows[MR];
     UNROLL for (int r = 0; r < MR; ++r)
         rows[r] = FIRST_PART + min(first + r, M - 1) * FIRST_WIDTH;
 
@@ -128,7 +128,7 @@ void matmul_tiled(PART_PARAMETERS __global const float *restrict packed,
     OTHER_PARTS
 
 #if TAIL
-    float lanes[MR * VW];
+    SUM lanes[MR * VW];
 #endif
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < M)
@@ -144,7 +144,7 @@ void matmul_tiled(PART_PARAMETERS __global const float *restrict packed,
                 }
 #if TAIL
                 else if (v == N % NW / VW)
-                    STORE(value, lanes, r * VW);
+                    OWN_STORE(value, lanes, r * VW);
 #endif
             }
 #if TAIL
@@ -152,9 +152,9 @@ void matmul_tiled(PART_PARAMETERS __global const float *restrict packed,
         for (int r = 0; r < MR && first + r < M; ++r)
             for (int i = 0; i < TAIL; ++i) {
                 const int offset = (first + r) * N + (N - TAIL) + i;
-                float value = lanes[r * VW + i];
-                EPILOGUE(value, float, ELEMENT, offset)
-                output[offset] = value;
+                SUM value = lanes[r * VW + i];
+                EPILOGUE(value, SUM, ELEMENT, offset)
+                STORE_ELEMENT(value, output, offset);
             }
 #endif
 }

@@ -29,10 +29,9 @@
 #define DIMY 1
 #endif
 #ifndef PLACE_ROW
-#define TYPE float
 #define FILL 0.0f
 #define PLACE_ROW(row) base = (row) * INNER;
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -86,23 +85,23 @@ void move_rows(__global const TYPE *restrict input, __global TYPE *restrict outp
         } else if (STEP == 1 && from >= 0 && from + VW <= EXTENT) {
             value = LOAD(input, base + from);
         } else if (STEP == 0 && from >= 0 && from + VW <= EXTENT) {
-            value = (vec)(input[base]);
+            value = (vec)(ELEMENT(input, base));
         } else {
-            TYPE lanes[VW];
+            SUM lanes[VW];
             UNROLL
             for (int i = 0; i < VW; ++i)
                 lanes[i] = BORDER == 0 && (from + i < 0 || from + i >= EXTENT)
-                    ? (TYPE)(FILL) : input[base + PLACE(from + i, EXTENT) * STEP];
-            value = LOAD(lanes, 0);
+                    ? (SUM)(FILL) : ELEMENT(input, base + PLACE(from + i, EXTENT) * STEP);
+            value = OWN_LOAD(lanes, 0);
         }
         const int offset = row * INNER + x;
         EPILOGUE(value, vec, LOAD, offset)
 #if INNER % VW
         if (x != vector * VW) {
-            TYPE lanes[VW];
-            STORE(value, lanes, 0);
+            SUM lanes[VW];
+            OWN_STORE(value, lanes, 0);
             for (int i = vector * VW - x; i < VW; ++i)
-                output[offset + i] = lanes[i];
+                STORE_ELEMENT(lanes[i], output, offset + i);
             continue;
         }
 #endif

@@ -157,7 +157,7 @@ class NormaliseFamily(TiledFamily):
 def _prelude(problem: NormaliseProblem) -> str:
     """The macros that normalise_rows.cl takes: the loops, the parameters, and the kind."""
     kind = KINDS[problem.kind]
-    parameters = "".join(f", __global const float *restrict {name}" for name in problem.parameters)
+    parameters = "".join(f", __global const TYPE *restrict {name}" for name in problem.parameters)
     return (
         f"{problem.loops.prelude()}{problem.loops.scale_prelude()}"
         f"#define SCALE_PARAMETERS {parameters}\n"

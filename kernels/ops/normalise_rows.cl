@@ -39,11 +39,11 @@
 #define FACTOR(sum) (one)(1.0f) / sqrt((sum) / (one)(COUNT) + (one)(EPSILON))
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 #ifndef SCALE_PARAMETERS
-#define SCALE_PARAMETERS     // ", __global const float *restrict scale, ..."
+#define SCALE_PARAMETERS     // ", __global const TYPE *restrict scale, ..."
 #endif
 
 #define RELATIVE CENTRED
@@ -54,12 +54,12 @@
 #if VARIES
 #define PARAMETER(p) load((p) + SCALE_OFFSET(row, step), elements, (vec)(0))
 #else
-#define PARAMETER(p) (vec)((p)[SCALE_OFFSET(row, step)])
+#define PARAMETER(p) (vec)ELEMENT(p, SCALE_OFFSET(row, step))
 #endif
 
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
-void normalise_rows(__global const float *restrict input,
-                    __global float *restrict output SCALE_PARAMETERS OPERAND_PARAMETERS)
+void normalise_rows(__global const TYPE *restrict input,
+                    __global TYPE *restrict output SCALE_PARAMETERS OPERAND_PARAMETERS)
 {
     const int lane = get_local_id(0);
     const int row = get_global_id(1);

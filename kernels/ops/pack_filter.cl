@@ -12,9 +12,11 @@
 #define RUN 16               // elements of a work-item
 #endif
 
+#include "elements.cl"
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void pack_filter(__global const float *restrict weight, __global const float *restrict bias,
-                 __global float *restrict packed, int size, int groups, int outputs, int panel, int taps, int inputs,
+void pack_filter(__global const TYPE *restrict weight, __global const TYPE *restrict bias,
+                 __global TYPE *restrict packed, int size, int groups, int outputs, int panel, int taps, int inputs,
                  int output_stride, int input_stride, int has_bias)
 {
     const int panels = (outputs + panel - 1) / panel;
@@ -23,20 +25,20 @@ void pack_filter(__global const float *restrict weight, __global const float *re
 
     const int first = get_global_id(0) * RUN;
     for (int i = first; i < size && i - first < RUN; ++i) {
-        float value = 0.0f;
+        SUM value = 0.0f;
         if (i < filters) {
             const int output = i / (inputs * taps * panel) % panels * panel + i % panel;
             const int group = i / (inputs * taps * panel) / panels;
             const int input = i / panel % inputs;
             const int tap = i / (panel * inputs) % taps;
             if (output < outputs)
-                value = weight[(group * outputs + output) * output_stride + input * input_stride + tap];
+                value = ELEMENT(weight, (group * outputs + output) * output_stride + input * input_stride + tap);
         } else if (has_bias && i < filters + biases) {
             const int output = (i - filters) % (panels * panel);
             const int group = (i - filters) / (panels * panel);
             if (output < outputs)
-                value = bias[group * outputs + output];
+                value = ELEMENT(bias, group * outputs + output);
         }
-        packed[i] = value;
+        STORE_ELEMENT(value, packed, i);
     }
 }

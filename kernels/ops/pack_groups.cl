@@ -11,20 +11,22 @@
 #define RUN 16               // elements of a work-item
 #endif
 
+#include "elements.cl"
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void pack_groups(__global const float *restrict weight, __global const float *restrict bias,
-                 __global float *restrict packed, int size, int channels, int group, int taps, int has_bias)
+void pack_groups(__global const TYPE *restrict weight, __global const TYPE *restrict bias,
+                 __global TYPE *restrict packed, int size, int channels, int group, int taps, int has_bias)
 {
     const int filters = taps * group * channels;
     const int first = get_global_id(0) * RUN;
     for (int i = first; i < size && i - first < RUN; ++i) {
         const int channel = i % channels;
-        float value = 0.0f;
+        SUM value = 0.0f;
         if (i < filters) {
             const int input = i / channels % group ^ channel % group;
-            value = weight[(channel * group + input) * taps + i / (channels * group)];
+            value = ELEMENT(weight, (channel * group + input) * taps + i / (channels * group));
         } else if (has_bias)
-            value = bias[channel];
-        packed[i] = value;
+            value = ELEMENT(bias, channel);
+        STORE_ELEMENT(value, packed, i);
     }
 }

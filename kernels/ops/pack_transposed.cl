@@ -12,9 +12,11 @@
 #define RUN 16               // elements of a work-item
 #endif
 
+#include "elements.cl"
+
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void pack_transposed(__global const float *restrict weight, __global const float *restrict bias,
-                     __global float *restrict packed, int size, int panel, int groups, int inputs, int outputs, int kh, int kw,
+void pack_transposed(__global const TYPE *restrict weight, __global const TYPE *restrict bias,
+                     __global TYPE *restrict packed, int size, int panel, int groups, int inputs, int outputs, int kh, int kw,
                      int sh, int sw, int dh, int dw, int th, int tw, int has_bias)
 {
     const int columns = sh * sw * outputs;
@@ -25,7 +27,7 @@ void pack_transposed(__global const float *restrict weight, __global const float
 
     const int first = get_global_id(0) * RUN;
     for (int i = first; i < size && i - first < RUN; ++i) {
-        float value = 0.0f;
+        SUM value = 0.0f;
         if (i < filters) {
             const int group = i / (panel * inputs * taps) / panels;
             const int column = i / (panel * inputs * taps) % panels * panel + i % panel;
@@ -34,12 +36,12 @@ void pack_transposed(__global const float *restrict weight, __global const float
             const int y = column / (outputs * sw) + tap / tw * sh;
             const int x = column / outputs % sw + tap % tw * sw;
             if (column < columns && y % dh == 0 && x % dw == 0 && y / dh < kh && x / dw < kw)
-                value = weight[((input * outputs + column % outputs) * kh + y / dh) * kw + x / dw];
+                value = ELEMENT(weight, ((input * outputs + column % outputs) * kh + y / dh) * kw + x / dw);
         } else if (has_bias && i < filters + biases) {
             const int column = (i - filters) % (panels * panel);
             if (column < columns)
-                value = bias[(i - filters) / (panels * panel) * outputs + column % outputs];
+                value = ELEMENT(bias, (i - filters) / (panels * panel) * outputs + column % outputs);
         }
-        packed[i] = value;
+        STORE_ELEMENT(value, packed, i);
     }
 }

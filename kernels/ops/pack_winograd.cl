@@ -11,7 +11,9 @@
 #define RUN 16               // elements of a work-item
 #endif
 
-__constant float ROWS[15][3] = {
+#include "elements.cl"
+
+__constant SUM ROWS[15][3] = {
     // F(2,3)
     {1.0f, 0.0f, 0.0f},
     {0.5f, 0.5f, 0.5f},
@@ -33,28 +35,28 @@ __constant float ROWS[15][3] = {
 };
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void pack_winograd(__global const float *restrict weight, __global const float *restrict bias,
-                   __global float *restrict packed, int size, int first, int side, int inputs, int outputs, int width,
+void pack_winograd(__global const TYPE *restrict weight, __global const TYPE *restrict bias,
+                   __global TYPE *restrict packed, int size, int first, int side, int inputs, int outputs, int width,
                    int has_bias)
 {
     const int filters = (outputs + width - 1) / width * width * (side * side * inputs);
     const int start = get_global_id(0) * RUN;
     for (int i = start; i < size && i - start < RUN; ++i) {
-        float value = 0.0f;
+        SUM value = 0.0f;
         if (i < filters) {
             const int output = i / (width * inputs * side * side) * width + i % width;
             const int input = i / width % inputs;
             const int frequency = i / (width * inputs) % (side * side);
             if (output < outputs) {
-                __global const float *taps = weight + (output * inputs + input) * 9;
+                __global const TYPE *taps = weight + (output * inputs + input) * 9;
                 for (int ky = 0; ky < 3; ++ky)
                     for (int kx = 0; kx < 3; ++kx)
                         value += ROWS[first + frequency / side][ky] * ROWS[first + frequency % side][kx]
-                                 * taps[ky * 3 + kx];
+                                 * ELEMENT(taps, ky * 3 + kx);
             }
         } else if (has_bias && i - filters < outputs) {
-            value = bias[i - filters];
+            value = ELEMENT(bias, i - filters);
         }
-        packed[i] = value;
+        STORE_ELEMENT(value, packed, i);
     }
 }

@@ -30,8 +30,10 @@
 #define DIMY 1
 #endif
 
+#include "elements.cl"
+
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void pool_indices(__global const float *restrict input, __global long *restrict output)
+void pool_indices(__global const TYPE *restrict input, __global long *restrict output)
 {
     const int channel = get_global_id(0);
     const int pixel = get_global_id(1);
@@ -41,13 +43,13 @@ void pool_indices(__global const float *restrict input, __global long *restrict 
     const int top = pixel / OUT_WIDTH % OUT_HEIGHT * SH - PT;
     const int left = pixel % OUT_WIDTH * SW - PL;
 
-    float largest = 0.0f;
+    SUM largest = 0.0f;
     int row = -1, column = -1;
     for (int ky = 0; ky < KH; ++ky)
         for (int kx = 0; kx < KW; ++kx) {
             const int y = top + ky * DH, x = left + kx * DW;
             if ((uint)y < HEIGHT && (uint)x < WIDTH) {
-                const float value = input[((map * HEIGHT + y) * WIDTH + x) * CHANNELS + channel];
+                const SUM value = ELEMENT(input, ((map * HEIGHT + y) * WIDTH + x) * CHANNELS + channel);
                 if (row < 0 || value > largest || (value != value && largest == largest)) {
                     largest = value;
                     row = y;

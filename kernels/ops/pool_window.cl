@@ -40,7 +40,7 @@
 #define DIMY 1
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -85,7 +85,7 @@
 #endif
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void pool_window(__global const float *restrict input, __global float *restrict output OPERAND_PARAMETERS)
+void pool_window(__global const TYPE *restrict input, __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int vector = get_global_id(0);
     const int strip = get_global_id(1);
@@ -118,7 +118,7 @@ void pool_window(__global const float *restrict input, __global float *restrict 
                 for (int i = 0; i < ACC; ++i)
                     total[i] = (vec)(START);
                 for (int y = y_block; y < y_stop; ++y) {
-                    __global const float *line = input + ((map * HEIGHT + top + y * DH) * WIDTH + left) * CHANNELS + channel;
+                    __global const TYPE *line = input + ((map * HEIGHT + top + y * DH) * WIDTH + left) * CHANNELS + channel;
                     int x = x_block;
 #if ACC > 1
                     for (; x + ACC <= x_stop; x += ACC) {
@@ -159,10 +159,10 @@ void pool_window(__global const float *restrict input, __global float *restrict 
         EPILOGUE(result, vec, LOAD, offset)
 #if CHANNELS % VW
         if (vector == VECTORS - 1) {
-            float lanes[VW];
-            STORE(result, lanes, 0);
+            SUM lanes[VW];
+            OWN_STORE(result, lanes, 0);
             for (int i = VECTORS * VW - CHANNELS; i < VW; ++i)
-                output[offset + i] = lanes[i];
+                STORE_ELEMENT(lanes[i], output, offset + i);
             continue;
         }
 #endif

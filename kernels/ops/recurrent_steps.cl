@@ -89,27 +89,27 @@
 #endif
 
 // The first `elements` of a vector, which may be none of them or more than it has; the others are zero.
-static inline vec load_some(__global const float *p, int elements)
+static inline vec load_some(__global const TYPE *p, int elements)
 {
 #if HIDDEN % (LANES * NV * VW)
     if (elements < VW) {
-        float lanes[VW];
+        SUM lanes[VW];
         for (int i = 0; i < VW; ++i)
-            lanes[i] = i < elements ? p[i] : 0.0f;
-        return LOAD(lanes, 0);
+            lanes[i] = i < elements ? ELEMENT(p, i) : 0.0f;
+        return OWN_LOAD(lanes, 0);
     }
 #endif
     return LOAD(p, 0);
 }
 
-static inline void store_some(vec value, __global float *p, int elements)
+static inline void store_some(vec value, __global TYPE *p, int elements)
 {
 #if HIDDEN % (LANES * NV * VW)
     if (elements < VW) {
-        float lanes[VW];
-        STORE(value, lanes, 0);
+        SUM lanes[VW];
+        OWN_STORE(value, lanes, 0);
         for (int i = 0; i < elements; ++i)
-            p[i] = lanes[i];
+            STORE_ELEMENT(lanes[i], p, i);
         return;
     }
 #endif
@@ -124,7 +124,7 @@ static inline void store_some(vec value, __global float *p, int elements)
             UNROLL for (int v = 0; v < NV; ++v)                                                    \
                 right[g][v] = LOAD(weights, (k * GATES + (first) + g) * PANEL + v * (LANES * VW)); \
         UNROLL for (int m = 0; m < MB; ++m) {                                                      \
-            const vec left = (state)[m * PADDED + k];                                              \
+            const vec left = OWN_ELEMENT(state, m * PADDED + k);                                   \
             UNROLL for (int g = 0; g < count; ++g)                                                 \
                 UNROLL for (int v = 0; v < NV; ++v)                                                \
                     total[m][g][v] = fma(left, right[g][v], total[m][g][v]);                       \
@@ -139,30 +139,30 @@ static inline void store_some(vec value, __global float *p, int elements)
 // The end of a step for one vector: what is behind an entry's last step stays as it is, and gives zeros.
 #define CONCLUDE(m, j, from, to, value)                                                                               \
     {                                                                                                                 \
-        const vec old = LOAD(from, (m) * PADDED + (j));                                                               \
-        STORE(active[m] ? value : old, to, (m) * PADDED + (j));                                                       \
+        const vec old = OWN_LOAD(from, (m) * PADDED + (j));                                                           \
+        OWN_STORE(active[m] ? value : old, to, (m) * PADDED + (j));                                                   \
         if (Y_AT >= 0 && first + (m) < BATCH)                                                                         \
             store_some(active[m] ? value : (vec)(0.0f), output + Y_AT + RESULT(time[m], entry[m], direction) + (j),   \
                        HIDDEN - (j));                                                                                 \
     }
 
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
-void recurrent_steps(__global const float *restrict gates, __global const float *restrict packed,
-                     __global float *restrict output
+void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *restrict packed,
+                     __global TYPE *restrict output
 #if !LOCAL
-                     , __global float *all_states
+                     , __global SUM *all_states
 #endif
 #if INITIAL_H
-                     , __global const float *restrict initial_h
+                     , __global const TYPE *restrict initial_h
 #endif
 #if INITIAL_C
-                     , __global const float *restrict initial_c
+                     , __global const TYPE *restrict initial_c
 #endif
 #if LENGTHS
                      , __global const int *restrict lengths
 #endif
 #if PEEPHOLES
-                     , __global const float *restrict peepholes
+                     , __global const TYPE *restrict peepholes
 #endif
 )
 {
@@ -170,13 +170,13 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
     const int direction = get_group_id(1) / TILES;
     const int first = get_group_id(1) % TILES * MB;
 #if LOCAL
-    __local float states[STATES * STATE];
+    __local SUM states[STATES * STATE];
 #else
-    __global float *states = all_states + get_group_id(1) * (STATES * STATE);
+    __global SUM *states = all_states + get_group_id(1) * (STATES * STATE);
 #endif
-    SPACE float *h = states;
-    SPACE float *next = states + STATE;   // GRU in two phases: z
-    SPACE float *third = states + (STATES - 1) * STATE;   // LSTM: c, GRU in two phases: r h
+    SPACE SUM *h = states;
+    SPACE SUM *next = states + STATE;   // GRU in two phases: z
+    SPACE SUM *third = states + (STATES - 1) * STATE;   // LSTM: c, GRU in two phases: r h
 
     int entry[MB], steps[MB], time[MB], active[MB];
     UNROLL for (int m = 0; m < MB; ++m) {
@@ -191,13 +191,13 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
 #if INITIAL_H
             value = load_some(initial_h + LAST(entry[m], direction) + j, HIDDEN - j);
 #endif
-            STORE(value, h, m * PADDED + j);
+            OWN_STORE(value, h, m * PADDED + j);
 #if GATES == 4
             value = (vec)(0.0f);
 #if INITIAL_C
             value = load_some(initial_c + LAST(entry[m], direction) + j, HIDDEN - j);
 #endif
-            STORE(value, third, m * PADDED + j);
+            OWN_STORE(value, third, m * PADDED + j);
 #endif
         }
     }
@@ -209,7 +209,7 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
             time[m] = active[m] && direction >= FORWARDS ? steps[m] - 1 - step : step;
         }
         for (int panel = 0; panel < PANELS; ++panel) {
-            __global const float *weights = packed + (direction * PANELS + panel) * (HIDDEN * GATES * PANEL) + lane;
+            __global const TYPE *weights = packed + (direction * PANELS + panel) * (HIDDEN * GATES * PANEL) + lane;
             const int start = panel * PANEL + lane;
 #if TWO_PHASES
             vec total[MB][2][NV];
@@ -224,8 +224,8 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
                     vec z = total[m][0][v], r = total[m][1][v];
                     F(z, direction)
                     F(r, direction)
-                    STORE(z, next, m * PADDED + j);
-                    STORE(r * LOAD(h, m * PADDED + j), third, m * PADDED + j);
+                    OWN_STORE(z, next, m * PADDED + j);
+                    OWN_STORE(r * OWN_LOAD(h, m * PADDED + j), third, m * PADDED + j);
                 }
 #else
             vec total[MB][GATES][NV];
@@ -252,9 +252,9 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
                     F(r, direction)
                     vec value = fma(r, total[m][2][v], INPUT(m, 2, j));
                     G(value, direction)
-                    value = fma(z, LOAD(h, m * PADDED + j) - value, value);
+                    value = fma(z, OWN_LOAD(h, m * PADDED + j) - value, value);
 #else
-                    const vec old_c = LOAD(third, m * PADDED + j);
+                    const vec old_c = OWN_LOAD(third, m * PADDED + j);
                     vec i = total[m][0][v], o = total[m][1][v], f = total[m][2][v], c = total[m][3][v];
 #if PEEPHOLES
                     i = fma(PEEPHOLE(0, j), old_c, i);
@@ -272,7 +272,7 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
                     o = fma(PEEPHOLE(1, j), c, o);
 #endif
                     F(o, direction)
-                    STORE(active[m] ? c : old_c, third, m * PADDED + j);
+                    OWN_STORE(active[m] ? c : old_c, third, m * PADDED + j);
                     vec value = c;
                     H(value, direction)
                     value *= o;
@@ -284,7 +284,7 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
         MEET
 #if TWO_PHASES
         for (int panel = 0; panel < PANELS; ++panel) {
-            __global const float *weights = packed + (direction * PANELS + panel) * (HIDDEN * GATES * PANEL) + lane;
+            __global const TYPE *weights = packed + (direction * PANELS + panel) * (HIDDEN * GATES * PANEL) + lane;
             const int start = panel * PANEL + lane;
             vec total[MB][1][NV];
             UNROLL for (int m = 0; m < MB; ++m)
@@ -296,13 +296,13 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
                     const int j = start + v * (LANES * VW);
                     vec value = total[m][0][v];
                     G(value, direction)
-                    value = fma(LOAD(next, m * PADDED + j), LOAD(h, m * PADDED + j) - value, value);
+                    value = fma(OWN_LOAD(next, m * PADDED + j), OWN_LOAD(h, m * PADDED + j) - value, value);
                     CONCLUDE(m, j, h, h, value)
                 }
         }
         MEET
 #else
-        SPACE float *other = h;
+        SPACE SUM *other = h;
         h = next;
         next = other;
 #endif
@@ -311,10 +311,10 @@ void recurrent_steps(__global const float *restrict gates, __global const float 
     for (int m = 0; m < MB && first + m < BATCH; ++m)
         for (int j = lane; j < HIDDEN; j += LANES * VW) {
 #if H_AT >= 0
-            store_some(LOAD(h, m * PADDED + j), output + H_AT + LAST(entry[m], direction) + j, HIDDEN - j);
+            store_some(OWN_LOAD(h, m * PADDED + j), output + H_AT + LAST(entry[m], direction) + j, HIDDEN - j);
 #endif
 #if C_AT >= 0
-            store_some(LOAD(third, m * PADDED + j), output + C_AT + LAST(entry[m], direction) + j, HIDDEN - j);
+            store_some(OWN_LOAD(third, m * PADDED + j), output + C_AT + LAST(entry[m], direction) + j, HIDDEN - j);
 #endif
         }
 }

@@ -37,7 +37,7 @@
 #define FINISH(x) (x)
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -66,8 +66,8 @@ void reduce_rows(__global const TYPE *restrict input, __global TYPE *restrict ou
 
     if (lane == 0 && row < ROWS) {
 #if ALONG
-        EPILOGUE(result, TYPE, ELEMENT, row)
-        output[row] = result;
+        EPILOGUE(result, SUM, ELEMENT, row)
+        STORE_ELEMENT(result, output, row);
 #else
         const int offset = row / BLOCKS * EXTENT + row % BLOCKS * VW;
         const int elements = ELEMENTS(row, 0);

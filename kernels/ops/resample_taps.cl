@@ -27,7 +27,7 @@
 #endif
 #ifndef EPILOGUE
 #define OUTSIDE 0.0f
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -43,9 +43,9 @@
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
 void resample_taps(
-    __global const float *restrict input, __global const int *restrict rows, __global const float *restrict row_weights,
-    __global const int *restrict columns, __global const float *restrict column_weights,
-    __global float *restrict output OPERAND_PARAMETERS)
+    __global const TYPE *restrict input, __global const int *restrict rows, __global const TYPE *restrict row_weights,
+    __global const int *restrict columns, __global const TYPE *restrict column_weights,
+    __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int vector = get_global_id(0);
     const int strip = get_global_id(1);
@@ -54,19 +54,19 @@ void resample_taps(
     const int channel = min(vector * VW, CHANNELS - VW);
     const int row = strip / STRIPS;
     const int y = row % OUT_HEIGHT;
-    __global const float *map = input + row / OUT_HEIGHT * (HEIGHT * WIDTH * CHANNELS) + channel;
+    __global const TYPE *map = input + row / OUT_HEIGHT * (HEIGHT * WIDTH * CHANNELS) + channel;
     const int first = strip % STRIPS * WPT;
     const int last = min(first + WPT, OUT_WIDTH);
 
     for (int x = first; x < last; ++x) {
         vec value = (vec)(0.0f);
-        float total = 0.0f;
+        SUM total = 0.0f;
         UNROLL_TAPS
         for (int i = 0; i < TAPS_Y; ++i) {
-            __global const float *line = map + clamp(rows[y * TAPS_Y + i], 0, HEIGHT - 1) * (WIDTH * CHANNELS);
+            __global const TYPE *line = map + clamp(rows[y * TAPS_Y + i], 0, HEIGHT - 1) * (WIDTH * CHANNELS);
             UNROLL_TAPS
             for (int j = 0; j < TAPS_X; ++j) {
-                const float weight = row_weights[y * TAPS_Y + i] * column_weights[x * TAPS_X + j];
+                const SUM weight = ELEMENT(row_weights, y * TAPS_Y + i) * ELEMENT(column_weights, x * TAPS_X + j);
                 value += weight * LOAD(line, clamp(columns[x * TAPS_X + j], 0, WIDTH - 1) * CHANNELS);
                 total += weight;
             }
@@ -76,10 +76,10 @@ void resample_taps(
         EPILOGUE(value, vec, LOAD, offset)
 #if CHANNELS % VW
         if (vector == VECTORS - 1) {
-            float lanes[VW];
-            STORE(value, lanes, 0);
+            SUM lanes[VW];
+            OWN_STORE(value, lanes, 0);
             for (int i = VECTORS * VW - CHANNELS; i < VW; ++i)
-                output[offset + i] = lanes[i];
+                STORE_ELEMENT(lanes[i], output, offset + i);
             continue;
         }
 #endif

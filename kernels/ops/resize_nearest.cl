@@ -29,7 +29,7 @@
 #define DIMY 1
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 
@@ -41,7 +41,7 @@
 #define PLACE(i, step, offset, divisor, size) min(max((i) * (step) + (offset), 0) / (divisor), (size) - 1)
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void resize_nearest(__global const float *restrict input, __global float *restrict output OPERAND_PARAMETERS)
+void resize_nearest(__global const TYPE *restrict input, __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int vector = get_global_id(0);
     const int strip = get_global_id(1);
@@ -50,7 +50,7 @@ void resize_nearest(__global const float *restrict input, __global float *restri
     const int channel = min(vector * VW, CHANNELS - VW);
     const int row = strip / STRIPS;
     const int source = PLACE(row % OUT_HEIGHT, STEP_Y, OFFSET_Y, DIVISOR_Y, HEIGHT);
-    __global const float *line = input + (row / OUT_HEIGHT * HEIGHT + source) * (WIDTH * CHANNELS) + channel;
+    __global const TYPE *line = input + (row / OUT_HEIGHT * HEIGHT + source) * (WIDTH * CHANNELS) + channel;
     const int first = strip % STRIPS * WPT;
     const int last = min(first + WPT, OUT_WIDTH);
 
@@ -60,10 +60,10 @@ void resize_nearest(__global const float *restrict input, __global float *restri
         EPILOGUE(value, vec, LOAD, offset)
 #if CHANNELS % VW
         if (vector == VECTORS - 1) {
-            float lanes[VW];
-            STORE(value, lanes, 0);
+            SUM lanes[VW];
+            OWN_STORE(value, lanes, 0);
             for (int i = VECTORS * VW - CHANNELS; i < VW; ++i)
-                output[offset + i] = lanes[i];
+                STORE_ELEMENT(lanes[i], output, offset + i);
             continue;
         }
 #endif

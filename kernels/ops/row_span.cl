@@ -6,5 +6,5 @@
 // Whether pixel i of a span lies in the map: known when compiling for all but those that the padding can reach.
 #define INSIDE(i) (((i) >= PL || left + (i) >= 0) && (LAST_TILE * SW - PL + (i) < WIDTH || left + (i) < WIDTH))
 
-// A vector of pixel i of a span that begins at `line`, so many floats from pixel to pixel: zeros outside of the map.
-#define PIXEL(line, i, pitch) (INSIDE(i) ? LOAD(line, (i) * (pitch)) : (vec)(0.0f))
+// A vector of pixel i of a span that begins at `line`, so many elements from pixel to pixel: zeros outside of the map.
+#define PIXEL(READ, line, i, pitch) (INSIDE(i) ? READ(line, (i) * (pitch)) : (vec)(0.0f))

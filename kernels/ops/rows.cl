@@ -15,7 +15,7 @@
 #define ELEMENTS(row, step) min(EXTENT - (ALONG ? (int)(step) : (row)) % BLOCKS * VW, VW)
 
 #if ALONG
-typedef TYPE one;
+typedef SUM one;
 #else
 typedef vec one;
 #endif
@@ -25,11 +25,11 @@ static inline vec load(__global const TYPE *p, int elements, vec fill)
 {
 #if RAGGED
     if (elements < VW) {
-        TYPE lanes[VW];
-        STORE(fill, lanes, 0);
+        SUM lanes[VW];
+        OWN_STORE(fill, lanes, 0);
         for (int i = 0; i < elements; ++i)
-            lanes[i] = p[i];
-        return LOAD(lanes, 0);
+            lanes[i] = ELEMENT(p, i);
+        return OWN_LOAD(lanes, 0);
     }
 #endif
     return LOAD(p, 0);
@@ -41,19 +41,19 @@ static inline vec load_from(__global const TYPE *p, int elements, vec origin, ve
 {
 #if RAGGED
     if (elements < VW) {
-        TYPE lanes[VW], rest[VW];
-        STORE(load(p, elements, origin) - origin, lanes, 0);
-        STORE(fill, rest, 0);
+        SUM lanes[VW], rest[VW];
+        OWN_STORE(load(p, elements, origin) - origin, lanes, 0);
+        OWN_STORE(fill, rest, 0);
         for (int i = elements; i < VW; ++i)
             lanes[i] = rest[i];
-        return LOAD(lanes, 0);
+        return OWN_LOAD(lanes, 0);
     }
 #endif
     return LOAD(p, 0) - origin;
 }
 
 #if ALONG
-#define FIRST input[start]
+#define FIRST ELEMENT(input, start)
 #else
 #define FIRST load(input + start, ELEMENTS(row, 0), (vec)(0))
 #endif
@@ -71,10 +71,10 @@ static inline void store(vec value, __global TYPE *p, int elements)
 {
 #if RAGGED
     if (elements < VW) {
-        TYPE lanes[VW];
-        STORE(value, lanes, 0);
+        SUM lanes[VW];
+        OWN_STORE(value, lanes, 0);
         for (int i = 0; i < elements; ++i)
-            p[i] = lanes[i];
+            STORE_ELEMENT(lanes[i], p, i);
         return;
     }
 #endif
@@ -86,8 +86,8 @@ static inline void store(vec value, __global TYPE *p, int elements)
 #define HORIZONTAL(OP, result, value)         \
     one result;                               \
     {                                         \
-        TYPE lanes[VW];                       \
-        STORE(value, lanes, 0);               \
+        SUM lanes[VW];                        \
+        OWN_STORE(value, lanes, 0);           \
         result = lanes[0];                    \
         for (int i = 1; i < VW; ++i)          \
             result = OP(result, lanes[i]);    \

@@ -36,7 +36,6 @@
 #define DIMY 1
 #endif
 #ifndef FIND
-#define TYPE float
 #define INDEX_TYPE long
 #define LINE(row) ((row) * PLACES * PLACE_STEP)
 #define LOOK(row) 0
@@ -91,7 +90,7 @@ void scatter_rows(
         for (; i + VW <= elements; i += VW)
             STORE(LOAD(from, place * PLACE_STEP + i), line, place * PLACE_STEP + i);
         for (; i < elements; ++i)
-            line[place * PLACE_STEP + i] = from[place * PLACE_STEP + i];
+            STORE_ELEMENT(ELEMENT(from, place * PLACE_STEP + i), line, place * PLACE_STEP + i);
     }
 
     const int reach = min(REACH - x, elements);
@@ -103,7 +102,7 @@ void scatter_rows(
             const uint place = find(index + c * INDEX_STEP + i);
             if (place - begin < end - begin) {
                 const int to = place * PLACE_STEP + i;
-                line[to] = REDUCE(line[to], update[c * UPDATE_STEP + i]);
+                STORE_ELEMENT(REDUCE(ELEMENT(line, to), ELEMENT(update, c * UPDATE_STEP + i)), line, to);
             }
         }
 #else
@@ -114,7 +113,7 @@ void scatter_rows(
             for (; i + VW <= reach; i += VW)
                 STORE(REDUCE(LOAD(line, to + i), LOAD(update, c * UPDATE_STEP + i)), line, to + i);
             for (; i < reach; ++i)
-                line[to + i] = REDUCE(line[to + i], update[c * UPDATE_STEP + i]);
+                STORE_ELEMENT(REDUCE(ELEMENT(line, to + i), ELEMENT(update, c * UPDATE_STEP + i)), line, to + i);
         }
 #endif
     }

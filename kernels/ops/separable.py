@@ -133,7 +133,7 @@ class SeparableFamily(TiledFamily):
             "OUTPUTS": problem.out_channels,
             **problem.window.macros,
         }
-        middle = problem.depthwise_epilogue.source("(value)", vector="T")
+        middle = problem.depthwise_epilogue.source("(value)")
         prelude = f"#define DEPTHWISE_EPILOGUE(value, T) {{ {middle} }}\n{problem.epilogue.prelude()}"
         operands = problem.epilogue.operand_names
         main = Launch(

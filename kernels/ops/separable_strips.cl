@@ -49,7 +49,7 @@
 #define SPLIT 1              // work-groups among which the columns of a strip are divided
 #endif
 #ifndef EPILOGUE
-#define OPERAND_PARAMETERS   // ", __global const float *restrict operand0, ..."
+#define OPERAND_PARAMETERS   // ", __global const TYPE *restrict operand0, ..."
 #define EPILOGUE(value, T, LOAD, offset)
 #endif
 #ifndef DEPTHWISE_EPILOGUE
@@ -78,14 +78,14 @@
 #endif
 
 // The channels from `channel` on of MR pixels of the middle: a row's span is loaded once and shared by its taps.
-static inline void depthwise(__global const float *restrict input, __global const float *restrict filters, int tile,
-                             int channel, MIDDLE float *middle)
+static inline void depthwise(__global const TYPE *restrict input, __global const TYPE *restrict filters, int tile,
+                             int channel, MIDDLE SUM *middle)
 {
     const int out_row = tile / ROW_TILES;
     const int map = out_row / OUT_HEIGHT;
     const int top = out_row % OUT_HEIGHT * SH - PT;
     const int left = tile % ROW_TILES * MR * SW - PL;
-    __global const float *filter = filters + channel;
+    __global const TYPE *filter = filters + channel;
 
     vec total[MR];
     UNROLL for (int r = 0; r < MR; ++r)
@@ -94,10 +94,10 @@ static inline void depthwise(__global const float *restrict input, __global cons
     for (int ky = 0; ky < KH; ++ky) {
         const int y = top + ky * DH;
         if ((uint)y < HEIGHT) {
-            __global const float *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
+            __global const TYPE *line = input + ((map * HEIGHT + y) * WIDTH + left) * CHANNELS + channel;
             vec span[SPAN];
             UNROLL for (int i = 0; i < SPAN; ++i)
-                span[i] = PIXEL(line, i, CHANNELS);
+                span[i] = PIXEL(LOAD, line, i, CHANNELS);
             UNROLL for (int kx = 0; kx < KW; ++kx) {
                 const vec weight = LOAD(filter, (ky * KW + kx) * CHANNELS);
                 UNROLL for (int r = 0; r < MR; ++r)
@@ -109,7 +109,7 @@ static inline void depthwise(__global const float *restrict input, __global cons
     UNROLL for (int r = 0; r < MR; ++r) {
         vec value = total[r];
         DEPTHWISE_EPILOGUE(value, vec)
-        STORE(value, middle, r * PITCH + channel);
+        OWN_STORE(value, middle, r * PITCH + channel);
     }
 }
 
@@ -122,17 +122,17 @@ static inline void depthwise(__global const float *restrict input, __global cons
             PREFETCH_AHEAD(columns + ((c) + PF) * (LN * NW), v * VW);      \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = rows[r * PITCH + (c)];                        \
+            const vec left = OWN_ELEMENT(rows, r * PITCH + (c));           \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
     }
 
 __kernel __attribute__((reqd_work_group_size(LN, 1, 1)))
-void separable_strips(__global const float *restrict input, __global const float *restrict filters,
-                      __global const float *restrict packed, __global float *restrict output OPERAND_PARAMETERS)
+void separable_strips(__global const TYPE *restrict input, __global const TYPE *restrict filters,
+                      __global const TYPE *restrict packed, __global TYPE *restrict output OPERAND_PARAMETERS)
 {
-    MIDDLE float middle[RT * MR * PITCH];
+    MIDDLE SUM middle[RT * MR * PITCH];
     const int strip = get_global_id(1) * RT;
 
     for (int t = 0; t < RT; ++t)
@@ -144,11 +144,11 @@ void separable_strips(__global const float *restrict input, __global const float
 #endif
 
     for (int column = get_global_id(0); column < TILES; column += LN * SPLIT) {
-        __global const float *columns = packed + (column / LN * CHANNELS * LN + column % LN) * NW;
-        __global const float *bias = packed + (PANELS * LN * CHANNELS + column) * NW;
+        __global const TYPE *columns = packed + (column / LN * CHANNELS * LN + column % LN) * NW;
+        __global const TYPE *bias = packed + (PANELS * LN * CHANNELS + column) * NW;
         for (int t = 0; t < RT; ++t)
             if (strip + t < ALL_TILES) {
-                MIDDLE const float *rows = middle + t * MR * PITCH;
+                MIDDLE const SUM *rows = middle + t * MR * PITCH;
                 vec total[MR][NV];
                 UNROLL for (int r = 0; r < MR; ++r)
                     UNROLL for (int v = 0; v < NV; ++v)
@@ -166,7 +166,7 @@ void separable_strips(__global const float *restrict input, __global const float
                 const int first = (strip + t) % ROW_TILES * MR;
                 const int pixel = (strip + t) / ROW_TILES * OUT_WIDTH + first;
 #if TAIL
-                float lanes[MR * VW];
+                SUM lanes[MR * VW];
 #endif
                 UNROLL for (int r = 0; r < MR; ++r)
                     if (first + r < OUT_WIDTH)
@@ -180,7 +180,7 @@ void separable_strips(__global const float *restrict input, __global const float
                             }
 #if TAIL
                             else if (v == OUTPUTS % NW / VW)
-                                STORE(value, lanes, r * VW);
+                                OWN_STORE(value, lanes, r * VW);
 #endif
                         }
 #if TAIL
@@ -188,9 +188,9 @@ void separable_strips(__global const float *restrict input, __global const float
                     for (int r = 0; r < MR && first + r < OUT_WIDTH; ++r)
                         for (int i = 0; i < TAIL; ++i) {
                             const int offset = (pixel + r) * OUTPUTS + (OUTPUTS - TAIL) + i;
-                            float value = lanes[r * VW + i];
-                            EPILOGUE(value, float, ELEMENT, offset)
-                            output[offset] = value;
+                            SUM value = lanes[r * VW + i];
+                            EPILOGUE(value, SUM, ELEMENT, offset)
+                            STORE_ELEMENT(value, output, offset);
                         }
 #endif
             }

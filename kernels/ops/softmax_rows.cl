@@ -37,7 +37,7 @@
 #define STEP VW
 #define ELEMENTS(step) min(AXIS - (step) * VW, VW)
 #define RAGGED (AXIS % VW)
-typedef float one;           // what a row is reduced to
+typedef SUM one;             // what a row is reduced to
 #else
 #define BLOCKS ((INNER + VW - 1) / VW)
 #define ROWS (OUTER * BLOCKS)
@@ -58,27 +58,27 @@ typedef vec one;
 #define ADD(a, b) ((a) + (b))
 
 // The first `elements` of a vector; the others are -INFINITY, which no maximum and no sum of exponentials sees.
-static inline vec load(__global const float *p, int elements)
+static inline vec load(__global const TYPE *p, int elements)
 {
 #if RAGGED
     if (elements < VW) {
-        float lanes[VW];
+        SUM lanes[VW];
         for (int i = 0; i < VW; ++i)
-            lanes[i] = i < elements ? p[i] : -INFINITY;
-        return LOAD(lanes, 0);
+            lanes[i] = i < elements ? ELEMENT(p, i) : -INFINITY;
+        return OWN_LOAD(lanes, 0);
     }
 #endif
     return LOAD(p, 0);
 }
 
-static inline void store(vec value, __global float *p, int elements)
+static inline void store(vec value, __global TYPE *p, int elements)
 {
 #if RAGGED
     if (elements < VW) {
-        float lanes[VW];
-        STORE(value, lanes, 0);
+        SUM lanes[VW];
+        OWN_STORE(value, lanes, 0);
         for (int i = 0; i < elements; ++i)
-            p[i] = lanes[i];
+            STORE_ELEMENT(lanes[i], p, i);
         return;
     }
 #endif
@@ -88,10 +88,10 @@ static inline void store(vec value, __global float *p, int elements)
 // A vector's elements reduced to one where they belong to the same softmax.
 #if INNER == 1
 #define HORIZONTAL(OP, result, value)         \
-    float result;                             \
+    SUM result;                               \
     {                                         \
-        float lanes[VW];                      \
-        STORE(value, lanes, 0);               \
+        SUM lanes[VW];                        \
+        OWN_STORE(value, lanes, 0);           \
         result = lanes[0];                    \
         for (int i = 1; i < VW; ++i)          \
             result = OP(result, lanes[i]);    \
@@ -117,7 +117,7 @@ static inline void store(vec value, __global float *p, int elements)
 #endif
 
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
-void softmax_rows(__global const float *restrict input, __global float *restrict output)
+void softmax_rows(__global const TYPE *restrict input, __global TYPE *restrict output)
 {
     const int lane = get_local_id(0);
     const int row = get_global_id(1);

@@ -13,7 +13,6 @@
 // Preconditions: fewer than 2^31 elements.
 
 #ifndef OUTER
-#define TYPE float
 #define OUTER 2
 #define AXIS 10              // elements of the axis
 #define INNER 1              // elements behind the axis
@@ -25,9 +24,11 @@
 #define DIMX 1               // work-items of a work-group
 #endif
 
+#include "elements.cl"
+
 #define NEXT ((AXIS + EACH - 1) / EACH)
 
-static inline int above(TYPE a, TYPE b)
+static inline int above(SUM a, SUM b)
 {
     return a > b || (a != a && b == b);
 }
@@ -49,15 +50,15 @@ void top_ranks(__global const TYPE *restrict input, __global long *restrict outp
     const int o = id / INNER / NEXT;
     __global const TYPE *line = input + o * AXIS * INNER + i;
 
-    TYPE own[EACH];
+    SUM own[EACH];
     int rank[EACH];
     for (int e = 0; e < EACH; ++e) {
-        own[e] = line[min(first + e * NEXT, AXIS - 1) * INNER];
+        own[e] = ELEMENT(line, min(first + e * NEXT, AXIS - 1) * INNER);
         rank[e] = 0;
     }
     for (int b = 0; b < AXIS; ++b) {
-        const TYPE other = line[b * INNER];
-        __attribute__((opencl_unroll_hint))
+        const SUM other = ELEMENT(line, b * INNER);
+        UNROLL
         for (int e = 0; e < EACH; ++e)
             rank[e] += BETTER(other, own[e]) || (b < first + e * NEXT && !BETTER(own[e], other));
     }

@@ -28,21 +28,17 @@
 #define WHOLE 0              // VR * VC where a block's columns lie one behind the other and fit a vector, else 0
 #endif
 
-#ifndef TYPE
-#define TYPE float
-#endif
+#include "elements.cl"
 
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
 #if VC == 1
-#define READ(p, lanes) (lanes)[0] = (p)[0]
+#define READ(p, i, lanes) (lanes)[0] = ELEMENT((p) + (i), 0)
 #else
-#define READ(p, lanes) CAT(vstore, VC)(CAT(vload, VC)(0, p), 0, lanes)
+#define READ(p, i, lanes) CAT(vstore, VC)(LOAD_WIDE(VC, p, i), 0, lanes)
 #endif
 #if VR == 1
-#define WRITE(lanes, p) (p)[0] = (lanes)[0]
+#define WRITE(lanes, p, i) STORE_ELEMENT((lanes)[0], (p) + (i), 0)
 #else
-#define WRITE(lanes, p) CAT(vstore, VR)(CAT(vload, VR)(0, lanes), 0, p)
+#define WRITE(lanes, p, i) STORE_WIDE(VR, CAT(vload, VR)(0, lanes), p, i)
 #endif
 
 #define PITCH (DIMX * VC + PAD)
@@ -63,20 +59,21 @@ void transpose_layout(__global const TYPE *restrict input, __global TYPE *restri
 #endif
     input += map * ROWS * COLUMNS;
     output += map * ROWS * COLUMNS;
-    TYPE block[VR][VC];
+    SUM block[VR][VC];
 
     if (row + VR <= ROWS && column + VC <= COLUMNS) {
         #pragma unroll
         for (int r = 0; r < VR; ++r)
-            READ(input + (row + r) * COLUMNS + column, block[r]);
+            READ(input + (row + r) * COLUMNS, column, block[r]);
     } else {
         for (int r = 0; r < VR; ++r)
             for (int c = 0; c < VC; ++c)
-                block[r][c] = row + r < ROWS && column + c < COLUMNS ? input[(row + r) * COLUMNS + column + c] : (TYPE)0;
+                block[r][c] = row + r < ROWS && column + c < COLUMNS ? ELEMENT(input, (row + r) * COLUMNS + column + c)
+                                                                          : (SUM)0;
     }
 
 #if STAGED
-    __local TYPE stage[DIMY * VR * PITCH];
+    __local SUM stage[DIMY * VR * PITCH];
     for (int r = 0; r < VR; ++r)
         for (int c = 0; c < VC; ++c)
             stage[(get_local_id(1) * VR + r) * PITCH + get_local_id(0) * VC + c] = block[r][c];
@@ -92,28 +89,28 @@ void transpose_layout(__global const TYPE *restrict input, __global TYPE *restri
 #endif
 
 #if WHOLE
-    TYPE lanes[WHOLE];
+    SUM lanes[WHOLE];
     #pragma unroll
     for (int c = 0; c < VC; ++c)
         #pragma unroll
         for (int r = 0; r < VR; ++r)
             lanes[c * VR + r] = block[r][c];
-    CAT(vstore, WHOLE)(CAT(vload, WHOLE)(0, lanes), 0, output + column * ROWS);
+    STORE_WIDE(WHOLE, CAT(vload, WHOLE)(0, lanes), output, column * ROWS);
 #else
     if (row + VR <= ROWS && column + VC <= COLUMNS) {
         #pragma unroll
         for (int c = 0; c < VC; ++c) {
-            TYPE lanes[VR];
+            SUM lanes[VR];
             #pragma unroll
             for (int r = 0; r < VR; ++r)
                 lanes[r] = block[r][c];
-            WRITE(lanes, output + (column + c) * ROWS + row);
+            WRITE(lanes, output + (column + c) * ROWS, row);
         }
     } else {
         for (int c = 0; c < VC; ++c)
             for (int r = 0; r < VR; ++r)
                 if (row + r < ROWS && column + c < COLUMNS)
-                    output[(column + c) * ROWS + row + r] = block[r][c];
+                    STORE_ELEMENT(block[r][c], output, (column + c) * ROWS + row + r);
     }
 #endif
 }

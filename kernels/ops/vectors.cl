@@ -1,19 +1,18 @@
 // Vectors of VW elements and how they are loaded and stored, for the templates that include this file and define VW.
-// The elements are floats unless TYPE says otherwise.
+// A vec has numbers of SUM. LOAD and STORE are for what holds TYPE, OWN_LOAD and OWN_STORE for what a kernel keeps.
 
-#ifndef TYPE
-#define TYPE float
-#endif
-#define ELEMENT(p, i) ((p)[i])
+#include "elements.cl"
+
 #if VW == 1
-typedef TYPE vec;
+typedef SUM vec;
 #define LOAD ELEMENT
-#define STORE(v, p, i) ((p)[i] = (v))
+#define STORE STORE_ELEMENT
+#define OWN_LOAD OWN_ELEMENT
+#define OWN_STORE(v, p, i) ((p)[i] = (v))
 #else
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
-typedef CAT(TYPE, VW) vec;
-#define LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
-#define STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
+typedef CAT(SUM, VW) vec;
+#define LOAD(p, i) LOAD_WIDE(VW, p, i)
+#define STORE(v, p, i) STORE_WIDE(VW, v, p, i)
+#define OWN_LOAD(p, i) CAT(vload, VW)(0, (p) + (i))
+#define OWN_STORE(v, p, i) CAT(vstore, VW)(v, 0, (p) + (i))
 #endif
-#define UNROLL __attribute__((opencl_unroll_hint))

@@ -173,7 +173,7 @@ def test_a_literal_keeps_every_bit(number: float) -> None:
 
 def test_the_prelude_names_each_operand_once() -> None:
     prelude = EMPTY.then(Step("add", operand=0)).then(Step("mul", operand=0)).prelude()
-    assert prelude.count("__global const float *restrict operand0") == 1
+    assert prelude.count("__global const TYPE *restrict operand0") == 1
     assert prelude.count("LOAD(operand0, offset)") == 2
     assert EMPTY.prelude().split() == [
         *("#define", "OPERAND_PARAMETERS"),

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from gputune.kernels.ops.inverted_residual import FAMILY
-from gputune.kernels.template import BASE_OPTIONS, template
 from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.problems import GPU, random_inputs
 
@@ -21,7 +20,3 @@ def test_configurations_compute_the_reference(bench: Any, name: str) -> None:
         in_several = [each for each in space if each["STEP"] < each["ROWS"]]
         chosen += [dice.choice(some) for some in (in_one_step, in_several) if some]
     bench.compare(FAMILY, problem, chosen, random_inputs("InvertedResidual", problem))
-
-
-def test_the_template_compiles_alone(bench: Any) -> None:
-    bench.backend.build(template("inverted_residual.cl"), BASE_OPTIONS)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gputune.kernels.ops.softmax import FAMILY, SoftmaxProblem
-from gputune.kernels.template import BASE_OPTIONS, template
 
 SHAPES = [(1, 1, 1), (1, 4, 1), (3, 1000, 1), (17, 37, 1), (2, 1, 5), (2, 13, 19), (3, 100, 2), (1, 5, 64)]
 
@@ -67,7 +66,3 @@ def test_exponentials_are_right_from_the_largest_to_none(bench: Any, width: int)
     value[0, 9] = np.nan
     got, _ = bench.run(FAMILY, problem, configuration, {"input": value})
     assert np.isnan(got).all()
-
-
-def test_the_template_compiles_alone(bench: Any) -> None:
-    bench.backend.build(template("softmax_rows.cl"), BASE_OPTIONS)

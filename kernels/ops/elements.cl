@@ -1,0 +1,22 @@
+// One element of a tensor: what it is in memory, what it is computed in, and how it is read and written. Templates that
+// compute with elements include this file, or vectors.cl, which includes it.
+//
+// TYPE is what tensors hold, and all else that kernels hand to each other. SUM is what a kernel computes and sums up
+// in, and what it keeps to itself, in whichever memory. Both are float unless they are defined.
+// ELEMENT and LOAD_WIDE read TYPE as SUM, STORE_ELEMENT and STORE_WIDE write SUM as TYPE: here is the only place for a
+// type that has to be converted. OWN_ELEMENT reads what a kernel keeps.
+
+#ifndef TYPE
+#define TYPE float
+#endif
+#ifndef SUM
+#define SUM TYPE
+#endif
+#define CAT_(a, b) a##b
+#define CAT(a, b) CAT_(a, b)
+#define ELEMENT(p, i) ((p)[i])
+#define STORE_ELEMENT(v, p, i) ((p)[i] = (v))
+#define LOAD_WIDE(n, p, i) CAT(vload, n)(0, (p) + (i))
+#define STORE_WIDE(n, v, p, i) CAT(vstore, n)(v, 0, (p) + (i))
+#define OWN_ELEMENT(p, i) ((p)[i])
+#define UNROLL __attribute__((opencl_unroll_hint))
