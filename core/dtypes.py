@@ -1,31 +1,70 @@
-"""Define the element types that tensors may have, by numpy's names: their sizes, and their names in OpenCL C."""
+"""Define the element types that tensors may have, by numpy's names: what kernels and programs know of each."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-OPENCL_TYPES: Mapping[str, str] = {
-    "float32": "float",
-    "int64": "long",
-    "int32": "int",
-    "int16": "short",
-    "int8": "char",
-    "uint64": "ulong",
-    "uint32": "uint",
-    "uint16": "ushort",
-    "uint8": "uchar",
-    "bool": "uchar",
+
+@dataclass(frozen=True)
+class ElementType:
+    """Say how elements lie in memory, what kernels compute with them in, and how exact they are.
+
+    `storage`, `arithmetic` and `sums` are types of OpenCL C. Tensors hold `storage`. A single element is computed in
+    `arithmetic`. `sums` is what elements are added up in, and what a kernel keeps of them for itself. `extension` is
+    what a device needs for the storage type, if anything. `resolution` is the largest relative error of rounding a
+    number to the type; tolerances for float32 grow with it for coarser types.
+    """
+
+    name: str
+    storage: str
+    nbytes: int
+    arithmetic: str
+    sums: str
+    extension: str = ""
+    is_float: bool = False
+    resolution: float = 0.0
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of a number of `sums`."""
+        return next(each.nbytes for each in ELEMENT_TYPES.values() if each.storage == self.sums)
+
+
+def _whole(name: str, opencl: str, nbytes: int) -> ElementType:
+    return ElementType(name, opencl, nbytes, arithmetic=opencl, sums=opencl)
+
+
+FLOAT = "float32"
+"""The type of tensors that name none."""
+
+ELEMENT_TYPES: Mapping[str, ElementType] = {
+    each.name: each
+    for each in (
+        ElementType(FLOAT, "float", 4, arithmetic="float", sums="float", is_float=True, resolution=2.0**-24),
+        _whole("int64", "long", 8),
+        _whole("int32", "int", 4),
+        _whole("int16", "short", 2),
+        _whole("int8", "char", 1),
+        _whole("uint64", "ulong", 8),
+        _whole("uint32", "uint", 4),
+        _whole("uint16", "ushort", 2),
+        _whole("uint8", "uchar", 1),
+        _whole("bool", "uchar", 1),
+    )
 }
 """A bool is a byte that is 0 or 1, as in numpy; kernels that write one must write nothing else."""
 
-ITEM_BYTES: Mapping[str, int] = {
-    **dict.fromkeys(("float32", "int32", "uint32"), 4),
-    **dict.fromkeys(("int64", "uint64"), 8),
-    **dict.fromkeys(("int16", "uint16"), 2),
-    **dict.fromkeys(("int8", "uint8", "bool"), 1),
-}
-
 
 def check_dtype(op: str, *dtypes: str) -> None:
-    """ValueError that names the first dtype which no kernel knows."""
+    """Raise a ValueError that names the first dtype which no kernel knows."""
+    _check(op, dtypes, ELEMENT_TYPES)
+
+
+def check_float(op: str, *dtypes: str) -> None:
+    """Raise a ValueError that names the first dtype which is not a float, for kernels that compute with floats only."""
+    _check(op, dtypes, [each.name for each in ELEMENT_TYPES.values() if each.is_float])
+
+
+def _check(op: str, dtypes: Collection[str], known: Collection[str]) -> None:
     for dtype in dtypes:
-        if dtype not in OPENCL_TYPES:
-            raise ValueError(f"{op} knows {', '.join(OPENCL_TYPES)}, not {dtype}")
+        if dtype not in known:
+            raise ValueError(f"{op} knows dtype {', '.join(known)}, not {dtype}")

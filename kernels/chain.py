@@ -18,8 +18,8 @@ from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array, Funct
 class Step:
     """One step: `function` of the value so far, with `values` (scalars) or the tensor numbered `operand`.
 
-    With `swapped` the operand is the left side of a function that has two. Values are rounded to float32, so that the
-    reference and the kernel see the same number; `swapped` is dropped where it changes nothing.
+    With `swapped` the operand is the left side of a function that has two. Values are `rounded`, so that
+    the reference and the kernel see the same number; `swapped` is dropped where it changes nothing.
     """
 
     function: str
@@ -36,7 +36,7 @@ class Step:
         elif self.operand is not None or len(self.values) != UNARY[self.function].values:
             raise ValueError(f"{self.function} takes {UNARY[self.function].values} values and no operand")
         with np.errstate(over="ignore"):
-            values = tuple(float(np.float32(value)) for value in self.values)
+            values = tuple(map(rounded, self.values))
         if any(np.isnan(values)):
             raise ValueError(f"{self.function} with NaN as a value has no meaning")
         object.__setattr__(self, "values", values)
@@ -158,6 +158,11 @@ class Chain:
 
 EMPTY = Chain()
 """The chain that changes nothing."""
+
+
+def rounded(number: float) -> float:
+    """Return what a number is as a `literal`."""
+    return float(np.float32(number))
 
 
 def literal(number: float) -> str:

@@ -26,9 +26,10 @@ A template begins with its formula, a picture of the tile, the division of work 
 alone with its defaults. Accumulators are private arrays in loops with opencl_unroll_hint, which compilers turn into
 registers. A return or continue inside such a loop keeps some compilers from unrolling it, so conditions guard the
 borders. Only the kernel asks for its place in the grid and hands it on, so that it can be a part of a persistent
-kernel. Memory is aligned to its elements only, because an input may be an application's array: vectors are read and
-written by vload and vstore, never by pointers to vectors. Kernels of op packages may have such pointers: they get
-aligned memory.
+kernel. Elements of tensors are read and written by the macros of elements.cl and vectors.cl, which know their type;
+`template` takes it from the problem. Memory is aligned to its elements only, because an input may be an application's
+array: vectors are read and written by vload and vstore, never by pointers to vectors. Kernels of op packages may have
+such pointers: they get aligned memory.
 """
 
 import dataclasses
@@ -42,6 +43,7 @@ import numpy as np
 import numpy.typing as npt
 
 # records that all programs share; families and op packages take them from here
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.core.launches import ALONE as ALONE
 from gputune.core.launches import STANDARDS, Standard, Variant
 from gputune.core.launches import Launch as Launch
@@ -107,16 +109,16 @@ class TensorSpec:
     name: str
     shape: tuple[int, ...]
     constant: bool = False
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
-def operand_specs(chain: Chain, shape: tuple[int, ...]) -> tuple[TensorSpec, ...]:
+def operand_specs(chain: Chain, shape: tuple[int, ...], dtype: str = FLOAT) -> tuple[TensorSpec, ...]:
     """The operands of an epilogue, shaped as the output."""
-    return tuple(TensorSpec(name, shape) for name in chain.operand_names)
+    return tuple(TensorSpec(name, shape, dtype=dtype) for name in chain.operand_names)
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,21 @@ class Instance:
         return Variant(configuration, **vars(self), number=number)
 
 
+ROUNDINGS = 4
+"""How often a result may have been rounded to its type: when it is stored, and what it is computed from."""
+
+
 @dataclass(frozen=True)
 class Tolerance:
     """A result is right when |got - want| <= absolute + relative * max|want| everywhere."""
 
     relative: float
     absolute: float
+
+    @classmethod
+    def of(cls, dtype: str, relative: float, absolute: float) -> "Tolerance":
+        """Return what is enough for float32, and no less than ROUNDINGS to the type."""
+        return cls(max(relative, ROUNDINGS * ELEMENT_TYPES[dtype].resolution), absolute)
 
 
 class KernelFamily(ABC):
@@ -214,16 +225,17 @@ class KernelFamily(ABC):
             operand = spec.name.removeprefix("operand") if spec.name.startswith("operand") else ""
             weight = spec.constant and len(spec.shape) > 1 and not operand
             fan_in = math.prod(spec.shape[1:]) if len(spec.shape) == 4 else spec.shape[0] if weight else 1
-            if spec.dtype != "float32":
+            if not ELEMENT_TYPES[spec.dtype].is_float:
                 values = _whole(spec, generator)
             elif factors:
-                values = generator.uniform(0.5, 1.5, spec.shape).astype(np.float32)
-                values *= np.float32(1 / fan_in if weight else factors[1 + int(operand)] if operand else factors[0])
+                values = generator.uniform(0.5, 1.5, spec.shape).astype(spec.dtype)
+                values *= 1 / fan_in if weight else factors[1 + int(operand)] if operand else factors[0]
             else:
-                values = generator.standard_normal(spec.shape, dtype=np.float32)
-                values *= np.float32(fan_in**-0.5 if weight else 1)
+                values = generator.standard_normal(spec.shape, dtype=np.float32).astype(spec.dtype, copy=False)
+                values *= fan_in**-0.5 if weight else 1
             inputs[spec.name] = values
-        first = next((spec.name for spec in self.inputs(problem) if spec.dtype == "float32" and not spec.constant), "")
+        floats = (spec for spec in self.inputs(problem) if ELEMENT_TYPES[spec.dtype].is_float and not spec.constant)
+        first = next((spec.name for spec in floats), "")
         if first:
             elements = min(inputs[first].size, math.prod(self.output(problem).shape))
             hard = hard_values(self.survival(problem), problem, elements)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+
 BASE_OPTIONS = "-cl-std=CL1.2"
 _INCLUDE = re.compile(r'^#include "(?P<name>\w+\.cl)"\n', re.MULTILINE)
 
@@ -13,12 +15,24 @@ STOCK = "gputune.kernels.ops"
 """The package whose folder has the stock templates."""
 
 
+def template(name: str, package: str = STOCK, dtype: str = FLOAT) -> str:
+    """Return the text of the template NAME for elements of a type.
+
+    It lies next to the modules of `package`. The templates that it includes are put in: a device gets one text and no
+    folder. What an op package's template includes lies next to it, or is a stock template. elements.cl has the type
+    of tensors that name none; macros in front of the text say another type.
+    """
+    text = _text(name, package)
+    if dtype == FLOAT:
+        return text
+    known = ELEMENT_TYPES[dtype]
+    return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{text}"
+
+
 @cache
-def template(name: str, package: str = STOCK) -> str:
-    """The text of the template NAME beside the modules of `package`, with the templates that it includes put in: a
-    device gets one text and no folder. What an op package's template includes lies beside it, or is a stock one."""
+def _text(name: str, package: str) -> str:
     text = files(package).joinpath(name).read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda include: template(include["name"], _home(include["name"], package)), text)
+    return _INCLUDE.sub(lambda include: _text(include["name"], _home(include["name"], package)), text)
 
 
 def _home(name: str, package: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, check_dtype
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +61,7 @@ class TypedFunction:
         operands = dict(zip("abc", names, strict=False))
         negative = f"({operands.get('b')} == -1)" if not dtypes[-1].startswith("u") else "0"
         text = cast_text(dtypes[0], dtype) if self.opencl == CAST else self.opencl
-        return text.format(**operands, T=OPENCL_TYPES[dtype], W=wide, negative=negative)
+        return text.format(**operands, T=ELEMENT_TYPES[dtype].arithmetic, W=wide, negative=negative)
 
 
 def _is(dtype: str, kind: str) -> bool:
@@ -77,7 +77,7 @@ def cast_text(source: str, target: str) -> str:
     """A cast as onnxruntime has it: fractions are cut off, and what does not fit wraps around."""
     if target == "bool":
         return "{a} != 0"
-    if source != "float32" or target == "float32":
+    if not ELEMENT_TYPES[source].is_float or ELEMENT_TYPES[target].is_float:
         return "({T}){a}"
     if target == "uint64":  # one half does not fit a long, and C leaves negative ones undefined
         return "{a} < 9223372036854775808.0f ? ({T})(long){a} : ({T}){a}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, is_dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from gputune.core.bounds import IN_FILES, InFiles, Stored, Within
-from gputune.core.dtypes import ITEM_BYTES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context import format, memory_need, package, records
 
@@ -91,7 +91,7 @@ FORMS = (
 SHARED = ("IDENTITY", "ARGUMENT", "REQUIREMENTS", "HEADER", "MEMORY", "INDEX")
 """What other files of C use, as reading.h says."""
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "DTYPES": tuple(ITEM_BYTES),
+    "DTYPES": tuple(ELEMENT_TYPES),
     "SECTION_KINDS": package.KINDS,
     "FEATURES": records.FEATURES,
 }
@@ -133,7 +133,7 @@ def text() -> str:
     """Return the file."""
     lines = [HEAD, *_numbers(), ""]
     lines += [_names(name, texts) for name, texts in NAMES.items()]
-    lines.append(f"const uint8_t DTYPE_BYTES[] = {{{', '.join(map(str, ITEM_BYTES.values()))}}};")
+    lines.append(f"const uint8_t DTYPE_BYTES[] = {{{', '.join(str(each.nbytes) for each in ELEMENT_TYPES.values())}}};")
     for form in FORMS:
         hints = get_type_hints(form.record, include_extras=True)
         lines += ["", *(_names(_list_of(name), found) for name, hint in hints.items() if (found := _choices(hint)))]

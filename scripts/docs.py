@@ -23,7 +23,7 @@ import website
 from gpu.page import page as gpus
 from gputune.client.model.importer import SUPPORTED_OPS
 from gputune.core.bounds import IN_FILES
-from gputune.core.dtypes import ITEM_BYTES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import families
 from gputune.runtime.context import format, memory_need, package
@@ -157,7 +157,7 @@ def limits() -> str:
         "largest index of a package, bytes": package.LARGEST_INDEX_BYTES,
     }
     rows = [f"| {name} | {number} |" for name, number in numbers.items()]
-    rows += [f"| bytes of an element of {name} | {nbytes} |" for name, nbytes in ITEM_BYTES.items()]
+    rows += [f"| bytes of an element of {name} | {each.nbytes} |" for name, each in ELEMENT_TYPES.items()]
     return "\n".join(["| quantity | number |", "|---|---|", *rows]) + "\n"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import Array
 from gputune.kernels.tiling.streaming import check_indices
@@ -48,13 +49,12 @@ class RecurrentProblem:
     after_reset: bool = False
     coupled: bool = False
     batch_first: bool = False
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if self.cell not in GATES or self.direction not in DIRECTIONS:
             raise ValueError(f"Recurrent knows {', '.join(GATES)}, not a {self.direction} {self.cell}")
-        if self.dtype != "float32":
-            raise ValueError(f"Recurrent knows dtype float32, not {self.dtype}")
+        check_float("Recurrent", self.dtype)
         if min(self.steps, self.batch, self.hidden) < 1:
             raise ValueError(
                 f"Recurrent needs positive sizes, not steps={self.steps} batch={self.batch} hidden={self.hidden}"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gputune.core.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.indexing.loops import Loops
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
@@ -32,7 +32,7 @@ class Rows:
     many of them a work-item may have."""
 
     loops: Loops
-    size: int = 4
+    size: int
     accumulators: tuple[int, ...] = (1, 2, 4, 8)
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
@@ -120,7 +120,8 @@ class Rows:
 
 def extremes(dtype: str) -> tuple[str, str]:
     """OpenCL C of the lowest and the highest number of a type."""
-    if dtype == "float32":
+    known = ELEMENT_TYPES[dtype]
+    if known.is_float:
         return "-INFINITY", "INFINITY"
-    name = {"short": "SHRT", "ushort": "USHRT"}.get(OPENCL_TYPES[dtype], OPENCL_TYPES[dtype].upper())
+    name = {"short": "SHRT", "ushort": "USHRT"}.get(known.storage, known.storage.upper())
     return "0" if name.startswith("U") else f"{name}_MIN", f"{name}_MAX"

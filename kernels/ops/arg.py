@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype, check_float
 from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.indexing.loops import Loops, loops_of
@@ -20,7 +20,7 @@ from gputune.kernels.tiling.streaming import check_indices
 class ArgProblem:
     """output[o, i] = the a at which input[o, a, i] is `largest` or smallest, the `last` such a or the first, as int64.
 
-    With `one_hot` output[o, a, i] is 1 at that a, else 0; float32 only.
+    With `one_hot` output[o, a, i] is 1 at that a, else 0; for floats only.
     """
 
     outer: int
@@ -29,14 +29,14 @@ class ArgProblem:
     largest: bool = True
     last: bool = False
     one_hot: bool = False
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.shape) < 1:
             raise ValueError(f"ArgMax needs positive sizes, not {list(self.shape)}")
         check_dtype("ArgMax", self.dtype)
-        if self.one_hot and self.dtype != "float32":
-            raise ValueError(f"ArgMax writes ones into float32, not into {self.dtype}")
+        if self.one_hot:
+            check_float("ArgMax with one_hot", self.dtype)
         check_indices("ArgMax", self.shape)
 
     @property
@@ -59,7 +59,7 @@ class ArgFamily(TiledFamily):
 
     def output(self, problem: ArgProblem) -> TensorSpec:
         if problem.one_hot:
-            return TensorSpec("output", problem.shape)
+            return TensorSpec("output", problem.shape, dtype=problem.dtype)
         return TensorSpec("output", (problem.outer, problem.inner), dtype="int64")
 
     def tiling(self, problem: ArgProblem) -> Rows:
@@ -69,14 +69,13 @@ class ArgFamily(TiledFamily):
         loops = problem.loops
         global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         macros: dict[str, int | str] = {
-            "TYPE": OPENCL_TYPES[problem.dtype],
             "LARGEST": int(problem.largest),
             "LAST": int(problem.last),
             "ONE_HOT": int(problem.one_hot),
         }
         worst = extremes(problem.dtype)[0 if problem.largest else 1]
         main = Launch(
-            source=f"#define WORST {worst}\n" + loops.prelude() + template("arg_rows.cl"),
+            source=f"#define WORST {worst}\n" + loops.prelude() + template("arg_rows.cl", dtype=problem.dtype),
             entry="arg_rows",
             needs=self.tiling(problem).needs.of(configuration),
             writes=("output",),
@@ -94,7 +93,7 @@ class ArgFamily(TiledFamily):
         if problem.last:
             place = problem.axis - 1 - place
         if problem.one_hot:
-            return np.asarray(np.arange(problem.axis)[:, np.newaxis] == place[:, np.newaxis], np.float32)
+            return np.asarray(np.arange(problem.axis)[:, np.newaxis] == place[:, np.newaxis], problem.dtype)
         return np.asarray(place, np.int64)
 
     def work(self, problem: ArgProblem) -> Work:
@@ -106,7 +105,7 @@ class ArgFamily(TiledFamily):
 
 def _size(problem: ArgProblem) -> int:
     """Bytes of an element and of its place."""
-    return np.dtype(problem.dtype).itemsize + 4
+    return ELEMENT_TYPES[problem.dtype].sum_bytes + 4
 
 
 FAMILY = ArgFamily()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -45,8 +46,6 @@ from gputune.kernels.tiling.workgroups import launch_sizes
 PACKED_ROWS = 16
 """Rows of b that a work-item packs where work-groups are of one work-item."""
 
-FLOAT_BYTES = 4
-
 
 @dataclass(frozen=True)
 class BatchedMatMulProblem:
@@ -68,15 +67,14 @@ class BatchedMatMulProblem:
     epilogue: Chain = EMPTY
     operand_steps: tuple[Steps, ...] = ()
     starts: tuple[int, int] = (0, 0)
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, *self.batch) < 1:
             raise ValueError(
                 f"BatchedMatMul needs positive sizes, not {self.batch} of m={self.m} k={self.k} n={self.n}"
             )
-        if self.dtype != "float32":
-            raise ValueError(f"BatchedMatMul knows dtype float32, not {self.dtype}")
+        check_float("BatchedMatMul", self.dtype)
         rank = len(self.batch) + 2
         every = (self.a_steps, self.b_steps, self.output_steps, *self.operand_steps)
         if any(len(steps) != rank or min(steps) < 0 for steps in every):
@@ -118,13 +116,14 @@ class BatchedMatMulFamily(KernelFamily):
 
     def inputs(self, problem: BatchedMatMulProblem) -> tuple[TensorSpec, ...]:
         operands = (
-            TensorSpec(f"operand{i}", (reach(problem.shape, steps),)) for i, steps in enumerate(problem.operand_steps)
+            TensorSpec(f"operand{i}", (reach(problem.shape, steps),), dtype=problem.dtype)
+            for i, steps in enumerate(problem.operand_steps)
         )
         a, b = map(whole_shape, problem.elements, problem.sides, (problem.a_steps, problem.b_steps))
-        return (TensorSpec("a", a), TensorSpec("b", b), *operands)
+        return (TensorSpec("a", a, dtype=problem.dtype), TensorSpec("b", b, dtype=problem.dtype), *operands)
 
     def output(self, problem: BatchedMatMulProblem) -> TensorSpec:
-        return TensorSpec("output", as_it_lies(problem.shape, problem.output_steps))
+        return TensorSpec("output", as_it_lies(problem.shape, problem.output_steps), dtype=problem.dtype)
 
     def space(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> TuningSpace:
         tiled = _tiling(problem).space(limits)
@@ -168,7 +167,7 @@ class BatchedMatMulFamily(KernelFamily):
             arguments=("b", "packed"),
         )
         main = Launch(
-            source=_prelude(problem) + template("batched_matmul_tiled.cl"),
+            source=_prelude(problem) + template("batched_matmul_tiled.cl", dtype=problem.dtype),
             entry="batched_matmul_tiled",
             needs=ALONE,
             writes=("output",),
@@ -183,12 +182,14 @@ class BatchedMatMulFamily(KernelFamily):
             ),
             stages=(stage,) if packs else (),
         )
-        return Instance(main, scratch={"packed": panels * panel * problem.k * FLOAT_BYTES} if packs else {})
+        return Instance(
+            main, scratch={"packed": panels * panel * problem.k * ELEMENT_TYPES[problem.dtype].nbytes} if packs else {}
+        )
 
     def sample_inputs(self, problem: BatchedMatMulProblem, generator: np.random.Generator) -> dict[str, Array]:
         """As everywhere, with b in the place of weights, so that sums are around one."""
         inputs = super().sample_inputs(problem, generator)
-        inputs["b"] = inputs["b"] * np.float32(1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5)
+        inputs["b"] = inputs["b"] * (1 / problem.k if problem.epilogue.has_domain else problem.k**-0.5)
         return inputs
 
     def reference(self, problem: BatchedMatMulProblem, inputs: Mapping[str, Array]) -> Array:
@@ -200,7 +201,7 @@ class BatchedMatMulFamily(KernelFamily):
             )
         )
         operands = [view(inputs[f"operand{i}"], problem.shape, steps) for i, steps in enumerate(problem.operand_steps)]
-        result = np.empty(self.output(problem).shape, np.float32)
+        result = np.empty(self.output(problem).shape, problem.dtype)
         view(result, problem.shape, problem.output_steps)[...] = problem.epilogue.apply(a @ b, operands)
         return result
 
@@ -211,11 +212,11 @@ class BatchedMatMulFamily(KernelFamily):
             (problem.a_steps, problem.b_steps, *problem.operand_steps),
             strict=True,
         )
-        moved = FLOAT_BYTES * (math.prod(problem.shape) + sum(different(sizes, steps) for sizes, steps in read))
-        return Work(math.prod(problem.shape) * each, moved)
+        moved = math.prod(problem.shape) + sum(different(sizes, steps) for sizes, steps in read)
+        return Work(math.prod(problem.shape) * each, moved * ELEMENT_TYPES[problem.dtype].nbytes)
 
     def tolerance(self, problem: BatchedMatMulProblem) -> Tolerance:
-        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
+        return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,7 @@ def _tiling(problem: BatchedMatMulProblem) -> _Tiling:
         input_stride=0,
         groups=problem.products,
         pitch=problem.a_steps[-2] if problem.a_steps[-1] == 1 else 0,
+        dtype=problem.dtype,
         matrices=_matrices(problem),
     )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import FLOAT, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -42,7 +42,7 @@ class ConcatProblem:
 
     rows: int
     parts: tuple[int, ...]
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.rows, *self.parts, len(self.parts)) < 1:
@@ -100,7 +100,7 @@ class ConcatFamily(KernelFamily):
         across, down = configuration["DIMX"], configuration["DIMY"]
         names = [spec.name for spec in self.inputs(problem)]
         main = Launch(
-            source=_prelude(problem) + template("concat_parts.cl"),
+            source=_prelude(problem) + template("concat_parts.cl", dtype=problem.dtype),
             entry="concat_parts",
             needs=ALONE,
             writes=("output",),
@@ -125,14 +125,13 @@ class ConcatFamily(KernelFamily):
 
 
 def _prelude(problem: ConcatProblem) -> str:
-    """The macros that concat_parts.cl takes: the type, the parameters, and PART(name, size, start) for each part."""
+    """The macros that concat_parts.cl takes: the parameters, and PART(name, size, start) for each part."""
     parameters, parts, start = [], [], 0
     for k, size in enumerate(problem.parts):
         parameters.append(f"__global const TYPE *restrict input{k}, ")
         parts.append(f"PART(input{k}, {size}, {start})")
         start += size
-    kind = f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n"
-    return f"{kind}#define INPUT_PARAMETERS {''.join(parameters)}\n#define PARTS {' '.join(parts)}\n"
+    return f"#define INPUT_PARAMETERS {''.join(parameters)}\n#define PARTS {' '.join(parts)}\n"
 
 
 FAMILY = ConcatFamily()

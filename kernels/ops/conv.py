@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -33,7 +34,7 @@ from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import winograd
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
-from gputune.kernels.tiling.window import Pads, Pair, Window
+from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
 from gputune.kernels.tiling.winograd import Winograd
 from gputune.kernels.tiling.workgroups import launch_sizes, least_tiles
 
@@ -62,7 +63,7 @@ class ConvProblem:
     bias: bool = False
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.batch, self.in_channels, self.out_channels, self.groups) < 1:
@@ -72,8 +73,8 @@ class ConvProblem:
                 f"Conv: {self.groups} groups do not divide {self.in_channels} input"
                 f" and {self.out_channels} output channels"
             )
-        if self.layout not in ("NHWC", "NCHW") or self.dtype != "float32":
-            raise ValueError(f"Conv knows NHWC and NCHW float32, not {self.layout} {self.dtype}")
+        check_layout("Conv", self.layout, "NHWC", "NCHW")
+        check_float("Conv", self.dtype)
         if self.planes and (self.groups > 1 or self.in_channels > MOST_PLANES):
             raise ValueError(
                 f"Conv reads NCHW in one group of at most {MOST_PLANES} channels, "
@@ -125,18 +126,20 @@ class ConvFamily(KernelFamily):
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.out_channels, problem.group_inputs, *problem.kernel)
-        bias = (TensorSpec("bias", (problem.out_channels,), constant=True),) if problem.bias else ()
+        bias = (
+            (TensorSpec("bias", (problem.out_channels,), constant=True, dtype=problem.dtype),) if problem.bias else ()
+        )
         shape, size = self.output(problem).shape, (problem.height, problem.width)
         maps = (problem.in_channels, *size) if problem.planes else (*size, problem.in_channels)
         return (
-            TensorSpec("input", (problem.batch, *maps)),
-            TensorSpec("weight", weight, constant=True),
+            TensorSpec("input", (problem.batch, *maps), dtype=problem.dtype),
+            TensorSpec("weight", weight, constant=True, dtype=problem.dtype),
             *bias,
-            *operand_specs(problem.epilogue, shape),
+            *operand_specs(problem.epilogue, shape, problem.dtype),
         )
 
     def output(self, problem: ConvProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels))
+        return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels), dtype=problem.dtype)
 
     def space(self, problem: ConvProblem, limits: DeviceLimits) -> TuningSpace:
         direct = _tiling(problem).space(limits)
@@ -180,7 +183,7 @@ class ConvFamily(KernelFamily):
         sizes |= {"MAPS": problem.batch} if problem.planes else {"PIXELS": problem.pixels, "GROUPS": problem.groups}
         entry = "conv_planes" if problem.planes else "conv_direct"
         main = Launch(
-            source=prelude + template(f"{entry}.cl"),
+            source=prelude + template(f"{entry}.cl", dtype=problem.dtype),
             entry=entry,
             needs=ALONE,
             writes=("output",),
@@ -203,7 +206,7 @@ class ConvFamily(KernelFamily):
         result = total.transpose(1, 0, 2).reshape(self.output(problem).shape)
         if problem.bias:
             result = result + inputs["bias"]
-        return problem.epilogue.apply_to(result, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(result, inputs).astype(problem.dtype)
 
     def work(self, problem: ConvProblem) -> Work:
         each = 2 * problem.group_inputs * math.prod(problem.kernel) + problem.bias + len(problem.epilogue.steps)
@@ -211,7 +214,7 @@ class ConvFamily(KernelFamily):
 
     def tolerance(self, problem: ConvProblem) -> Tolerance:
         length = problem.group_inputs * math.prod(problem.kernel)
-        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
+        return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
 
 
 def _tiling(problem: ConvProblem) -> Tiling:
@@ -229,6 +232,7 @@ def _tiling(problem: ConvProblem) -> Tiling:
         strided=max(problem.strides) > 1 and not problem.planes,
         pitch=problem.strides[1] if problem.planes else problem.in_channels,
         lines=problem.batch * problem.output_size[0] if problem.planes else 1,
+        dtype=problem.dtype,
     )
 
 
@@ -254,7 +258,7 @@ def _winograds(problem: ConvProblem) -> dict[int, Winograd]:
     if not plain or problem.strides != (stride, stride) or min(channels) < winograd.LEAST_CHANNELS:
         return {}
     return {
-        outputs: Winograd(problem.batch, problem.output_size, *channels, stride, outputs)
+        outputs: Winograd(problem.batch, problem.output_size, *channels, stride, outputs, problem.dtype)
         for outputs, known in winograd.PACKED_ROWS
         if known == stride and outputs <= min(problem.output_size)
     }

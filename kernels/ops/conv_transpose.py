@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -31,7 +32,7 @@ from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import ceil_div, check_indices
 from gputune.kernels.tiling.tiles import Tiling
-from gputune.kernels.tiling.window import Pair
+from gputune.kernels.tiling.window import Pair, check_layout
 from gputune.kernels.tiling.workgroups import few_registers, launch_sizes
 
 PACK_TEMPLATE = "pack_transposed.cl"
@@ -60,7 +61,7 @@ class ConvTransposeProblem:
     bias: bool = False
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
-    dtype: str = "float32"
+    dtype: str = FLOAT
     finite: bool = True
 
     def __post_init__(self) -> None:
@@ -72,8 +73,8 @@ class ConvTransposeProblem:
                 f"ConvTranspose: {self.groups} groups do not divide {self.in_channels} input"
                 f" and {self.out_channels} output channels"
             )
-        if (self.layout, self.dtype) != ("NHWC", "float32"):
-            raise ValueError(f"ConvTranspose knows NHWC float32, not {self.layout} {self.dtype}")
+        check_layout("ConvTranspose", self.layout, "NHWC")
+        check_float("ConvTranspose", self.dtype)
         check_indices(
             "ConvTranspose",
             (self.batch, self.height, self.width, self.in_channels),
@@ -124,17 +125,21 @@ class ConvTransposeFamily(TiledFamily):
 
     def inputs(self, problem: ConvTransposeProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.in_channels, problem.group_outputs, *problem.kernel)
-        bias = (TensorSpec("bias", (problem.out_channels,), constant=True),) if problem.bias else ()
+        bias = (
+            (TensorSpec("bias", (problem.out_channels,), constant=True, dtype=problem.dtype),) if problem.bias else ()
+        )
         shape = self.output(problem).shape
         return (
-            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
-            TensorSpec("weight", weight, constant=True),
+            TensorSpec(
+                "input", (problem.batch, problem.height, problem.width, problem.in_channels), dtype=problem.dtype
+            ),
+            TensorSpec("weight", weight, constant=True, dtype=problem.dtype),
             *bias,
-            *operand_specs(problem.epilogue, shape),
+            *operand_specs(problem.epilogue, shape, problem.dtype),
         )
 
     def output(self, problem: ConvTransposeProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output, problem.out_channels))
+        return TensorSpec("output", (problem.batch, *problem.output, problem.out_channels), dtype=problem.dtype)
 
     def tiling(self, problem: ConvTransposeProblem) -> Tiling:
         """Only sizes: where the columns come from is for pack_transposed.cl to know."""
@@ -148,6 +153,7 @@ class ConvTransposeFamily(TiledFamily):
             taps=math.prod(problem.taps),
             zeros=problem.group_inputs,
             pitch=problem.in_channels,
+            dtype=problem.dtype,
         )
 
     def default(self, problem: ConvTransposeProblem, limits: DeviceLimits) -> dict[str, int]:
@@ -178,7 +184,7 @@ class ConvTransposeFamily(TiledFamily):
             **dict(zip(("PT", "PL"), problem.pads, strict=True)),
         }
         main = Launch(
-            source=problem.epilogue.prelude() + template("conv_transpose_tiled.cl"),
+            source=problem.epilogue.prelude() + template("conv_transpose_tiled.cl", dtype=problem.dtype),
             entry="conv_transpose_tiled",
             needs=ALONE,
             writes=("output",),
@@ -195,7 +201,7 @@ class ConvTransposeFamily(TiledFamily):
         inputs = super().sample_inputs(problem, generator)
         taken = problem.group_outputs * math.prod(problem.kernel)
         ratio = taken / (problem.group_inputs * math.prod(problem.taps))
-        inputs["weight"] = inputs["weight"] * np.float32(ratio if problem.epilogue.has_domain else math.sqrt(ratio))
+        inputs["weight"] = inputs["weight"] * (ratio if problem.epilogue.has_domain else math.sqrt(ratio))
         if not problem.finite:
             inputs["weight"].flat[generator.integers(inputs["weight"].size)] = np.inf
         return inputs
@@ -225,7 +231,7 @@ class ConvTransposeFamily(TiledFamily):
         result = kept.transpose(1, 2, 3, 0, 4).reshape(self.output(problem).shape)
         if problem.bias:
             result = result + inputs["bias"]
-        return problem.epilogue.apply_to(result, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(result, inputs).astype(problem.dtype)
 
     def work(self, problem: ConvTransposeProblem) -> Work:
         sums = 2 * problem.batch * problem.height * problem.width * problem.group_inputs * math.prod(problem.kernel)
@@ -237,12 +243,12 @@ class ConvTransposeFamily(TiledFamily):
 
     def tolerance(self, problem: ConvTransposeProblem) -> Tolerance:
         length = problem.group_inputs * math.prod(problem.taps)
-        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
+        return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
 
 
 def _pack(problem: ConvTransposeProblem, packing: Packing) -> Launch:
     return Launch(
-        source=template(PACK_TEMPLATE),
+        source=template(PACK_TEMPLATE, dtype=problem.dtype),
         entry="pack_transposed",
         needs=ALONE,
         writes=("packed",),

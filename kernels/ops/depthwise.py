@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
@@ -28,10 +29,10 @@ from gputune.kernels.family import (
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, Packing
+from gputune.kernels.tiling.packing import PACK_RUN, Packing
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, check_indices, default_width, fits, power_at_most
 from gputune.kernels.tiling.strips import MOST_LOADS, widest_even
-from gputune.kernels.tiling.window import Pads, Pair, Window
+from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
 from gputune.kernels.tiling.workgroups import (
     Grid,
     clip_group,
@@ -102,15 +103,15 @@ class DepthwiseProblem:
     epilogue: Chain = EMPTY
     group: int = field(default=1, metadata=ADDED)
     layout: str = "NHWC"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.batch, self.channels) < 1:
             raise ValueError("DepthwiseConv needs a positive batch and channels")
         if self.group not in groups_of(self.channels):
             raise ValueError(f"DepthwiseConv has no groups of {self.group} of {self.channels} channels")
-        if (self.layout, self.dtype) != ("NHWC", "float32"):
-            raise ValueError(f"DepthwiseConv knows NHWC float32, not {self.layout} {self.dtype}")
+        check_layout("DepthwiseConv", self.layout, "NHWC")
+        check_float("DepthwiseConv", self.dtype)
         check_indices(
             "DepthwiseConv",
             (self.batch, self.height, self.width, self.channels),
@@ -136,17 +137,19 @@ class DepthwiseFamily(KernelFamily):
     survives = PRODUCTS
 
     def inputs(self, problem: DepthwiseProblem) -> tuple[TensorSpec, ...]:
-        bias = (TensorSpec("bias", (problem.channels,), constant=True),) if problem.bias else ()
+        bias = (TensorSpec("bias", (problem.channels,), constant=True, dtype=problem.dtype),) if problem.bias else ()
         shape = self.output(problem).shape
         return (
-            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.channels)),
-            TensorSpec("weight", (problem.channels, problem.group, *problem.kernel), constant=True),
+            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.channels), dtype=problem.dtype),
+            TensorSpec(
+                "weight", (problem.channels, problem.group, *problem.kernel), constant=True, dtype=problem.dtype
+            ),
             *bias,
-            *operand_specs(problem.epilogue, shape),
+            *operand_specs(problem.epilogue, shape, problem.dtype),
         )
 
     def output(self, problem: DepthwiseProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output_size, problem.channels))
+        return TensorSpec("output", (problem.batch, *problem.output_size, problem.channels), dtype=problem.dtype)
 
     def space(self, problem: DepthwiseProblem, limits: DeviceLimits) -> TuningSpace:
         width, channels = problem.output_size[1], problem.channels
@@ -201,7 +204,7 @@ class DepthwiseFamily(KernelFamily):
         main = Launch(
             source=problem.epilogue.prelude()
             + (template("swapped_lanes.cl") if group > 1 else "")
-            + template("depthwise_direct.cl"),
+            + template("depthwise_direct.cl", dtype=problem.dtype),
             entry="depthwise_direct",
             needs=ALONE,
             writes=("output",),
@@ -226,7 +229,7 @@ class DepthwiseFamily(KernelFamily):
                 total += seen[..., firsts + each] * weight[:, each, row, column]
         if problem.bias:
             total += inputs["bias"]
-        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(problem.dtype)
 
     def work(self, problem: DepthwiseProblem) -> Work:
         outputs = problem.batch * math.prod(problem.output_size) * problem.channels
@@ -234,7 +237,9 @@ class DepthwiseFamily(KernelFamily):
         return Work(outputs * each, self.moved_bytes(problem))
 
     def tolerance(self, problem: DepthwiseProblem) -> Tolerance:
-        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.group * math.prod(problem.kernel)), absolute=1e-5)
+        return Tolerance.of(
+            problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(problem.group * math.prod(problem.kernel)), absolute=1e-5
+        )
 
 
 def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
@@ -242,12 +247,12 @@ def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
     serves depthwise filters as it does all others."""
     taps, channels, group = math.prod(problem.kernel), problem.channels, problem.group
     if group == 1:
-        packing = Packing(outputs=channels, inputs=1, panel=channels, output_stride=taps, input_stride=taps, taps=taps)
+        packing = Packing(channels, 1, channels, output_stride=taps, input_stride=taps, taps=taps, dtype=problem.dtype)
         return packing.nbytes, packing.launch("weight", problem.bias)
     size = (taps * group + 1) * channels
     bias = "bias" if problem.bias else "weight"
     launch = Launch(
-        source=template("pack_groups.cl"),
+        source=template("pack_groups.cl", dtype=problem.dtype),
         entry="pack_groups",
         needs=ALONE,
         writes=("packed",),
@@ -256,7 +261,7 @@ def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
         local_size=(1,),
         arguments=("weight", bias, "packed", size, channels, group, taps, int(problem.bias)),
     )
-    return size * FLOAT_BYTES, launch
+    return size * ELEMENT_TYPES[problem.dtype].nbytes, launch
 
 
 def groups_of(channels: int) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import (
     ALONE,
@@ -46,11 +47,10 @@ class ElementwiseProblem:
     input_shape: tuple[int, ...]
     chain: Chain
     constant_operands: tuple[int, ...] = ()
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
-        if self.dtype != "float32":
-            raise ValueError(f"Elementwise knows dtype float32, not {self.dtype}")
+        check_float("Elementwise", self.dtype)
         if len(self.operand_shapes) != self.chain.operands:
             given = len(self.operand_shapes)
             raise ValueError(f"the chain reads {self.chain.operands} operands, {given} shapes are given")
@@ -69,12 +69,15 @@ class ElementwiseFamily(TiledFamily):
     def inputs(self, problem: ElementwiseProblem) -> tuple[TensorSpec, ...]:
         operands = enumerate(problem.operand_shapes)
         return (
-            TensorSpec("input", problem.input_shape),
-            *(TensorSpec(f"operand{k}", shape, k in problem.constant_operands) for k, shape in operands),
+            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
+            *(
+                TensorSpec(f"operand{k}", shape, k in problem.constant_operands, dtype=problem.dtype)
+                for k, shape in operands
+            ),
         )
 
     def output(self, problem: ElementwiseProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape)
+        return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
     def tiling(self, problem: ElementwiseProblem) -> Loops:
         """The loops of a problem; input 0 is the value, input k + 1 is operand k."""
@@ -95,7 +98,7 @@ class ElementwiseFamily(TiledFamily):
         loops = self.tiling(problem)
         global_size, local_size = loops.grid(configuration)
         main = Launch(
-            source=_prelude(problem.chain, loops) + template("elementwise_chain.cl"),
+            source=_prelude(problem.chain, loops) + template("elementwise_chain.cl", dtype=problem.dtype),
             entry="elementwise_chain",
             needs=ALONE,
             writes=("output",),
@@ -114,7 +117,7 @@ class ElementwiseFamily(TiledFamily):
         return Work(math.prod(problem.shape) * len(problem.chain.steps), self.moved_bytes(problem))
 
     def tolerance(self, problem: ElementwiseProblem) -> Tolerance:
-        return Tolerance(relative=1e-5, absolute=1e-6)
+        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6)
 
 
 def _prelude(chain: Chain, loops: Loops) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops
@@ -34,7 +34,7 @@ class GatherProblem:
     spans: tuple[int, ...]
     inner: int
     index_dtype: str = "int64"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         check_dtype("Gather", self.dtype)
@@ -88,7 +88,7 @@ class GatherFamily(TiledFamily):
         loops = problem.loops
         global_size, local_size = loops.grid(configuration)
         main = Launch(
-            source=_prelude(problem) + template("gather_rows.cl"),
+            source=_prelude(problem) + template("gather_rows.cl", dtype=problem.dtype),
             entry="gather_rows",
             needs=ALONE,
             writes=("output",),
@@ -121,11 +121,11 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _prelude(problem: GatherProblem) -> str:
-    """The macros that gather_rows.cl takes: the types, where a row begins, and what its indices count."""
+    """The macros that gather_rows.cl takes: the indices' type, where a row begins, and what its indices count."""
     loops = problem.loops
     found = zip(problem.extents, problem.spans, strict=True)
     return (
-        f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n#define INDEX_TYPE {OPENCL_TYPES[problem.index_dtype]}\n"
+        f"#define INDEX_TYPE {ELEMENT_TYPES[problem.index_dtype].storage}\n"
         f"#define PLACE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
         f"#define FIND {' '.join(f'AT({k}, {extent}, {stride})' for k, (extent, stride) in enumerate(found))}\n"
     )

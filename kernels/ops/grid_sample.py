@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import WEIGHTED
 from gputune.kernels.indexing.broadcasting import Loops
@@ -37,11 +38,10 @@ class GridSampleProblem:
     kind: str = "linear"
     padding: str = "zeros"
     aligned: bool = False
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
-        if self.dtype != "float32":
-            raise ValueError(f"GridSample knows dtype float32, not {self.dtype}")
+        check_float("GridSample", self.dtype)
         if self.kind not in TAPS or self.padding not in PADDINGS:
             raise ValueError(
                 f"GridSample knows {', '.join(TAPS)} with {', '.join(PADDINGS)}, not {self.kind} with {self.padding}"
@@ -68,12 +68,12 @@ class GridSampleFamily(TiledFamily):
 
     def inputs(self, problem: GridSampleProblem) -> tuple[TensorSpec, ...]:
         return (
-            TensorSpec("input", problem.input_shape),
-            TensorSpec("grid", (problem.batch, *problem.output, 2)),
+            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
+            TensorSpec("grid", (problem.batch, *problem.output, 2), dtype=problem.dtype),
         )
 
     def output(self, problem: GridSampleProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.output, problem.channels))
+        return TensorSpec("output", (problem.batch, *problem.output, problem.channels), dtype=problem.dtype)
 
     def sample_inputs(self, problem: GridSampleProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Places on the map and beyond it, none of them halfway between two elements, where roundings decide."""
@@ -83,7 +83,7 @@ class GridSampleFamily(TiledFamily):
             -0.3, 0.3, inputs["grid"].shape
         )
         scaled = 2 * place / np.maximum(sizes - 1, 1) - 1 if problem.aligned else (2 * place + 1) / sizes - 1
-        return inputs | {"grid": scaled.astype(np.float32)}
+        return inputs | {"grid": scaled.astype(problem.dtype)}
 
     def tiling(self, problem: GridSampleProblem) -> Loops:
         return problem.loops
@@ -100,7 +100,7 @@ class GridSampleFamily(TiledFamily):
             "ALIGNED": int(problem.aligned),
         }
         main = Launch(
-            source=template("grid_sample_taps.cl"),
+            source=template("grid_sample_taps.cl", dtype=problem.dtype),
             entry="grid_sample_taps",
             needs=ALONE,
             writes=("output",),
@@ -119,13 +119,14 @@ class GridSampleFamily(TiledFamily):
         )
         maps = inputs["input"].astype(np.float64)
         sampled: Array = np.einsum("nph,npw,nhwc->npc", rows, columns, maps, optimize=True)
-        return sampled.reshape(self.output(problem).shape).astype(np.float32)
+        return sampled.reshape(self.output(problem).shape).astype(problem.dtype)
 
     def work(self, problem: GridSampleProblem) -> Work:
         return Work(2 * TAPS[problem.kind] ** 2 * math.prod(self.output(problem).shape), self.moved_bytes(problem))
 
     def tolerance(self, problem: GridSampleProblem) -> Tolerance:
-        return Tolerance(relative=1e-4, absolute=1e-5)  # a place is a float32, and a weight what it lacks to the next
+        # A place is a float, and a weight what it lacks to the next.
+        return Tolerance.of(problem.dtype, relative=1e-4, absolute=1e-5)
 
 
 def _weights(problem: GridSampleProblem, grid: Array, size: int) -> Array:

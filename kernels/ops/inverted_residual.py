@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, DeviceLimits, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
@@ -54,7 +55,7 @@ class InvertedResidualProblem:
     depthwise_epilogue: Chain = EMPTY
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if self.in_channels < 1:
@@ -89,7 +90,8 @@ class InvertedResidualProblem:
     def expansion(self) -> MatMulProblem:
         """The expansion alone."""
         pixels = self.batch * self.height * self.width
-        return MatMulProblem(pixels, self.in_channels, self.channels, self.expand_bias, self.expand_epilogue)
+        sizes = (pixels, self.in_channels, self.channels)
+        return MatMulProblem(*sizes, self.expand_bias, self.expand_epilogue, dtype=self.dtype)
 
 
 MOST_EXPANDED = 32
@@ -106,7 +108,9 @@ class InvertedResidualFamily(TiledFamily):
     def inputs(self, problem: InvertedResidualProblem) -> tuple[TensorSpec, ...]:
         _, weight, *bias = MATMUL.inputs(problem.expansion)
         return (
-            TensorSpec("input", (problem.batch, problem.height, problem.width, problem.in_channels)),
+            TensorSpec(
+                "input", (problem.batch, problem.height, problem.width, problem.in_channels), dtype=problem.dtype
+            ),
             replace(weight, name="expand_weight"),
             *(replace(each, name="expand_bias") for each in bias),
             *SEPARABLE.inputs(problem.separable)[1:],
@@ -117,7 +121,8 @@ class InvertedResidualFamily(TiledFamily):
 
     def tiling(self, problem: InvertedResidualProblem) -> BlockStrips:
         window = problem.separable.window
-        return BlockStrips(problem.batch, window, problem.in_channels, problem.channels, problem.out_channels)
+        channels = (problem.in_channels, problem.channels, problem.out_channels)
+        return BlockStrips(problem.batch, window, *channels, problem.dtype)
 
     def pays(self, problem: InvertedResidualProblem, limits: DeviceLimits) -> bool:
         return limits.device_type == "cpu" and problem.in_channels <= MOST_EXPANDED
@@ -133,7 +138,7 @@ class InvertedResidualFamily(TiledFamily):
         }
         global_size, local_size = strips.launch_sizes(configuration)
         main = Launch(
-            source=_prelude(problem) + template("inverted_residual.cl"),
+            source=_prelude(problem) + template("inverted_residual.cl", dtype=problem.dtype),
             entry="inverted_residual",
             needs=strips.needs.of(configuration),
             writes=("output",),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.chain import literal
+from gputune.core.dtypes import FLOAT, check_float
+from gputune.kernels.chain import literal, rounded
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -48,15 +49,14 @@ class LrnProblem:
     alpha: float = 1e-4
     beta: float = 0.75
     bias: float = 1.0
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(*self.shape, self.size) < 1:
             raise ValueError(f"LRN needs positive sizes, not {list(self.shape)} and {self.size}")
-        if self.dtype != "float32":
-            raise ValueError(f"LRN knows dtype float32, not {self.dtype}")
+        check_float("LRN", self.dtype)
         for name in ("alpha", "beta", "bias"):
-            if not math.isfinite(value := float(np.float32(getattr(self, name)))):
+            if not math.isfinite(value := rounded(getattr(self, name))):
                 raise ValueError(f"LRN needs a number as its {name}, not {value}")
             object.__setattr__(self, name, value)
         check_indices("LRN", self.shape)
@@ -73,10 +73,10 @@ class LrnFamily(KernelFamily):
     survives = Survival(SMALL, "the reference takes differences of running sums, in which NaN reaches all that follow")
 
     def inputs(self, problem: LrnProblem) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", problem.shape),)
+        return (TensorSpec("input", problem.shape, dtype=problem.dtype),)
 
     def output(self, problem: LrnProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape)
+        return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
     def space(self, problem: LrnProblem, limits: DeviceLimits) -> TuningSpace:
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
@@ -110,7 +110,7 @@ class LrnFamily(KernelFamily):
         prelude = "".join(f"#define {name} {literal(value)}\n" for name, value in numbers.items())
         prelude += f"#define POWER(x) {_power(problem.beta)}\n"
         main = Launch(
-            source=prelude + template("lrn_channels.cl"),
+            source=prelude + template("lrn_channels.cl", dtype=problem.dtype),
             entry="lrn_channels",
             needs=ALONE,
             writes=("output",),
@@ -128,14 +128,13 @@ class LrnFamily(KernelFamily):
         around = np.pad(value * value, ((0, 0), (before + 1, problem.size - 1 - before), (0, 0)))
         running = around.cumsum(axis=1)
         total = running[:, problem.size :] - running[:, : -problem.size]
-        return np.asarray(value / (problem.bias + problem.alpha / problem.size * total) ** problem.beta, np.float32)
+        return np.asarray(value / (problem.bias + problem.alpha / problem.size * total) ** problem.beta, problem.dtype)
 
     def work(self, problem: LrnProblem) -> Work:
-        elements = math.prod(problem.shape)
-        return Work((2 * problem.size + 5) * elements, 2 * 4 * elements)
+        return Work((2 * problem.size + 5) * math.prod(problem.shape), self.moved_bytes(problem))
 
     def tolerance(self, problem: LrnProblem) -> Tolerance:
-        return Tolerance(relative=1e-5, absolute=1e-6)
+        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6)
 
 
 def _power(beta: float) -> str:

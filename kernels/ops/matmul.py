@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -46,14 +47,13 @@ class MatMulProblem:
     n: int
     bias: bool = False
     epilogue: Chain = EMPTY
-    dtype: str = "float32"
+    dtype: str = FLOAT
     parts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n) < 1:
             raise ValueError(f"MatMul needs positive sizes, not m={self.m} k={self.k} n={self.n}")
-        if self.dtype != "float32":
-            raise ValueError(f"MatMul knows dtype float32, not {self.dtype}")
+        check_float("MatMul", self.dtype)
         if self.parts and not 2 <= len(self.parts) <= MOST_PARTS:
             raise ValueError(f"MatMul reads 2 to {MOST_PARTS} parts, not {len(self.parts)}")
         if self.parts and (min(self.parts) < 1 or sum(self.parts) != self.k):
@@ -69,16 +69,16 @@ class MatMulFamily(TiledFamily):
     survives = PRODUCTS
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
-        bias = (TensorSpec("bias", (problem.n,), constant=True),) if problem.bias else ()
+        bias = (TensorSpec("bias", (problem.n,), constant=True, dtype=problem.dtype),) if problem.bias else ()
         return (
-            *(TensorSpec(name, (problem.m, width)) for name, width in _parts(problem).items()),
-            TensorSpec("b", (problem.k, problem.n), constant=True),
+            *(TensorSpec(name, (problem.m, width), dtype=problem.dtype) for name, width in _parts(problem).items()),
+            TensorSpec("b", (problem.k, problem.n), constant=True, dtype=problem.dtype),
             *bias,
-            *operand_specs(problem.epilogue, (problem.m, problem.n)),
+            *operand_specs(problem.epilogue, (problem.m, problem.n), problem.dtype),
         )
 
     def output(self, problem: MatMulProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.m, problem.n))
+        return TensorSpec("output", (problem.m, problem.n), dtype=problem.dtype)
 
     def tiling(self, problem: MatMulProblem) -> Tiling:
         return Tiling(
@@ -90,6 +90,7 @@ class MatMulFamily(TiledFamily):
             splits=True,
             prefetches=True,
             pitch=0 if problem.parts else problem.k,
+            dtype=problem.dtype,
         )
 
     def render(self, problem: MatMulProblem, configuration: Configuration) -> Instance:
@@ -98,7 +99,7 @@ class MatMulFamily(TiledFamily):
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
         operands = problem.epilogue.operand_names
         main = Launch(
-            source=_prelude(problem) + problem.epilogue.prelude() + template("matmul_tiled.cl"),
+            source=_prelude(problem) + problem.epilogue.prelude() + template("matmul_tiled.cl", dtype=problem.dtype),
             entry="matmul_tiled",
             needs=ALONE,
             writes=("output",),
@@ -115,14 +116,14 @@ class MatMulFamily(TiledFamily):
         total = left.astype(np.float64) @ inputs["b"].astype(np.float64)
         if problem.bias:
             total += inputs["bias"]
-        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(problem.dtype)
 
     def work(self, problem: MatMulProblem) -> Work:
         each = 2 * problem.k + problem.bias + len(problem.epilogue.steps)
         return Work(problem.m * problem.n * each, self.moved_bytes(problem))
 
     def tolerance(self, problem: MatMulProblem) -> Tolerance:
-        return Tolerance(relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
+        return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
 
 
 def _parts(problem: MatMulProblem) -> dict[str, int]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype, check_float
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
     ALONE,
@@ -49,7 +49,7 @@ class MoveProblem:
 
     The input is seen as a line of `elements`. Where a position lies outside of its extent the output holds `fill`
     (border constant), or the position is another one: the nearest (edge), mirrored at the ends (reflect), or from the
-    other end (wrap). The epilogue's operands are output-shaped, and there is one for float32 only.
+    other end (wrap). The epilogue's operands are output-shaped, and there is one for floats only.
     """
 
     elements: int
@@ -61,12 +61,12 @@ class MoveProblem:
     border: str = "constant"
     fill: float = 0
     epilogue: Chain = EMPTY
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         check_dtype("Move", self.dtype)
-        if self.epilogue.steps and self.dtype != "float32":
-            raise ValueError(f"Move applies a chain to float32, not to {self.dtype}")
+        if self.epilogue.steps:
+            check_float("Move with an epilogue", self.dtype)
         if self.border not in BORDERS:
             raise ValueError(f"a border is one of {', '.join(BORDERS)}, not {self.border!r}")
         if math.isnan(self.fill):
@@ -125,7 +125,7 @@ def move(
     border: str = "constant",
     fill: float = 0,
     epilogue: Chain = EMPTY,
-    dtype: str = "float32",
+    dtype: str = FLOAT,
 ) -> MoveProblem:
     """The problem of these loops, outermost first; neighbours that go on in one stride become one."""
     kept = merged(loops, border)
@@ -152,7 +152,7 @@ class MoveFamily(KernelFamily):
     def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:
         return (
             TensorSpec("input", (problem.elements,), dtype=problem.dtype),
-            *operand_specs(problem.epilogue, problem.sizes),
+            *operand_specs(problem.epilogue, problem.sizes, problem.dtype),
         )
 
     def output(self, problem: MoveProblem) -> TensorSpec:
@@ -195,7 +195,7 @@ class MoveFamily(KernelFamily):
             "BORDER": BORDERS.index(problem.border),
         }
         main = Launch(
-            source=_prelude(problem) + template("move_rows.cl"),
+            source=_prelude(problem) + template("move_rows.cl", dtype=problem.dtype),
             entry="move_rows",
             needs=ALONE,
             writes=("output",),
@@ -224,12 +224,14 @@ class MoveFamily(KernelFamily):
         return Work(math.prod(problem.sizes) * len(problem.epilogue.steps), written + read + operands)
 
     def tolerance(self, problem: MoveProblem) -> Tolerance:
-        return Tolerance(relative=1e-5, absolute=1e-6) if problem.epilogue.steps else Tolerance(0.0, 0.0)
+        return (
+            Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6) if problem.epilogue.steps else Tolerance(0.0, 0.0)
+        )
 
 
 def element(value: float, dtype: str) -> str:
     """An OpenCL C expression of exactly this element; whole numbers have suffixes, the least of int64 is no literal."""
-    if dtype == "float32":
+    if ELEMENT_TYPES[dtype].is_float:
         return literal(value)
     number = int(value)
     suffix = {"int64": "L", "uint64": "UL", "uint32": "U"}.get(dtype, "")
@@ -237,7 +239,7 @@ def element(value: float, dtype: str) -> str:
 
 
 def _prelude(problem: MoveProblem) -> str:
-    """The macros that move_rows.cl takes: the type, what a border holds, and where a row begins."""
+    """The macros that move_rows.cl takes: what a border holds, and where a row begins."""
     statements = [f"base = {problem.start};"]
     below = 1
     for loop in problem.loops[-2::-1]:
@@ -252,9 +254,8 @@ def _prelude(problem: MoveProblem) -> str:
         elif loop.step:
             statements.append(f"base += {position} * ({loop.step});")
         below *= loop.size
-    kind = OPENCL_TYPES[problem.dtype]
     return (
-        f"#define TYPE {kind}\n#define FILL {element(problem.fill, problem.dtype)}\n"
+        f"#define FILL {element(problem.fill, problem.dtype)}\n"
         f"#define PLACE_ROW(row) {' '.join(statements)}\n{problem.epilogue.prelude()}"
     )
 

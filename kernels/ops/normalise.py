@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.kernels.chain import EMPTY, Chain, literal
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.kernels.chain import EMPTY, Chain, literal, rounded
 from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
 from gputune.kernels.hard_values import NORMS
 from gputune.kernels.indexing.loops import Loops, loops_of
@@ -66,13 +67,12 @@ class NormaliseProblem:
     bias: bool = False
     epsilon: float = 0.0
     epilogue: Chain = EMPTY
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"Normalise knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
-        if self.dtype != "float32":
-            raise ValueError(f"Normalise knows dtype float32, not {self.dtype}")
+        check_float("Normalise", self.dtype)
         if min(self.shape, default=1) < 1:
             raise ValueError(f"Normalise needs positive sizes, not the shape {self.shape}")
         for axes in (self.axes, self.varies):
@@ -80,7 +80,7 @@ class NormaliseProblem:
                 raise ValueError(f"Normalise needs axes of {self.shape}, each once and in order, not {axes}")
         if not 0 <= self.epsilon < math.inf:
             raise ValueError(f"Normalise needs an epsilon that is not negative, not {self.epsilon}")
-        object.__setattr__(self, "epsilon", float(np.float32(self.epsilon)))
+        object.__setattr__(self, "epsilon", rounded(self.epsilon))
         check_indices("Normalise", self.shape)
 
     @property
@@ -103,22 +103,22 @@ class NormaliseFamily(TiledFamily):
     survives = NORMS
 
     def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:
-        parameters = (TensorSpec(name, problem.parameter_shape) for name in problem.parameters)
-        operands = operand_specs(problem.epilogue, problem.shape)
-        return (TensorSpec("input", problem.shape), *parameters, *operands)
+        parameters = (TensorSpec(name, problem.parameter_shape, dtype=problem.dtype) for name in problem.parameters)
+        operands = operand_specs(problem.epilogue, problem.shape, problem.dtype)
+        return (TensorSpec("input", problem.shape, dtype=problem.dtype), *parameters, *operands)
 
     def output(self, problem: NormaliseProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape)
+        return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
     def tiling(self, problem: NormaliseProblem) -> Rows:
-        return Rows(problem.loops)
+        return Rows(problem.loops, ELEMENT_TYPES[problem.dtype].sum_bytes)
 
     def render(self, problem: NormaliseProblem, configuration: Configuration) -> Instance:
         loops, kind = problem.loops, KINDS[problem.kind]
         global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         macros = {"CENTRED": int(kind.centred), "SCALE": int(problem.scale), "BIAS": int(problem.bias)}
         main = Launch(
-            source=_prelude(problem) + problem.epilogue.prelude() + template("normalise_rows.cl"),
+            source=_prelude(problem) + problem.epilogue.prelude() + template("normalise_rows.cl", dtype=problem.dtype),
             entry="normalise_rows",
             needs=self.tiling(problem).needs.of(configuration),
             writes=("output",),
@@ -145,13 +145,13 @@ class NormaliseFamily(TiledFamily):
             value = value * inputs["scale"].reshape(shape)
         if problem.bias:
             value = value + inputs["bias"].reshape(shape)
-        return problem.epilogue.apply_to(value, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(value, inputs).astype(problem.dtype)
 
     def work(self, problem: NormaliseProblem) -> Work:
         return Work(math.prod(problem.shape) * (6 + len(problem.epilogue.steps)), self.moved_bytes(problem))
 
     def tolerance(self, problem: NormaliseProblem) -> Tolerance:
-        return Tolerance(relative=1e-5, absolute=2e-6)
+        return Tolerance.of(problem.dtype, relative=1e-5, absolute=2e-6)
 
 
 def _prelude(problem: NormaliseProblem) -> str:

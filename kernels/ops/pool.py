@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -36,7 +37,7 @@ from gputune.kernels.tiling.streaming import (
     power_at_most,
     round_up,
 )
-from gputune.kernels.tiling.window import Pads, Pair
+from gputune.kernels.tiling.window import Pads, Pair, check_layout
 from gputune.kernels.tiling.workgroups import few_registers
 
 KINDS = ("max", "average", "lp")
@@ -47,7 +48,7 @@ WHOLE_MAP_SUMS = 4
 SURVIVAL: Mapping[str, Survival] = {
     "max": MOVES,
     "average": SUMS,
-    "lp": Survival(SMALL | {NAN}, "a power of a large value overflows in float32, and not in the reference"),
+    "lp": Survival(SMALL | {NAN}, "a power of a large value overflows on a device, and not in the reference"),
 }
 
 
@@ -75,15 +76,15 @@ class PoolProblem:
     dilations: Pair = (1, 1)
     norm: int = 0
     layout: str = "NHWC"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"Pool knows the kinds {', '.join(KINDS)}, not {self.kind!r}")
         if (self.kind == "lp") != (self.norm > 0):
             raise ValueError(f"Pool needs a positive norm for lp, and none for others; it is {self.norm}")
-        if self.layout != "NHWC" or self.dtype != "float32":
-            raise ValueError(f"Pool knows NHWC in float32, not {self.layout} in {self.dtype}")
+        check_layout("Pool", self.layout, "NHWC")
+        check_float("Pool", self.dtype)
         sizes = (self.batch, self.height, self.width, self.channels)
         if min(*sizes, *self.kernel, *self.strides, *self.output, *self.dilations) < 1 or min(self.pads) < 0:
             raise ValueError("Pool needs positive sizes and pads that are not negative")
@@ -116,12 +117,12 @@ class PoolFamily(KernelFamily):
 
     def inputs(self, problem: PoolProblem) -> tuple[TensorSpec, ...]:
         return (
-            TensorSpec("input", problem.input_shape),
-            *operand_specs(problem.epilogue, problem.output_shape),
+            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
+            *operand_specs(problem.epilogue, problem.output_shape, problem.dtype),
         )
 
     def output(self, problem: PoolProblem) -> TensorSpec:
-        return TensorSpec("output", problem.output_shape)
+        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
 
     def space(self, problem: PoolProblem, limits: DeviceLimits) -> TuningSpace:
         rows = problem.batch * problem.output[0]
@@ -189,7 +190,7 @@ class PoolFamily(KernelFamily):
         across, down = configuration["DIMX"], configuration["DIMY"]
         vectors = ceil_div(problem.channels, configuration["VW"])
         main = Launch(
-            source=problem.epilogue.prelude() + template("pool_window.cl"),
+            source=problem.epilogue.prelude() + template("pool_window.cl", dtype=problem.dtype),
             entry="pool_window",
             needs=ALONE,
             writes=("output",),
@@ -228,7 +229,7 @@ class PoolFamily(KernelFamily):
             total = total / count
         elif problem.kind == "lp":
             total = total ** (1 / problem.norm)
-        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(problem.dtype)
 
     def survival(self, problem: PoolProblem) -> Survival:
         return SURVIVAL[problem.kind]
@@ -239,7 +240,7 @@ class PoolFamily(KernelFamily):
 
     def tolerance(self, problem: PoolProblem) -> Tolerance:
         taps = 1 if problem.kind == "max" else math.prod(problem.kernel)
-        return Tolerance(relative=1e-5, absolute=1e-6 * math.sqrt(taps))
+        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6 * math.sqrt(taps))
 
 
 def _usual(problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -42,7 +43,7 @@ class PoolIndicesProblem:
     output: Pair
     dilations: Pair = (1, 1)
     by_columns: bool = False
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         _ = self.pool  # which refuses what has no meaning
@@ -66,7 +67,7 @@ class PoolIndicesFamily(KernelFamily):
     survives = ORDERS
 
     def inputs(self, problem: PoolIndicesProblem) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", problem.pool.input_shape),)
+        return (TensorSpec("input", problem.pool.input_shape, dtype=problem.dtype),)
 
     def output(self, problem: PoolIndicesProblem) -> TensorSpec:
         return TensorSpec("output", problem.output_shape, dtype="int64")
@@ -105,7 +106,7 @@ class PoolIndicesFamily(KernelFamily):
         across, down = configuration["DIMX"], configuration["DIMY"]
         pixels = problem.batch * math.prod(problem.output)
         main = Launch(
-            source=template("pool_indices.cl"),
+            source=template("pool_indices.cl", dtype=problem.dtype),
             entry="pool_indices",
             needs=ALONE,
             writes=("output",),

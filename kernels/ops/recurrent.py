@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -54,20 +55,23 @@ class RecurrentFamily(KernelFamily):
     def inputs(self, problem: RecurrentProblem) -> tuple[TensorSpec, ...]:
         state = (problem.directions * problem.batch, problem.hidden)
         optional = (
-            (problem.after_reset, TensorSpec("bias", (problem.directions, problem.hidden), constant=True)),
-            (problem.initial_h, TensorSpec("initial_h", state)),
-            (problem.initial_c, TensorSpec("initial_c", state)),
+            (
+                problem.after_reset,
+                TensorSpec("bias", (problem.directions, problem.hidden), constant=True, dtype=problem.dtype),
+            ),
+            (problem.initial_h, TensorSpec("initial_h", state, dtype=problem.dtype)),
+            (problem.initial_c, TensorSpec("initial_c", state, dtype=problem.dtype)),
             (problem.lengths, TensorSpec("lengths", (problem.batch,), dtype="int32")),
-            (problem.peepholes, TensorSpec("peepholes", (problem.directions, 3 * problem.hidden))),
+            (problem.peepholes, TensorSpec("peepholes", (problem.directions, 3 * problem.hidden), dtype=problem.dtype)),
         )
         return (
-            TensorSpec("gates", problem.gates_shape),
-            TensorSpec("weight", problem.weight_shape, constant=True),
+            TensorSpec("gates", problem.gates_shape, dtype=problem.dtype),
+            TensorSpec("weight", problem.weight_shape, constant=True, dtype=problem.dtype),
             *(spec for there, spec in optional if there),
         )
 
     def output(self, problem: RecurrentProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.elements,))
+        return TensorSpec("output", (problem.elements,), dtype=problem.dtype)
 
     def space(self, problem: RecurrentProblem, limits: DeviceLimits) -> TuningSpace:
         most, group = registers(limits)[0], limits.max_work_group_size
@@ -108,6 +112,7 @@ class RecurrentFamily(KernelFamily):
                     lambda *panel: _packing(problem, *panel).size,
                     f"the packed weights, {_packing(problem, 1, 1, 1).nbytes} bytes or more,",
                     limits,
+                    problem.dtype,
                 ),
             ),
         )
@@ -151,7 +156,7 @@ class RecurrentFamily(KernelFamily):
         scratch = {} if configuration["LOCAL"] else {"states": _all_state_bytes(problem, rows, *panel)}
         optional = [spec.name for spec in self.inputs(problem) if spec.name not in ("gates", "weight", "bias")]
         main = Launch(
-            source=_prelude(problem) + template("recurrent_steps.cl"),
+            source=_prelude(problem) + template("recurrent_steps.cl", dtype=problem.dtype),
             entry="recurrent_steps",
             needs=_needs(problem).of(configuration),
             writes=("output", *scratch),
@@ -164,14 +169,14 @@ class RecurrentFamily(KernelFamily):
 
     def reference(self, problem: RecurrentProblem, inputs: Mapping[str, Array]) -> Array:
         results = run_cells(problem, inputs)
-        return np.concatenate([results[name].ravel() for name in problem.outputs]).astype(np.float32)
+        return np.concatenate([results[name].ravel() for name in problem.outputs]).astype(problem.dtype)
 
     def work(self, problem: RecurrentProblem) -> Work:
         cells = problem.steps * problem.batch * problem.directions * problem.hidden
         return Work(cells * problem.gates * (2 * problem.hidden + 4), self.moved_bytes(problem))
 
     def tolerance(self, problem: RecurrentProblem) -> Tolerance:
-        return Tolerance(relative=1e-5 + 4e-6 * math.sqrt(problem.hidden), absolute=1e-5)
+        return Tolerance.of(problem.dtype, relative=1e-5 + 4e-6 * math.sqrt(problem.hidden), absolute=1e-5)
 
 
 def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) -> Packing:
@@ -183,13 +188,14 @@ def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) ->
         input_stride=problem.hidden,
         groups=problem.directions,
         taps=problem.hidden,
+        dtype=problem.dtype,
     )
 
 
 def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:
     """What a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h."""
     states = 3 if problem.cell == "LSTM" or (problem.cell == "GRU" and not problem.after_reset) else 2
-    return 4 * states * rows * round_up(problem.hidden, vectors * width * lanes)
+    return ELEMENT_TYPES[problem.dtype].sum_bytes * states * rows * round_up(problem.hidden, vectors * width * lanes)
 
 
 def _needs(problem: RecurrentProblem) -> Declared:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
 from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
@@ -86,13 +86,13 @@ SURVIVAL: Mapping[str, Survival] = {
 class ReduceProblem:
     """output = epilogue(`kind` over `axes` of an input of `shape`), without those axes; without any: of each element.
 
-    Maximum and minimum are NaN where an element is. The epilogue, of float32 only, has operands shaped as the output.
+    Maximum and minimum are NaN where an element is. The epilogue, of floats only, has operands shaped as the output.
     """
 
     kind: str
     shape: tuple[int, ...]
     axes: tuple[int, ...]
-    dtype: str = "float32"
+    dtype: str = FLOAT
     epilogue: Chain = EMPTY
 
     def __post_init__(self) -> None:
@@ -104,10 +104,10 @@ class ReduceProblem:
         if list(self.axes) != sorted(set(self.axes) & set(range(len(self.shape)))):
             raise ValueError(f"Reduce needs axes of {self.shape}, each once and in order, not {self.axes}")
         extreme = self.kind in ("max", "min")
-        if not (self.dtype == "float32" or extreme or (KINDS[self.kind].whole and self.dtype != "bool")):
+        if not (ELEMENT_TYPES[self.dtype].is_float or extreme or (KINDS[self.kind].whole and self.dtype != "bool")):
             raise ValueError(f"Reduce has no {self.kind} of {self.dtype}")
-        if self.dtype != "float32" and self.epilogue.steps:
-            raise ValueError(f"Reduce has an epilogue for float32, not for {self.dtype}")
+        if self.epilogue.steps:
+            check_float("Reduce with an epilogue", self.dtype)
         check_indices("Reduce", self.shape)
 
     @property
@@ -125,24 +125,24 @@ class ReduceFamily(TiledFamily):
     op = "Reduce"
 
     def inputs(self, problem: ReduceProblem) -> tuple[TensorSpec, ...]:
-        operands = operand_specs(problem.epilogue, problem.output)
+        operands = operand_specs(problem.epilogue, problem.output, problem.dtype)
         return (TensorSpec("input", problem.shape, dtype=problem.dtype), *operands)
 
     def output(self, problem: ReduceProblem) -> TensorSpec:
         return TensorSpec("output", problem.output, dtype=problem.dtype)
 
     def tiling(self, problem: ReduceProblem) -> Rows:
-        return Rows(problem.loops, np.dtype(problem.dtype).itemsize)
+        return Rows(problem.loops, ELEMENT_TYPES[problem.dtype].sum_bytes)
 
     def render(self, problem: ReduceProblem, configuration: Configuration) -> Instance:
         loops = problem.loops
         global_size, local_size = self.tiling(problem).launch_sizes(configuration)
         main = Launch(
-            source=_prelude(problem) + problem.epilogue.prelude() + template("reduce_rows.cl"),
+            source=_prelude(problem) + problem.epilogue.prelude() + template("reduce_rows.cl", dtype=problem.dtype),
             entry="reduce_rows",
             needs=self.tiling(problem).needs.of(configuration),
             writes=("output",),
-            options=build_options({**loops.macros(), "TYPE": OPENCL_TYPES[problem.dtype], **configuration}),
+            options=build_options({**loops.macros(), **configuration}),
             global_size=global_size,
             local_size=local_size,
             arguments=("input", "output", *problem.epilogue.operand_names),
@@ -151,7 +151,7 @@ class ReduceFamily(TiledFamily):
 
     def reference(self, problem: ReduceProblem, inputs: Mapping[str, Array]) -> Array:
         value = inputs["input"]
-        if problem.dtype == "float32":
+        if ELEMENT_TYPES[problem.dtype].is_float:
             value = value.astype(np.float64)
         with np.errstate(all="ignore"):
             result = np.asarray(KINDS[problem.kind].compute(value, problem.axes))
@@ -162,11 +162,11 @@ class ReduceFamily(TiledFamily):
     def sample_inputs(self, problem: ReduceProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Numbers whose product is around one and whose sum has a logarithm, where the kind wants that."""
         inputs = super().sample_inputs(problem, generator)
-        if problem.dtype == "float32" and problem.kind == "prod" and not problem.epilogue.has_domain:
+        if ELEMENT_TYPES[problem.dtype].is_float and problem.kind == "prod" and not problem.epilogue.has_domain:
             spread = generator.standard_normal(problem.shape) / math.sqrt(problem.loops.count)
-            inputs["input"] = np.exp(spread).astype(np.float32)
+            inputs["input"] = np.exp(spread).astype(problem.dtype)
         elif problem.kind == "log_sum":
-            inputs["input"] = generator.uniform(0.5, 1.5, problem.shape).astype(np.float32)
+            inputs["input"] = generator.uniform(0.5, 1.5, problem.shape).astype(problem.dtype)
         return inputs
 
     def survival(self, problem: ReduceProblem) -> Survival:
@@ -177,11 +177,13 @@ class ReduceFamily(TiledFamily):
         return Work(math.prod(problem.shape) + math.prod(problem.output) * steps, self.moved_bytes(problem))
 
     def tolerance(self, problem: ReduceProblem) -> Tolerance:
-        if problem.dtype != "float32":
+        if not ELEMENT_TYPES[problem.dtype].is_float:
             return Tolerance(0.0, 0.0)
         root = math.sqrt(problem.loops.count)
-        return Tolerance(
-            1e-5 + (1e-7 * root if problem.kind == "prod" else 0), 1e-6 * (root if problem.kind == "sum" else 1)
+        return Tolerance.of(
+            problem.dtype,
+            1e-5 + (1e-7 * root if problem.kind == "prod" else 0),
+            1e-6 * (root if problem.kind == "sum" else 1),
         )
 
 

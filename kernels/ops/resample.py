@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
     ALONE,
@@ -49,11 +50,10 @@ class ResampleProblem:
     taps: Pair
     outside: float = 0.0
     epilogue: Chain = EMPTY
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
-        if self.dtype != "float32":
-            raise ValueError(f"Resample knows dtype float32, not {self.dtype}")
+        check_float("Resample", self.dtype)
         if min(*self.input_shape, *self.output, *self.taps) < 1:
             raise ValueError("Resample needs positive sizes, and one tap at least")
         if not math.isfinite(self.outside):
@@ -77,15 +77,15 @@ class ResampleFamily(TiledFamily):
 
     def inputs(self, problem: ResampleProblem) -> tuple[TensorSpec, ...]:
         shapes = [(size, taps) for size, taps in zip(problem.output, problem.taps, strict=True) for _ in range(2)]
-        tables = zip(TABLES, shapes, ("int32", "float32") * 2, strict=True)
+        tables = zip(TABLES, shapes, ("int32", problem.dtype) * 2, strict=True)
         return (
-            TensorSpec("input", problem.input_shape),
+            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
             *(TensorSpec(name, shape, constant=True, dtype=dtype) for name, shape, dtype in tables),
-            *operand_specs(problem.epilogue, problem.output_shape),
+            *operand_specs(problem.epilogue, problem.output_shape, problem.dtype),
         )
 
     def output(self, problem: ResampleProblem) -> TensorSpec:
-        return TensorSpec("output", problem.output_shape)
+        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
 
     def sample_inputs(self, problem: ResampleProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Places all over the map, and weights that add up to one, as interpolation has them."""
@@ -95,7 +95,7 @@ class ResampleFamily(TiledFamily):
             spread = np.linspace(0, problem.input_shape[1 + axis] - 1, shape[0])[:, None] + np.arange(shape[1])
             inputs[places] = np.minimum(spread, problem.input_shape[1 + axis] - 1).astype(np.int32)
             drawn = generator.uniform(0.5, 1.5, shape)
-            inputs[weights] = (drawn / drawn.sum(axis=1, keepdims=True)).astype(np.float32)
+            inputs[weights] = (drawn / drawn.sum(axis=1, keepdims=True)).astype(problem.dtype)
         return inputs
 
     def tiling(self, problem: ResampleProblem) -> PixelStrips:
@@ -113,7 +113,7 @@ class ResampleFamily(TiledFamily):
         }
         outside = f"#define OUTSIDE {literal(problem.outside)}\n"
         main = Launch(
-            source=outside + problem.epilogue.prelude() + template("resample_taps.cl"),
+            source=outside + problem.epilogue.prelude() + template("resample_taps.cl", dtype=problem.dtype),
             entry="resample_taps",
             needs=ALONE,
             writes=("output",),
@@ -133,14 +133,14 @@ class ResampleFamily(TiledFamily):
             value = np.moveaxis(np.tensordot(matrix, value, (1, axis)), 0, axis)
             whole = np.multiply.outer(whole, inputs[weights].sum(axis=1, dtype=np.float64))
         value += (1 - whole.reshape(problem.output))[..., None] * problem.outside
-        return problem.epilogue.apply_to(value, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(value, inputs).astype(problem.dtype)
 
     def work(self, problem: ResampleProblem) -> Work:
         steps = 2 * math.prod(problem.taps) + len(problem.epilogue.steps)
         return Work(math.prod(problem.output_shape) * steps, self.moved_bytes(problem))
 
     def tolerance(self, problem: ResampleProblem) -> Tolerance:
-        return Tolerance(relative=1e-5, absolute=1e-6)
+        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6)
 
 
 FAMILY = ResampleFamily()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -27,7 +28,7 @@ from gputune.kernels.tiling.streaming import (
     MOST_ELEMENTS,
     check_indices,
 )
-from gputune.kernels.tiling.window import Pair
+from gputune.kernels.tiling.window import Pair, check_layout
 from gputune.kernels.tiling.workgroups import few_registers
 
 STRIPS_UP_TO = 64
@@ -53,11 +54,11 @@ class ResizeProblem:
     offsets: Pair = (0, 0)
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
-        if self.layout != "NHWC" or self.dtype != "float32":
-            raise ValueError(f"Resize knows NHWC in float32, not {self.layout} in {self.dtype}")
+        check_layout("Resize", self.layout, "NHWC")
+        check_float("Resize", self.dtype)
         if min(self.batch, *self.size, self.channels, *self.output, *self.divisors) < 1 or min(self.steps) < 0:
             raise ValueError("Resize needs positive sizes and divisors, and steps that are not negative")
         for output, step, divisor, offset in zip(self.output, self.steps, self.divisors, self.offsets, strict=True):
@@ -87,12 +88,12 @@ class ResizeFamily(TiledFamily):
 
     def inputs(self, problem: ResizeProblem) -> tuple[TensorSpec, ...]:
         return (
-            TensorSpec("input", problem.input_shape),
-            *operand_specs(problem.epilogue, problem.output_shape),
+            TensorSpec("input", problem.input_shape, dtype=problem.dtype),
+            *operand_specs(problem.epilogue, problem.output_shape, problem.dtype),
         )
 
     def output(self, problem: ResizeProblem) -> TensorSpec:
-        return TensorSpec("output", problem.output_shape)
+        return TensorSpec("output", problem.output_shape, dtype=problem.dtype)
 
     def tiling(self, problem: ResizeProblem) -> PixelStrips:
         return PixelStrips(problem.batch, problem.output, problem.channels)
@@ -121,7 +122,7 @@ class ResizeFamily(TiledFamily):
             **dict(zip(("DIVISOR_Y", "DIVISOR_X"), problem.divisors, strict=True)),
         }
         main = Launch(
-            source=problem.epilogue.prelude() + template("resize_nearest.cl"),
+            source=problem.epilogue.prelude() + template("resize_nearest.cl", dtype=problem.dtype),
             entry="resize_nearest",
             needs=ALONE,
             writes=("output",),
@@ -145,7 +146,9 @@ class ResizeFamily(TiledFamily):
         return Work(math.prod(problem.output_shape) * len(problem.epilogue.steps), self.moved_bytes(problem))
 
     def tolerance(self, problem: ResizeProblem) -> Tolerance:
-        return Tolerance(relative=1e-5, absolute=1e-6) if problem.epilogue.steps else Tolerance(0.0, 0.0)
+        return (
+            Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-6) if problem.epilogue.steps else Tolerance(0.0, 0.0)
+        )
 
 
 FAMILY = ResizeFamily()

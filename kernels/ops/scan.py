@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -44,7 +44,7 @@ class ScanProblem:
     product: bool = False
     exclusive: bool = False
     reverse: bool = False
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.shape) < 1:
@@ -96,7 +96,6 @@ class ScanFamily(KernelFamily):
 
     def render(self, problem: ScanProblem, configuration: Configuration) -> Instance:
         macros: dict[str, int | str] = {
-            "TYPE": OPENCL_TYPES[problem.dtype],
             "OUTER": problem.outer,
             "AXIS": problem.axis,
             "EXTENT": problem.inner,
@@ -106,7 +105,7 @@ class ScanFamily(KernelFamily):
         }
         rows = problem.outer * ceil_div(problem.inner, configuration["VW"])
         main = Launch(
-            source=template("scan_axis.cl"),
+            source=template("scan_axis.cl", dtype=problem.dtype),
             entry="scan_axis",
             needs=ALONE,
             writes=("output",),
@@ -123,16 +122,16 @@ class ScanFamily(KernelFamily):
         value = value[:, ::-1] if problem.reverse else value
         if problem.exclusive:
             value = np.pad(value, ((0, 0), (1, 0), (0, 0)), constant_values=int(problem.product))[:, :-1]
-        dtype = np.float64 if problem.dtype == "float32" else problem.dtype
+        dtype = np.float64 if ELEMENT_TYPES[problem.dtype].is_float else problem.dtype
         result = (np.cumprod if problem.product else np.cumsum)(value, axis=1, dtype=dtype)
         return np.asarray(result[:, ::-1] if problem.reverse else result).astype(problem.dtype)
 
     def sample_inputs(self, problem: ScanProblem, generator: np.random.Generator) -> dict[str, Array]:
         """Numbers whose products are around one, where those are wanted."""
         inputs = super().sample_inputs(problem, generator)
-        if problem.product and problem.dtype == "float32":
+        if problem.product and ELEMENT_TYPES[problem.dtype].is_float:
             spread = generator.standard_normal(problem.shape) / math.sqrt(problem.axis)
-            inputs["input"] = np.exp(spread).astype(np.float32)
+            inputs["input"] = np.exp(spread).astype(problem.dtype)
         return inputs
 
     def work(self, problem: ScanProblem) -> Work:
@@ -140,10 +139,10 @@ class ScanFamily(KernelFamily):
         return Work(math.prod(problem.shape), moved)
 
     def tolerance(self, problem: ScanProblem) -> Tolerance:
-        if problem.dtype != "float32":
+        if not ELEMENT_TYPES[problem.dtype].is_float:
             return Tolerance(0.0, 0.0)
         root = math.sqrt(problem.axis)
-        return Tolerance(1e-5 + 1e-7 * root, 1e-6 * root)
+        return Tolerance.of(problem.dtype, 1e-5 + 1e-7 * root, 1e-6 * root)
 
 
 FAMILY = ScanFamily()

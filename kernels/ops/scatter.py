@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -80,7 +80,7 @@ class ScatterProblem:
     updates: int
     reduction: str = "none"
     index_dtype: str = "int64"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         check_dtype("Scatter", self.dtype)
@@ -266,7 +266,7 @@ class ScatterFamily(KernelFamily):
         sizes = {"COUNT": problem.count, "INDEX_STEP": problem.index_step, "UPDATE_STEP": problem.update_step}
         sizes |= {"PLACES": problem.places, "PLACE_STEP": problem.step, "REACH": problem.met[-1]}
         main = Launch(
-            source=_prelude(problem) + template("scatter_rows.cl"),
+            source=_prelude(problem) + template("scatter_rows.cl", dtype=problem.dtype),
             entry="scatter_rows",
             needs=ALONE,
             writes=("output",),
@@ -314,7 +314,7 @@ class ScatterFamily(KernelFamily):
 
 
 def _prelude(problem: ScatterProblem) -> str:
-    """The macros that scatter_rows.cl takes: the types, where lines begin, and what is done to a value."""
+    """The macros that scatter_rows.cl takes: the indices' type, where lines begin, and what is done to a value."""
     loops = problem.loops
     conditions, below = [], 1
     for size, bound in list(zip(problem.sizes, problem.reached, strict=True))[-2::-1]:
@@ -322,7 +322,7 @@ def _prelude(problem: ScatterProblem) -> str:
             conditions.append(f"(row) / {below} % {size} < {bound}")
         below *= size
     return (
-        f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n#define INDEX_TYPE {OPENCL_TYPES[problem.index_dtype]}\n"
+        f"#define INDEX_TYPE {ELEMENT_TYPES[problem.index_dtype].storage}\n"
         f"#define LINE(row) ({loops.row_offset(0) or 0})\n#define LOOK(row) ({loops.row_offset(1) or 0})\n"
         f"#define TAKE(row) ({loops.row_offset(2) or 0})\n#define OWN {int(problem.lookups[-1])}\n"
         f"#define REACHED(row) ({' && '.join(conditions) or 1})\n"

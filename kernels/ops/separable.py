@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -29,10 +30,10 @@ from gputune.kernels.family import (
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing
+from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.strips import Strips
-from gputune.kernels.tiling.window import Pads, Pair, Window
+from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
 from gputune.kernels.tiling.workgroups import few_registers
 
 
@@ -58,13 +59,13 @@ class SeparableProblem:
     depthwise_epilogue: Chain = EMPTY
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.batch, self.channels, self.out_channels) < 1:
             raise ValueError("SeparableConv needs a positive batch and channels")
-        if (self.layout, self.dtype) != ("NHWC", "float32"):
-            raise ValueError(f"SeparableConv knows NHWC float32, not {self.layout} {self.dtype}")
+        check_layout("SeparableConv", self.layout, "NHWC")
+        check_float("SeparableConv", self.dtype)
         if self.depthwise_epilogue.operands or self.depthwise_epilogue.has_domain:
             raise ValueError("SeparableConv needs a depthwise epilogue without operands that is defined everywhere")
         check_indices(
@@ -99,28 +100,34 @@ class SeparableFamily(TiledFamily):
 
     def inputs(self, problem: SeparableProblem) -> tuple[TensorSpec, ...]:
         channels, outputs = problem.channels, problem.out_channels
-        first = (TensorSpec("depthwise_bias", (channels,), constant=True),) if problem.depthwise_bias else ()
-        second = (TensorSpec("bias", (outputs,), constant=True),) if problem.bias else ()
+        first = (
+            (TensorSpec("depthwise_bias", (channels,), constant=True, dtype=problem.dtype),)
+            if problem.depthwise_bias
+            else ()
+        )
+        second = (TensorSpec("bias", (outputs,), constant=True, dtype=problem.dtype),) if problem.bias else ()
         shape = self.output(problem).shape
         return (
-            TensorSpec("input", (problem.batch, problem.height, problem.width, channels)),
-            TensorSpec("depthwise_weight", (channels, 1, *problem.kernel), constant=True),
+            TensorSpec("input", (problem.batch, problem.height, problem.width, channels), dtype=problem.dtype),
+            TensorSpec("depthwise_weight", (channels, 1, *problem.kernel), constant=True, dtype=problem.dtype),
             *first,
-            TensorSpec("weight", (channels, outputs), constant=True),
+            TensorSpec("weight", (channels, outputs), constant=True, dtype=problem.dtype),
             *second,
-            *operand_specs(problem.epilogue, shape),
+            *operand_specs(problem.epilogue, shape, problem.dtype),
         )
 
     def output(self, problem: SeparableProblem) -> TensorSpec:
-        return TensorSpec("output", (problem.batch, *problem.window.output, problem.out_channels))
+        return TensorSpec("output", (problem.batch, *problem.window.output, problem.out_channels), dtype=problem.dtype)
 
     def tiling(self, problem: SeparableProblem) -> Strips:
-        return Strips(problem.batch, problem.window, problem.channels, problem.out_channels)
+        return Strips(problem.batch, problem.window, problem.channels, problem.out_channels, problem.dtype)
 
     def pays(self, problem: SeparableProblem, limits: DeviceLimits) -> bool:
         """On CPUs, where a strip of the map between the two stays in a cache; with few registers not where strips,
         which are short then, would read many weights again and again."""
-        many = problem.channels * problem.out_channels * FLOAT_BYTES > FEW_REGISTERS_WEIGHT_BYTES
+        many = (
+            problem.channels * problem.out_channels * ELEMENT_TYPES[problem.dtype].nbytes > FEW_REGISTERS_WEIGHT_BYTES
+        )
         return limits.device_type == "cpu" and not (few_registers(limits) and many)
 
     def render(self, problem: SeparableProblem, configuration: Configuration) -> Instance:
@@ -137,7 +144,7 @@ class SeparableFamily(TiledFamily):
         prelude = f"#define DEPTHWISE_EPILOGUE(value, T) {{ {middle} }}\n{problem.epilogue.prelude()}"
         operands = problem.epilogue.operand_names
         main = Launch(
-            source=prelude + template("separable_strips.cl"),
+            source=prelude + template("separable_strips.cl", dtype=problem.dtype),
             entry="separable_strips",
             needs=strips.needs.of(configuration),
             writes=("output",),
@@ -162,7 +169,7 @@ class SeparableFamily(TiledFamily):
         total = problem.depthwise_epilogue.apply(middle) @ inputs["weight"].astype(np.float64)
         if problem.bias:
             total += inputs["bias"]
-        return problem.epilogue.apply_to(total, inputs).astype(np.float32)
+        return problem.epilogue.apply_to(total, inputs).astype(problem.dtype)
 
     def work(self, problem: SeparableProblem) -> Work:
         middle = 2 * math.prod(problem.kernel) + problem.depthwise_bias + len(problem.depthwise_epilogue.steps)
@@ -174,12 +181,12 @@ class SeparableFamily(TiledFamily):
     def tolerance(self, problem: SeparableProblem) -> Tolerance:
         """The errors of both sums."""
         terms = math.sqrt(math.prod(problem.kernel)) + math.sqrt(problem.channels)
-        return Tolerance(relative=5e-6 + 2e-6 * terms, absolute=1e-5)
+        return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * terms, absolute=1e-5)
 
 
 def _filters(problem: SeparableProblem) -> Packing:
     taps, channels = math.prod(problem.kernel), problem.channels
-    return Packing(channels, 1, channels, output_stride=taps, input_stride=taps, taps=taps)
+    return Packing(channels, 1, channels, output_stride=taps, input_stride=taps, taps=taps, dtype=problem.dtype)
 
 
 FAMILY = SeparableFamily()

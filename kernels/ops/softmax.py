@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -48,15 +49,14 @@ class SoftmaxProblem:
     outer: int
     axis: int
     inner: int
-    dtype: str = "float32"
+    dtype: str = FLOAT
     log: bool = False
     masked: bool = False
 
     def __post_init__(self) -> None:
         if min(self.outer, self.axis, self.inner) < 1:
             raise ValueError(f"Softmax needs positive sizes, not [{self.outer}, {self.axis}, {self.inner}]")
-        if self.dtype != "float32":
-            raise ValueError(f"Softmax knows dtype float32, not {self.dtype}")
+        check_float("Softmax", self.dtype)
         if self.log and self.masked:
             raise ValueError("Softmax has no masked logarithm")
         check_indices("Softmax", self.shape)
@@ -73,10 +73,10 @@ class SoftmaxFamily(KernelFamily):
     survives = MOVES
 
     def inputs(self, problem: SoftmaxProblem) -> tuple[TensorSpec, ...]:
-        return (TensorSpec("input", problem.shape),)
+        return (TensorSpec("input", problem.shape, dtype=problem.dtype),)
 
     def output(self, problem: SoftmaxProblem) -> TensorSpec:
-        return TensorSpec("output", problem.shape)
+        return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
     def space(self, problem: SoftmaxProblem, limits: DeviceLimits) -> TuningSpace:
         vectored, name = _vectored(problem)
@@ -127,7 +127,7 @@ class SoftmaxFamily(KernelFamily):
         flags = {"LOG": int(problem.log), "MASKED": int(problem.masked)}
         sizes = {"OUTER": problem.outer, "AXIS": problem.axis, "INNER": problem.inner, **flags}
         main = Launch(
-            source=template("softmax_rows.cl"),
+            source=template("softmax_rows.cl", dtype=problem.dtype),
             entry="softmax_rows",
             needs=_needs(problem).of(configuration),
             writes=("output",),
@@ -145,19 +145,18 @@ class SoftmaxFamily(KernelFamily):
             exponentials = np.exp(shifted)
             sums = exponentials.sum(axis=1, keepdims=True)
             result = shifted - np.log(sums) if problem.log else exponentials / sums
-        return np.asarray(np.where(np.isnan(result), 0, result) if problem.masked else result, np.float32)
+        return np.asarray(np.where(np.isnan(result), 0, result) if problem.masked else result, problem.dtype)
 
     def work(self, problem: SoftmaxProblem) -> Work:
-        elements = math.prod(problem.shape)
-        return Work(5 * elements, 2 * 4 * elements)
+        return Work(5 * math.prod(problem.shape), self.moved_bytes(problem))
 
     def tolerance(self, problem: SoftmaxProblem) -> Tolerance:
-        return Tolerance(relative=1e-5, absolute=1e-7)
+        return Tolerance.of(problem.dtype, relative=1e-5, absolute=1e-7)
 
 
 def _needs(problem: SoftmaxProblem) -> Declared:
     def needs(width: int, lanes: int, down: int) -> Needs:
-        each = 4 * (1 if problem.inner == 1 else width)
+        each = ELEMENT_TYPES[problem.dtype].sum_bytes * (1 if problem.inner == 1 else width)
         return Needs(lanes * down * each, cooperates=True) if lanes > 1 else ALONE
 
     return Declared(SHARED, needs, "partial results of a work-group")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import FLOAT, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -36,7 +36,7 @@ class TopProblem:
     inner: int
     k: int
     largest: bool = True
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if min(self.shape) < 1 or not 1 <= self.k <= self.axis:
@@ -88,7 +88,6 @@ class TopFamily(KernelFamily):
 
     def render(self, problem: TopProblem, configuration: Configuration) -> Instance:
         macros: dict[str, int | str] = {
-            "TYPE": OPENCL_TYPES[problem.dtype],
             "OUTER": problem.outer,
             "AXIS": problem.axis,
             "INNER": problem.inner,
@@ -97,7 +96,7 @@ class TopFamily(KernelFamily):
         }
         items = _items(problem, configuration["EACH"])
         main = Launch(
-            source=template("top_ranks.cl"),
+            source=template("top_ranks.cl", dtype=problem.dtype),
             entry="top_ranks",
             needs=ALONE,
             writes=("output",),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -54,7 +54,7 @@ class TransposeProblem:
     width: int
     source: str
     target: str
-    dtype: str = "float32"
+    dtype: str = FLOAT
 
     def __post_init__(self) -> None:
         if {self.source, self.target} != {"NCHW", "NHWC"}:
@@ -160,7 +160,7 @@ class TransposeFamily(KernelFamily):
         macros = {"ROWS": rows, "COLUMNS": columns, "MAPS": problem.batch, "WHOLE": block if is_vector else 0}
         beside = 1 if staged else problem.batch
         main = Launch(
-            source=f"#define TYPE {OPENCL_TYPES[problem.dtype]}\n{template('transpose_layout.cl')}",
+            source=template("transpose_layout.cl", dtype=problem.dtype),
             entry="transpose_layout",
             needs=_needs(problem).of(configuration),
             writes=("output",),
@@ -188,7 +188,7 @@ class TransposeFamily(KernelFamily):
 
 def _needs(problem: TransposeProblem) -> Declared:
     def needs(down: int, across: int, x: int, y: int, staged: int, pad: int) -> Needs:
-        each = np.dtype(problem.dtype).itemsize
+        each = ELEMENT_TYPES[problem.dtype].sum_bytes
         return Needs(each * y * down * (x * across + pad), cooperates=True) if staged else ALONE
 
     return Declared(STAGE, needs, "the blocks of a work-group")

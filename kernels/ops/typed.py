@@ -1,4 +1,4 @@
-"""Apply one function to up to three broadcast inputs of any types: what a chain of float32 steps cannot express.
+"""Apply one function to up to three broadcast inputs of any types: what a chain of steps on floats cannot express.
 
 See typed_elements.cl.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
@@ -91,14 +91,14 @@ class TypedFamily(TiledFamily):
         return Work(math.prod(problem.shape), self.moved_bytes(problem))
 
     def tolerance(self, problem: TypedProblem) -> Tolerance:
-        return Tolerance(relative=1e-6, absolute=0.0)
+        return Tolerance.of(problem.dtype, relative=1e-6, absolute=0.0)
 
 
 def _prelude(problem: TypedProblem, loops: Loops) -> str:
     """The macros that typed_elements.cl takes: the inputs, how a vector of each is read, and what a lane computes."""
     parameters, reads, names = "", "", []
     for which, (letter, dtype) in enumerate(zip("abc", problem.input_dtypes, strict=False)):
-        kind, offset = OPENCL_TYPES[dtype], loops.row_offset(which)
+        kind, offset = ELEMENT_TYPES[dtype].storage, loops.row_offset(which)
         parameters += f", __global const {kind} *restrict input{which}"
         if loops.steps[which][-1]:
             reads += (
@@ -110,14 +110,15 @@ def _prelude(problem: TypedProblem, loops: Loops) -> str:
             names.append(letter)
     expression = TYPED[problem.function].expression(tuple(names), problem.input_dtypes, problem.dtype)
     lines = [
-        f"#define RESULT {OPENCL_TYPES[problem.dtype]}",
+        f"#define RESULT {ELEMENT_TYPES[problem.dtype].storage}",
         f"#define PARAMETERS {parameters}",
         f"#define READ(row, x) {reads}",
         f"#define COMPUTE(lane) {expression}",
     ]
     if problem.function == "pow":
-        lines.append(f"#define EXPONENT {OPENCL_TYPES[problem.input_dtypes[1]]}")
-        lines.append(f"#define EXPONENT_IS_FLOAT {int(problem.input_dtypes[1] == 'float32')}")
+        exponent = ELEMENT_TYPES[problem.input_dtypes[1]]
+        lines.append(f"#define EXPONENT {exponent.arithmetic}")
+        lines.append(f"#define EXPONENT_IS_FLOAT {int(exponent.is_float)}")
     return "".join(f"{line}\n" for line in lines)
 
 

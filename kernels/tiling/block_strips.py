@@ -13,9 +13,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
+from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, power_at_most, round_up
 from gputune.kernels.tiling.strips import (
@@ -75,6 +76,7 @@ class BlockStrips:
     inputs: int
     channels: int
     outputs: int
+    dtype: str = FLOAT
 
     def strip_bytes(self, rows: int, step: int, vectors: int, width: int) -> int:
         """What a strip of so many rows takes: the rows that a step sees, for NV * VW channels where it is the only one
@@ -83,7 +85,8 @@ class BlockStrips:
         whole = round_up(self.channels, width)
         pitch = whole if whole % 256 else whole + 16  # as the template has it
         kept = vectors * width if step == rows else round_up(self.channels, vectors * width)
-        return (seen * self.window.size[1] * kept + step * self.window.output[1] * pitch) * FLOAT_BYTES
+        elements = seen * self.window.size[1] * kept + step * self.window.output[1] * pitch
+        return elements * ELEMENT_TYPES[self.dtype].sum_bytes
 
     @property
     def needs(self) -> Declared:
@@ -96,17 +99,17 @@ class BlockStrips:
     def expansion(self, configuration: Configuration) -> Packing:
         """The packed matrix [inputs, channels]."""
         panel = configuration["NV"] * configuration["VW"]
-        return Packing(self.channels, self.inputs, panel, output_stride=1, input_stride=self.channels)
+        return Packing(self.channels, self.inputs, panel, output_stride=1, input_stride=self.channels, dtype=self.dtype)
 
     def filters(self, configuration: Configuration) -> Packing:
         """The packed depthwise filters."""
         taps, panel = math.prod(self.window.kernel), round_up(self.channels, configuration["VW"])
-        return Packing(self.channels, 1, panel, output_stride=taps, input_stride=taps, taps=taps)
+        return Packing(self.channels, 1, panel, output_stride=taps, input_stride=taps, taps=taps, dtype=self.dtype)
 
     def projection(self, configuration: Configuration) -> Packing:
         """The packed matrix [channels, outputs]."""
         panel = configuration["NV"] * configuration["VW"]
-        return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs)
+        return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs, dtype=self.dtype)
 
     def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
         """(global size, local size)."""
@@ -185,13 +188,17 @@ class BlockStrips:
         )
         yield self.needs.limit(limits)
         yield from buffer_constraints(
-            ("NV", "VW"), lambda nv, vw: self._most_packed({"NV": nv, "VW": vw}), "the packed weights", limits
+            ("NV", "VW"),
+            lambda nv, vw: self._most_packed({"NV": nv, "VW": vw}),
+            "the packed weights",
+            limits,
+            self.dtype,
         )
 
     @property
     def _weight_bytes(self) -> int:
         """What the two matrices take at least."""
-        return (self.inputs + self.outputs) * self.channels * FLOAT_BYTES
+        return (self.inputs + self.outputs) * self.channels * ELEMENT_TYPES[self.dtype].nbytes
 
     def _most_packed(self, configuration: Configuration) -> int:
         """Elements of the largest packed buffer."""

@@ -8,6 +8,7 @@ outside, and know at compile time which columns of a strip can be outside.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Launch
 from gputune.kernels.space import Constraint, DeviceLimit
 from gputune.kernels.template import build_options, template
@@ -17,18 +18,17 @@ PACK_TEMPLATE = "pack_filter.cl"
 PACK_RUN = 16
 """Elements that a work-item of the pack kernel writes; the same for every problem, so one build serves them all."""
 
-FLOAT_BYTES = 4
-
 
 def buffer_constraints(
-    names: tuple[str, ...], elements: Callable[..., int], what: str, limits: DeviceLimits
+    names: tuple[str, ...], elements: Callable[..., int], what: str, limits: DeviceLimits, dtype: str
 ) -> tuple[Constraint, Constraint]:
-    """What a buffer of float32 must keep; `elements` gives how many it has for values of the parameters `names`."""
+    """What a buffer of a type must keep; `elements` gives how many it has for values of the parameters `names`."""
+    nbytes = ELEMENT_TYPES[dtype].nbytes
     return (
         Constraint(names, lambda *v: elements(*v) <= MOST_ELEMENTS, f"{what} must fit 32-bit indices"),
         DeviceLimit(
             names,
-            lambda *v: FLOAT_BYTES * elements(*v) <= limits.max_allocation_bytes,
+            lambda *v: nbytes * elements(*v) <= limits.max_allocation_bytes,
             f"{what} must fit the device's largest allocation of {limits.max_allocation_bytes} bytes",
         ),
     )
@@ -51,6 +51,7 @@ class Packing:
     groups: int = 1
     taps: int = 1
     zeros: int = 0
+    dtype: str = FLOAT
 
     @property
     def size(self) -> int:
@@ -61,12 +62,12 @@ class Packing:
     @property
     def nbytes(self) -> int:
         """Bytes of the packed buffer."""
-        return self.size * FLOAT_BYTES
+        return self.size * ELEMENT_TYPES[self.dtype].nbytes
 
     def launch(self, weight: str, bias: bool) -> Launch:
         """Fills the buffer "packed" from `weight`, and from "bias" if there is one."""
         return Launch(
-            source=template(PACK_TEMPLATE),
+            source=template(PACK_TEMPLATE, dtype=self.dtype),
             entry="pack_filter",
             needs=ALONE,
             writes=("packed",),

@@ -16,9 +16,10 @@ clearly wastes less computation (`fitting_tile`).
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
+from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, fits, power_at_most
 from gputune.kernels.tiling.window import Window
@@ -138,6 +139,7 @@ class Strips:
     window: Window
     channels: int
     outputs: int
+    dtype: str = FLOAT
 
     @property
     def lines(self) -> int:
@@ -155,7 +157,8 @@ class Strips:
 
     def middle_bytes(self, pixels: int) -> int:
         """What so many pixels of the middle take; the template pads channels that would share places of a cache."""
-        return pixels * (self.channels if self.channels % 256 else self.channels + 16) * FLOAT_BYTES
+        pitch = self.channels if self.channels % 256 else self.channels + 16
+        return pixels * pitch * ELEMENT_TYPES[self.dtype].sum_bytes
 
     @property
     def needs(self) -> Declared:
@@ -168,7 +171,7 @@ class Strips:
     def packing(self, vectors: int, width: int, together: int) -> Packing:
         """The packed matrix [channels, outputs] for NV, VW and LN."""
         panel = vectors * width * together
-        return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs)
+        return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs, dtype=self.dtype)
 
     def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
         """(global size, local size)."""
@@ -230,6 +233,7 @@ class Strips:
             lambda *panel: self.packing(*panel).size,
             f"the packed weights, {self._weight_bytes} bytes or more,",
             limits,
+            self.dtype,
         )
 
     def _strip_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:

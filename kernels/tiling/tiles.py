@@ -26,9 +26,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.tiling.packing import FLOAT_BYTES, Packing, buffer_constraints
+from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
@@ -133,6 +134,7 @@ class Tiling:
     strided: bool = False
     pitch: int = 0
     lines: int = 1
+    dtype: str = FLOAT
 
     @property
     def line(self) -> int:
@@ -147,7 +149,7 @@ class Tiling:
     @property
     def _left_bytes(self) -> int:
         """What the rows take."""
-        return self.rows * self.reduction * self.groups * FLOAT_BYTES
+        return self.rows * self.reduction * self.groups * ELEMENT_TYPES[self.dtype].nbytes
 
     def grid(self, rows: int, vectors: int, width: int) -> Grid:
         """Tiles down and across the output of a group, for a tile of `rows` x `vectors` vectors."""
@@ -164,6 +166,7 @@ class Tiling:
             groups=self.groups,
             taps=self.taps,
             zeros=self.zeros,
+            dtype=self.dtype,
         )
 
     def launch_grid(self, configuration: Configuration) -> Grid:
@@ -195,6 +198,7 @@ class Tiling:
                     lambda *panel: self.packing(*panel).size,
                     f"the packed weights, {self.weight_bytes} bytes or more,",
                     limits,
+                    self.dtype,
                 ),
             ),
         )
@@ -239,7 +243,7 @@ class Tiling:
             return CPU_DEFAULT | {"ORDER": order}
         if self.strided:
             return WIDE_CPU_DEFAULT | {"ORDER": order}
-        pages = self.pitch > 0 and self.pitch * FLOAT_BYTES % PAGE_BYTES == 0
+        pages = self.pitch > 0 and self.pitch * ELEMENT_TYPES[self.dtype].nbytes % PAGE_BYTES == 0
         return (PAGES_CPU_DEFAULT if pages else TALL_CPU_DEFAULT) | {"ORDER": order}
 
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:

@@ -17,6 +17,12 @@ def window_positions(size: int, kernel: int, stride: int, pads: Pair, dilation: 
     return (size + sum(pads) - (kernel - 1) * dilation - 1) // stride + 1
 
 
+def check_layout(op: str, layout: str, *known: str) -> None:
+    """Raise a ValueError if an op's kernels do not know a layout of maps."""
+    if layout not in known:
+        raise ValueError(f"{op} knows layout {' and '.join(known)}, not {layout}")
+
+
 @dataclass(frozen=True)
 class Window:
     """A window over maps of `size`; pairs are (rows, columns). ValueError when nothing comes out."""

@@ -13,10 +13,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
 from gputune.kernels.space import Configuration, Constraint
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import FLOAT_BYTES, PACK_RUN, buffer_constraints
+from gputune.kernels.tiling.packing import PACK_RUN, buffer_constraints
 from gputune.kernels.tiling.prefetching import prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import ceil_div, power_at_most, round_up
 from gputune.kernels.tiling.tiles import MOST_UNROLLED, ROWS, VECTORS
@@ -44,7 +45,7 @@ PACKED_ROWS = {(2, 1): 0, (2, 2): 4, (4, 1): 9}
 LEAST_CHANNELS = 16
 BLOCKS = (1, 2, 4)
 SKEW = 16
-"""Floats between the frequencies of a block of transformed inputs."""
+"""Elements between the frequencies of a block of transformed inputs."""
 
 CHANNELS = 64
 """Input channels that a work-item transforms."""
@@ -102,6 +103,7 @@ class Winograd:
     out_channels: int
     stride: int
     outputs: int
+    dtype: str = FLOAT
 
     @property
     def side(self) -> int:
@@ -125,7 +127,7 @@ class Winograd:
         frequencies, pairs = self.side**2, self.in_channels * self.out_channels
         transformed = frequencies * self.tiles * (self.in_channels + self.out_channels)
         products = 2 * frequencies * self.tiles * pairs
-        filters = FLOAT_BYTES * READ_COST * pairs
+        filters = self._nbytes * READ_COST * pairs
         direct = 2 * self.batch * self.output_size[0] * self.output_size[1] * pairs
         return 9 * (direct + filters) / (products + TRANSFORM_COST * transformed + frequencies * filters)
 
@@ -204,13 +206,13 @@ class Winograd:
         """(packed, scratch) of a configuration: name -> bytes."""
         packed = self.packed_size(configuration["NV"], configuration["VW"])
         scratch = self.transformed_size(configuration["MR"], configuration["RB"])
-        return {"packed": packed * FLOAT_BYTES}, {"transformed": scratch * FLOAT_BYTES}
+        return {"packed": packed * self._nbytes}, {"transformed": scratch * self._nbytes}
 
     def prepare(self, configuration: Configuration, bias: bool) -> Launch:
         """Fills "packed" from "weight", and from "bias" if there is one."""
         size = self.packed_size(configuration["NV"], configuration["VW"])
         return Launch(
-            source=template(PACK_TEMPLATE),
+            source=template(PACK_TEMPLATE, dtype=self.dtype),
             entry="pack_winograd",
             needs=ALONE,
             writes=("packed",),
@@ -257,7 +259,7 @@ class Winograd:
             arguments=("input", "packed", "transformed"),
         )
         return Launch(
-            source=prelude + template(TEMPLATE),
+            source=prelude + template(TEMPLATE, dtype=self.dtype),
             entry="winograd_multiply",
             needs=ALONE,
             writes=("output",),
@@ -269,9 +271,13 @@ class Winograd:
         )
 
     @property
+    def _nbytes(self) -> int:
+        return ELEMENT_TYPES[self.dtype].nbytes
+
+    @property
     def _weight_bytes(self) -> int:
         """What the packed filters take at least."""
-        return self.packed_size(1, 1) * FLOAT_BYTES
+        return self.packed_size(1, 1) * self._nbytes
 
     def _rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
         cpu = limits.device_type == "cpu"
@@ -295,9 +301,10 @@ class Winograd:
             f"the last of RB register tiles must hold one of the {self.tiles} tiles",
         )
         kept = CPU_PRODUCT_BYTES if cpu else GPU_PRODUCT_BYTES
+        number = ELEMENT_TYPES[self.dtype].sum_bytes
         yield Constraint(
             ("MR", "NV", "VW", "RB"),
-            lambda *block: self.side**2 * block[0] * block[1] * block[2] * block[3] * FLOAT_BYTES <= kept,
+            lambda *block: self.side**2 * block[0] * block[1] * block[2] * block[3] * number <= kept,
             f"the products of a block, {self.side**2} * MR*RB*NV*VW floats, must not exceed {kept} bytes",
         )
         if cpu:
@@ -305,8 +312,8 @@ class Winograd:
         else:
             yield Constraint(("RB",), lambda rb: rb == 1, "beyond CPUs there is no cache for several register tiles")
         yield from group_constraints(("MR", "RB", "NV", "VW"), self.grid, limits)
-        yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits)
-        yield from buffer_constraints(("MR", "RB"), self.transformed_size, "the transformed input", limits)
+        yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits, self.dtype)
+        yield from buffer_constraints(("MR", "RB"), self.transformed_size, "the transformed input", limits, self.dtype)
 
 
 def where(alg: int, rule: Constraint) -> Constraint:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from gputune.core.bounds import Amount, CText, Int32, Stored, Within, in_files
 from gputune.core.decoder import record_of
-from gputune.core.dtypes import ITEM_BYTES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, UnsupportedFormatVersion, shortened
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
@@ -146,7 +146,7 @@ class TensorRecord:
 
     @property
     def nbytes(self) -> int:
-        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+        return math.prod(self.shape) * ELEMENT_TYPES[self.dtype].nbytes
 
 
 @in_files("persistent", "counter_bytes", "arena_bound_bytes")
@@ -351,9 +351,9 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
 
 
 def _check_tensor(tensor: TensorRecord) -> None:
-    if tensor.dtype not in ITEM_BYTES:
+    if tensor.dtype not in ELEMENT_TYPES:
         raise MalformedHeader(f"tensor {tensor.name!r}: dtype {tensor.dtype!r} is not supported")
-    if not 0 < math.prod(tensor.shape) <= LARGEST_TENSOR_BYTES // ITEM_BYTES[tensor.dtype]:
+    if not 0 < math.prod(tensor.shape) <= LARGEST_TENSOR_BYTES // ELEMENT_TYPES[tensor.dtype].nbytes:
         raise MalformedHeader(f"tensor {tensor.name!r}: shape {list(tensor.shape)} is empty or too large")
 
 

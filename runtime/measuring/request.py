@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gputune.core.dtypes import ITEM_BYTES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.launches import OUTPUT, Variant, Work
 from gputune.runtime.backends import Buffer
 from gputune.runtime.measuring.timing import Protocol
@@ -49,9 +49,9 @@ class MeasureRequest:
         """Raises ValueError when the request itself makes no sense."""
         if OUTPUT in self.buffers:
             raise ValueError(f"the buffer name {OUTPUT!r} is reserved for what the variants write")
-        if self.dtype not in ITEM_BYTES:
-            raise ValueError(f"outputs of dtype {self.dtype!r} are not known; there are {', '.join(ITEM_BYTES)}")
-        if self.reference.nbytes % ITEM_BYTES[self.dtype]:
+        if self.dtype not in ELEMENT_TYPES:
+            raise ValueError(f"outputs of dtype {self.dtype!r} are not known; there are {', '.join(ELEMENT_TYPES)}")
+        if self.reference.nbytes % ELEMENT_TYPES[self.dtype].nbytes:
             raise ValueError(f"the reference has {self.reference.nbytes} bytes, which are no {self.dtype} values")
         if len(self.numbers) < len(self.variants):
             raise ValueError("two variants have the same number")

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from gputune.core.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.family import Array, DeviceLimits
 from gputune.kernels.ops.typed import FAMILY, TypedProblem
 from gputune.kernels.typed_functions import TYPED
@@ -95,8 +95,8 @@ def test_bits_are_read_as_another_type() -> None:
     assert reference("bit_cast", [np.array([255, 1], np.uint8)], "int8").tolist() == [-1, 1]
 
 
-@pytest.mark.parametrize("source", OPENCL_TYPES)
-@pytest.mark.parametrize("target", OPENCL_TYPES)
+@pytest.mark.parametrize("source", ELEMENT_TYPES)
+@pytest.mark.parametrize("target", ELEMENT_TYPES)
 def test_casts_are_those_of_onnxruntime(source: str, target: str) -> None:
     lowest = 0 if target == "uint64" else -3.75
     values = np.array([0, 0.9, 1, 2.5, 127.5, 100, lowest, lowest / 2], np.float32)

@@ -7,7 +7,7 @@ import numpy as np
 import pyopencl as cl
 import pytest
 
-from gputune.core.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Launch, Stage
 from tests.kernels.drawing import drawn
@@ -25,7 +25,7 @@ def test_arguments_are_what_the_driver_finds(op: str, bench: KernelBench) -> Non
     tried = [family.default(problem, bench.limits), *drawn(family, problem, bench.limits, DRAWN)[:1]]
     instances = [family.render(problem, one) for one in tried]
     specs = (*family.inputs(problem), family.output(problem))
-    types = {spec.name: OPENCL_TYPES[spec.dtype] for spec in specs}
+    types = {spec.name: ELEMENT_TYPES[spec.dtype].storage for spec in specs}
     for launch in [launch for instance in instances for launch in (*instance.prepare, instance.main)]:
         program = bench.backend.build(launch.source, f"{launch.options} -cl-kernel-arg-info")
         for kernel in launch.sequence:

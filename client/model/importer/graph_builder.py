@@ -24,7 +24,7 @@ from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
 from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES, STEERED
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
-from gputune.core.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES
 
 
 class GraphBuilder:
@@ -119,7 +119,7 @@ class GraphBuilder:
                     self._check_type(node, "reads a constant of", graph.tensors[tensor].dtype)
 
     def _check_type(self, node: Node, what: str, dtype: str) -> None:
-        if dtype not in OPENCL_TYPES:
+        if dtype not in ELEMENT_TYPES:
             self._unsupported(node, f"it {what} {dtype}; {KNOWN_DTYPES}", instead_of(dtype))
 
     def _refuse_shape(self, node: Node, tensor: str) -> None:

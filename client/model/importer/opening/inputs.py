@@ -14,7 +14,7 @@ from gputune.client.errors import MODEL_INPUT, ModelError, Refusal
 from gputune.client.model.graph import Array, TensorInfo
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, NO_TENSOR, dtype_of, instead_of, is_number
 from gputune.client.suggestions import instead
-from gputune.core.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.tiling.streaming import MOST_ELEMENTS
 
 OPTION = "--input_dimensions"
@@ -48,7 +48,7 @@ class Input:
 
     @property
     def refused(self) -> bool:
-        return self.dtype not in OPENCL_TYPES
+        return self.dtype not in ELEMENT_TYPES
 
     def __str__(self) -> str:
         return "of unknown rank" if self.dims is None else "x".join(map(str, self.dims)) or "a single number"

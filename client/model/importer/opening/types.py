@@ -3,9 +3,9 @@
 import numpy as np
 from onnx import TensorProto, helper
 
-from gputune.core.dtypes import OPENCL_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES
 
-KNOWN_DTYPES = f"supported are {', '.join(OPENCL_TYPES)}"
+KNOWN_DTYPES = f"supported are {', '.join(ELEMENT_TYPES)}"
 
 NO_TENSOR = "not a tensor"
 """What stands for the type of a sequence, a map or an optional value."""
