@@ -149,7 +149,7 @@ class Chain:
 
         OPERAND_PARAMETERS continues the kernel's parameter list (", __global const TYPE *restrict
         operand0"). EPILOGUE(value, T, LOAD, offset) updates the lvalue `value` of type T, reading
-        LOAD(operandK, offset).
+        LOAD(operandK, offset). The template includes elements.cl or vectors.cl, which say what TYPE is.
         """
         parameters = "".join(f", __global const TYPE *restrict {name}" for name in self.operand_names)
         statements = self.source("(value)", [f"LOAD({name}, offset)" for name in self.operand_names])
