@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from gputune.core.assembly import has_assembly
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work, check_sizes
@@ -132,6 +133,8 @@ class Backend(ABC):
     finds_compiled: bool = field(default=False, init=False)
     profiles: bool = field(default=True, init=False)
     """Whether launches have the device's clock."""
+    prove: Callable[[], Collection[str]] = field(default=tuple, init=False, repr=False)
+    """Returns the features that the device has proven; asked before a source with inline assembly is built."""
     _held_bytes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     """Of buffers that live, by their ids."""
 
@@ -276,7 +279,7 @@ class Backend(ABC):
 
     def build(self, source: str, options: str) -> Program:
         """Builds OpenCL C. Raises BuildFailed with the shortened build log, or with what refuse_files has to say."""
-        refuse_files(source, options)
+        refuse_files(source, options, self.prove() if has_assembly(source) else ())
         return self._build(source, options)
 
     @abstractmethod

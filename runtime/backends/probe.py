@@ -1,7 +1,8 @@
 """Probe the one driver that this process sees: python -m gputune.runtime.backends.probe [driver.icd [--list]].
 
 The program lists the driver's devices and, without --list, tests them. With --memory and a report as JSON as arguments,
-it says how the report's device imports memory without a copy.
+it says how the report's device imports memory without a copy. With --features, a report and names of features, it says
+which of them the device proves.
 
 It writes a line for each device when it is listed ("not tested") and again when its smoke test is done, so that the
 reader knows to which device a crash belongs.
@@ -9,6 +10,7 @@ reader knows to which device a crash belongs.
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from gputune.core.quirks import DRIVERS
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.backends.scratch import scratch_environment
 from gputune.runtime.devices.discovery import LIST_OPTION, MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
+from gputune.runtime.devices.features import FEATURES_MARK, FEATURES_OPTION, PROBES
 
 SMOKE_SOURCE = """
 __kernel void smoke(__global const float *value, __global float *result, const int size) {
@@ -35,6 +38,8 @@ SIZE = 64
 def main(arguments: list[str]) -> int:
     if arguments[:1] == [MEMORY_OPTION]:
         return _tell_importers(DeviceReport.from_dict(json.loads(arguments[1])))
+    if arguments[:1] == [FEATURES_OPTION]:
+        return _tell_features(DeviceReport.from_dict(json.loads(arguments[1])), arguments[2:])
     driver_file = arguments[0] if arguments else ""
     driver = Path(driver_file).name
     try:
@@ -82,6 +87,27 @@ def _tell_importers(report: DeviceReport) -> int:
         return 3
     print(MEMORY_MARK + json.dumps(importers), flush=True)
     return 0
+
+
+def _tell_features(report: DeviceReport, names: Sequence[str]) -> int:
+    backend = open_backend(report)
+    for name in names:
+        print(FEATURES_MARK + json.dumps([name, _prove(backend, name)]), flush=True)
+    return 0
+
+
+def _prove(backend: Backend, name: str) -> str:
+    """Return why a feature is not there, or nothing."""
+    given, wanted = PROBES[name].buffers()
+    backend.prove = lambda: [name]
+    try:
+        buffer = backend.upload(given)
+        bound = backend.bind(backend.build(PROBES[name].source, ""), "probe", (1,), (1,), [buffer])
+        backend.time(bound, 1)
+    except DeviceError as error:
+        return " ".join(str(error).split())[:300]
+    got = backend.read(buffer).view(given.dtype)
+    return "" if np.array_equal(got, wanted) else f"it computes {got.tolist()}, not {wanted.tolist()}"
 
 
 def _say(report: DeviceReport) -> None:

@@ -266,7 +266,7 @@ def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> l
     """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried. Each
     has the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
     DeviceNotFound if that fails or takes longer than time_limit_s."""
-    output, ending = _run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
+    output, ending = run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
     for line in output.splitlines():
         if line.startswith(MEMORY_MARK):
             return [(str(name), str(reason)) for name, reason in json.loads(line.removeprefix(MEMORY_MARK))]
@@ -276,11 +276,11 @@ def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> l
 def _probe(arguments: Sequence[str], time_limit_s: float) -> list[DeviceReport]:
     """arguments: of the probe, the driver's file first."""
     driver_file = arguments[0]
-    return _reports_of(driver_file, *_run_probe(arguments, environment_for(driver_file), time_limit_s))
+    return _reports_of(driver_file, *run_probe(arguments, environment_for(driver_file), time_limit_s))
 
 
-def _run_probe(arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float) -> tuple[str, str]:
-    """What the probe wrote, and why its end was no good end."""
+def run_probe(arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float) -> tuple[str, str]:
+    """Return what the probe wrote, and why its end was no good end."""
     command = [sys.executable, "-m", "gputune.runtime.backends.probe", *arguments]
     try:
         done = subprocess.run(
