@@ -1,0 +1,135 @@
+"""Compile OpenCL C for GPUs that are not there, and read what became of each kernel."""
+
+import hashlib
+import re
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from gpu.compiling import amd, nvidia
+from gpu.compiling.listing import Facts
+from gpu.compiling.tools import Tools
+
+Found = Mapping[str, Facts]
+"""By the names of kernels."""
+
+
+class NotCompiled(Exception):
+    """A compiler refused a text; the message is what it said."""
+
+
+class Compiler(ABC):
+    """A compiler for the devices of one maker."""
+
+    programs: tuple[str, ...]
+    files: tuple[str, ...] = ()
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    @property
+    def missing(self) -> list[str]:
+        """What it needs and cannot be found."""
+        programs = [name for name in self.programs if self._tools.program(name) is None]
+        return programs + [name for name in self.files if self._tools.file(name) is None]
+
+    @cached_property
+    def version(self) -> str:
+        """What tells it from another compiler whose results may differ: the versions of programs, the sizes of all."""
+        asked = (self._tools.run([self._program(name), "--version"]) for name in self.programs)
+        said = (done.stdout for done in asked if done.returncode == 0)
+        found = [*map(self._program, self.programs), *map(self._file, self.files)]
+        return "\n".join([*said, *(f"{path.name} {path.resolve().stat().st_size}" for path in found)])
+
+    def compile(self, source: str, options: str, architecture: str) -> Found:
+        """Return what becomes of each kernel of a text. Raises NotCompiled."""
+        with tempfile.TemporaryDirectory(prefix="gpu-check-") as folder:
+            text = Path(folder) / "text.cl"
+            text.write_text(source, encoding="utf-8")
+            return self._compile(text, options.split(), architecture)
+
+    @abstractmethod
+    def _compile(self, text: Path, options: list[str], architecture: str) -> Found:
+        """As `compile`, in the text's folder."""
+
+    def _program(self, name: str) -> Path:
+        path = self._tools.program(name)
+        assert path is not None, f"{name} is missing"
+        return path
+
+    def _file(self, name: str) -> Path:
+        path = self._tools.file(name)
+        assert path is not None, f"{name} is missing"
+        return path
+
+    def _run(self, folder: Path, name: str, *arguments: str | Path) -> str:
+        """Runs a program; returns all that it says. Raises NotCompiled."""
+        done = self._tools.run([self._program(name), *arguments], folder)
+        said = done.stdout + done.stderr
+        if done.returncode:
+            faults = [line for line in said.splitlines() if "error" in line.lower()]
+            raise NotCompiled(f"{name}: {(faults or said.splitlines() or ['it failed'])[0].strip()}")
+        return said
+
+    def _clang(self, text: Path, options: list[str], library: str, *target: str) -> str:
+        """Compiles to an assembler's text, with the functions of OpenCL C in it."""
+        linked = ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", str(self._file(library))]
+        common = ["-x", "cl", "-Xclang", "-finclude-default-header", *linked, "-w", "-nogpulib", "-O3", "-S"]
+        self._run(text.parent, "clang-15", *common, *options, *target, "-o", "text.s", text.name)
+        return (text.parent / "text.s").read_text(encoding="utf-8")
+
+
+class Nvidia(Compiler):
+    """clang to PTX, ptxas, and nvdisasm: what NVIDIA's own driver does with its own front end."""
+
+    programs = ("clang-15", "ptxas", "nvdisasm")
+    files = ("usr/lib/clc/nvptx64--nvidiacl.bc",)
+    TARGET = ("-target", "nvptx64-nvidia-nvidiacl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
+    FEATURES = ("-Xclang", "-target-feature", "-Xclang", "+ptx75")
+
+    def _compile(self, text: Path, options: list[str], architecture: str) -> Found:
+        ptx = self._clang(text, options, self.files[0], *self.TARGET, *self.FEATURES)
+        ptx = re.sub(r"(?m)^\.target sm_80.*", ".target sm_80", ptx)  # clang adds a mode of textures that ptxas refuses
+        (text.parent / "text.ptx").write_text(ptx, encoding="utf-8")
+        said = self._run(text.parent, "ptxas", f"-arch={architecture}", "-O3", "-v", "-o", "text.cubin", "text.ptx")
+        return nvidia.read(ptx, said, self._run(text.parent, "nvdisasm", "-c", "text.cubin"))
+
+
+class Amd(Compiler):
+    """clang's own back end, which is the compiler of AMD's drivers, too."""
+
+    programs = ("clang-15",)
+    files = ("usr/lib/clc/amdgcn--amdhsa.bc",)
+
+    def _compile(self, text: Path, options: list[str], architecture: str) -> Found:
+        target = ("-target", "amdgcn--amdhsa", f"-mcpu={architecture}")
+        return amd.read(self._clang(text, options, self.files[0], *target))
+
+
+class Intel(Compiler):
+    """Intel's offline compiler, which says of kernels only that registers were spilled."""
+
+    programs = ("ocloc",)
+    files = ("usr/lib/x86_64-linux-gnu/libigc.so.1",)
+    SPILLED = re.compile(r"kernel (\w+)\s+compiled SIMD\d+ allocated \d+ regs and spilled around (\d+)")
+    KERNEL = re.compile(r"\b__kernel\b[^{;]*?void\s+(\w+)\s*\(")
+
+    def _compile(self, text: Path, options: list[str], architecture: str) -> Found:
+        arguments = ("-file", text.name, "-device", architecture, "-options", " ".join(options))
+        said = self._run(text.parent, "ocloc", "compile", *arguments, "-output", "text", "-out_dir", ".")
+        if "Build succeeded" not in said:
+            raise NotCompiled(f"ocloc: {said.strip()[:500]}")
+        spills = {name: int(number) for name, number in self.SPILLED.findall(said)}
+        names = self.KERNEL.findall(text.read_text(encoding="utf-8"))
+        return {name: Facts(spills=spills.get(name, 0)) for name in {*names, *spills}}
+
+
+COMPILERS: Mapping[str, type[Compiler]] = {"nvidia": Nvidia, "amd": Amd, "intel": Intel}
+
+
+def readers() -> str:
+    """The digest of the code that reads what compilers write: with other code a kept result is no answer."""
+    files = (path for path in Path(__file__).parent.glob("*.py") if path.name != "tools.py")
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
