@@ -1,0 +1,48 @@
+"""List the devices for which kernels are checked: what a driver says of their limits, and whose compiler there is."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from gputune.kernels.family import DeviceLimits
+
+Maker = Literal["nvidia", "amd", "intel", ""]
+
+KIB, GIB = 1 << 10, 1 << 30
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device. maker: whose compiler compiles for `architecture`; empty if there is none to be had, and then kernels
+    are only rendered. lanes: work-items that a compute unit runs at the same time at least."""
+
+    name: str
+    maker: Maker
+    architecture: str
+    limits: DeviceLimits
+    lanes: int = 32
+
+
+def _gpu(group: int, local_kib: int, allocation_gib: int, units: int) -> DeviceLimits:
+    return DeviceLimits(
+        max_work_group_size=group,
+        max_work_item_sizes=(group, group, min(group, 64) if group > 256 else group),
+        local_memory_bytes=local_kib * KIB,
+        max_allocation_bytes=allocation_gib * GIB,
+        compute_units=units,
+        device_type="gpu",
+        preferred_float_width=1,
+    )
+
+
+_ALL = (
+    Device("h100", "nvidia", "sm_90", _gpu(1024, 48, 20, 132)),
+    Device("rtx3060", "nvidia", "sm_86", _gpu(1024, 48, 3, 28)),
+    Device("gfx90a", "amd", "gfx90a", _gpu(256, 64, 16, 104)),
+    Device("gfx1030", "amd", "gfx1030", _gpu(256, 64, 8, 36)),
+    Device("dg2", "intel", "dg2", _gpu(1024, 64, 4, 512), lanes=8),
+    Device("adreno740", "", "", _gpu(1024, 32, 1, 12)),
+)
+
+DEVICES: Mapping[str, Device] = {device.name: device for device in _ALL}
+"""By name: H100, RTX 3060, Instinct MI210, Radeon RX 6800 XT, Arc A770, Adreno 740."""

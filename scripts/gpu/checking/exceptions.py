@@ -1,0 +1,119 @@
+"""List the rules that kernels are known to break, each with its reason, until a change makes the exception needless."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Where a rule is broken."""
+
+    family: str
+    problem: str
+    kernel: str
+    device: str
+    rule: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """A rule that a family breaks. problems, kernels, devices: where; everywhere if empty."""
+
+    family: str
+    rule: str
+    reason: str
+    problems: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+    def excuses(self, place: Place) -> bool:
+        """Return whether the rule may be broken there."""
+        narrowed = ((self.problems, place.problem), (self.kernels, place.kernel), (self.devices, place.device))
+        here = all(not names or name in names for names, name in narrowed)
+        return here and (self.family, self.rule) == (place.family, place.rule)
+
+
+NVIDIA, AMD, INTEL = ("h100", "rtx3060"), ("gfx90a", "gfx1030"), ("dg2",)
+SCALAR = "memory is aligned to its elements only, so vload and vstore are accesses of 4 bytes on NVIDIA's devices"
+TAILS = "columns that no vector divides go through an array that is indexed at run time and so stays in memory"
+LARGE = "tiles that others have registers for are starters on Intel's devices, too"
+
+_WIDE = (
+    "ArgMax",
+    "BatchedMatMul",
+    "Concat",
+    "Conv",
+    "ConvTranspose",
+    "DepthwiseConv",
+    "Elementwise",
+    "Gather",
+    "GridSample",
+    "InvertedResidual",
+    "LRN",
+    "MatMul",
+    "Move",
+    "Normalise",
+    "Pool",
+    "Recurrent",
+    "Reduce",
+    "Resample",
+    "Resize",
+    "Scatter",
+    "SeparableConv",
+    "Softmax",
+    "Typed",
+)
+"""Families with vectors."""
+
+_STACK = (
+    Known(
+        "Conv",
+        "no_stack",
+        "Winograd's private arrays are indexed in loops that stay loops",
+        kernels=("winograd_transform", "winograd_multiply"),
+    ),
+    Known(
+        "Conv",
+        "no_stack",
+        "a tile at the sides of the map copies its rows into an array that is indexed at run time",
+        kernels=("conv_planes",),
+    ),
+    Known("ConvTranspose", "no_stack", "vectors at the sides of the map go through an array as tails do"),
+    Known("BatchedMatMul", "no_stack", TAILS, problems=("vit-scores",)),
+    Known("Softmax", "no_stack", TAILS, problems=("vit-attention",)),
+    Known("Transpose", "no_stack", "starters hold a tile of 48 and more elements in an array", devices=NVIDIA),
+    Known("Persistent", "no_stack", "a function is given the address of how long groups have waited"),
+)
+
+_NARROW = (
+    Known("BatchedMatMul", "wide_accesses", "a right side that lies by columns is packed by elements", devices=AMD),
+    Known("Conv", "wide_accesses", "pixels of planes are read by elements", kernels=("conv_planes",), devices=AMD),
+    Known("ConvTranspose", "wide_accesses", "vectors at the sides of the map are stored by elements", devices=AMD),
+    Known("InvertedResidual", "wide_accesses", "a starter with KU=1 reads a map by elements", devices=AMD),
+    Known("LRN", "wide_accesses", "neighbours of a vector are read by elements", devices=AMD),
+    Known("Scatter", "wide_accesses", "updates are added by elements, and only copies have vectors", devices=AMD),
+    Known("Softmax", "wide_accesses", "tails are loops and weigh as much as the vectors before them", devices=AMD),
+    Known("Typed", "wide_accesses", "a vector of four bools is 4 bytes", devices=AMD),
+    *(Known(family, "wide_accesses", SCALAR, devices=NVIDIA) for family in _WIDE),
+)
+
+KNOWN: tuple[Known, ...] = (
+    *_STACK,
+    *_NARROW,
+    Known("Softmax", "fills_device", "lanes follow the number of rows: one row has one work-item"),
+    Known("Reduce", "fills_device", "lanes follow the number of rows: a work-item reduces 49 elements of 4 channels"),
+    Known("Scan", "fills_device", "a work-item goes along a row, and there are few rows"),
+    Known("Recurrent", "fills_device", "one work-group computes all steps, because they wait for each other"),
+    Known("InvertedResidual", "no_spills", "tiles follow the channels, not the registers", devices=INTEL),
+    *(
+        Known(family, "no_spills", LARGE, devices=INTEL)
+        for family in ("BatchedMatMul", "Conv", "ConvTranspose", "MatMul")
+    ),
+    Known("Persistent", "ordered_memory", "mem_fence orders memory for a work-group, and no device's fence is known"),
+)
+"""The first that excuses a kernel gives the reason."""
+
+
+def needless(found: Collection[Place], known: Iterable[Known] = KNOWN) -> list[Known]:
+    """Return the exceptions that nothing needs any more. found: where a run over everything saw rules broken."""
+    return [each for each in known if not any(map(each.excuses, found))]

@@ -1,0 +1,99 @@
+"""Check kernels for GPUs without a GPU: render them for the limits of devices, compile them, and read what they became.
+
+    scripts/setup --gpu-tools
+    scripts/gpu/check
+    scripts/gpu/check --family MatMul,Conv --device h100 --random 20 --json F
+
+Defaults and starters of all families are compiled for the problems of scripts/gpu/checking/problems.py. The exit code
+is 1 if a kernel breaks a rule for which scripts/gpu/checking/exceptions.py has no exception, or if an exception is not
+needed any more; the second is only known when everything is checked.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpu.checking.cases import DEFAULT, PERSISTENT, STARTER, Case, cases, persistent_case
+from gpu.checking.devices import DEVICES
+from gpu.checking.problems import PROBLEMS
+from gpu.checking.report import Report
+from gpu.checking.results import Results
+from gpu.checking.rules import RULES
+from gputune.client.progress import Progress, reporting
+from gputune.core.json_text import json_text
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    head, _, rest = (__doc__ or "").partition("\n\n")
+    rules = "\n".join(f"  {name}: {rule.__doc__}" for name, rule in RULES.items())
+    result = argparse.ArgumentParser(
+        prog="scripts/gpu/check",
+        description=head,
+        epilog=f"{rest}\nrules:\n{rules}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    families = sorted({each.family for each in PROBLEMS} | {PERSISTENT})
+    result.add_argument(
+        "--family", type=_names(families), default=families, metavar="F,..", help="check these families only"
+    )
+    result.add_argument(
+        "--device", type=_names(list(DEVICES)), default=list(DEVICES), metavar="D,..",
+        help=f"check for these devices only, of {', '.join(DEVICES)}",
+    )  # fmt: skip
+    result.add_argument(
+        "--random", type=int, default=0, metavar="N", help="list the spills of N random configurations of each problem"
+    )
+    result.add_argument("--json", type=Path, metavar="F", help="write all that was found to a file")
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check; returns the exit code."""
+    options = parser().parse_args(arguments)
+    results = Results()
+    chosen = _chosen(options.family, options.device, options.random)
+    everything = len(options.device) == len(DEVICES) and options.family == parser().get_default("family")
+    report = Report(everything and not results.left_out, results.left_out)
+    with reporting(sys.stderr, "info") as progress:
+        check(chosen, results, report, progress)
+    print(report.text())
+    if options.json:
+        options.json.write_text(json_text(report.plain(), indent=1) + "\n", encoding="utf-8")
+    return int(report.failed)
+
+
+def check(chosen: Sequence[Case], results: Results, report: Report, progress: Progress) -> None:
+    """Add the kernels of all cases to a report."""
+    with progress.running("checking", len(chosen)):
+        for case in chosen:
+            for look in results.looks(case):
+                report.add(look)
+            progress.advance(1, f"{case.problem.name} on {case.device.name}")
+
+
+def _chosen(families: Sequence[str], devices: Sequence[str], drawn: int) -> list[Case]:
+    """The cases of families for devices; the persistent kernel is for NVIDIA's, whose fences can be read."""
+    wanted = [DEVICES[name] for name in devices]
+    problems = [each for each in PROBLEMS if each.family in families]
+    found = list(cases(problems, wanted, (DEFAULT, STARTER), drawn))
+    if PERSISTENT in families:
+        found += [persistent_case(device) for device in wanted if device.maker == "nvidia"]
+    return found
+
+
+def _names(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """A reader of names with commas between them, of those there are."""
+
+    def read(text: str) -> list[str]:
+        names = text.split(",")
+        if wrong := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"there is no {wrong[0]}; there are {', '.join(known)}")
+        return names
+
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""State what must be true of a kernel for a GPU; each rule returns what is wrong in words, empty if nothing is."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpu.checking.cases import DEFAULT, PERSISTENT, Case
+from gpu.compiling.listing import Facts
+from gputune.core.launches import Launch, Stage
+
+NVIDIA_LOCAL_BYTES = 48 << 10
+"""PTX has no more for variables in local memory, and NVIDIA's OpenCL has no way beyond."""
+
+WIDE_SHARE = 0.9
+FILLED = 1 / 4
+"""The share of a device's lanes that a default has work-items for."""
+ELEMENTS_EACH = 16
+"""A default for a small problem gives a work-item at most so many elements of the largest tensor."""
+
+LEAST_RATIO: Mapping[str, float] = {}
+"""By the entries of kernels: multiply-adds for each load of the hottest loop that a kernel was written for."""
+
+NEEDED: Mapping[str, str] = {}
+"""By the entries of kernels: how the instruction begins that a kernel is about, as NVIDIA names it."""
+
+COHERENT_ONLY = "ld.global.nc"
+NARROW_FENCES = ("membar.cta", "fence.acq_rel.cta", "fence.sc.cta")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A kernel of a case, and what became of it; no facts where nothing was compiled. fault: why a compiler refused
+    it."""
+
+    case: Case
+    kernel: Stage | Launch
+    facts: Facts | None = None
+    fault: str = ""
+
+
+def compiles(look: Look) -> str:
+    """Every compiler takes the text."""
+    return look.fault
+
+
+def fits_limits(look: Look) -> str:
+    """Work-groups and the local memory that a family declares are within the device's limits."""
+    limits, kernel = look.case.device.limits, look.kernel
+    if math.prod(kernel.local_size) > limits.max_work_group_size:
+        return f"{math.prod(kernel.local_size)} work-items in a group, at most {limits.max_work_group_size} can be"
+    if any(size > most for size, most in zip(kernel.local_size, limits.max_work_item_sizes, strict=False)):
+        return f"a group of {kernel.local_size}, at most {limits.max_work_item_sizes} can be"
+    return limits.lack(kernel.needs) and f"it needs {limits.lack(kernel.needs)}" if kernel.needs else ""
+
+
+def no_spills(look: Look) -> str:
+    """No register goes to memory."""
+    spills = look.facts.spills if look.facts else None
+    return f"{spills} spilled" if spills else ""
+
+
+def no_stack(look: Look) -> str:
+    """Private arrays are registers: there is no stack frame and no scratch memory."""
+    bytes_ = look.facts.stack_bytes if look.facts else None
+    return f"{bytes_} bytes of stack" if bytes_ else ""
+
+
+def local_memory(look: Look) -> str:
+    """The local memory that a compiler gives a group fits the device, and what NVIDIA's drivers allow."""
+    most = look.case.device.limits.local_memory_bytes
+    if look.case.device.maker == "nvidia":
+        most = min(most, NVIDIA_LOCAL_BYTES)
+    used = (look.facts.local_bytes if look.facts else None) or 0
+    return f"{used} bytes of local memory, at most {most} can be" if used > most else ""
+
+
+def wide_accesses(look: Look) -> str:
+    """Where a configuration has vectors, 90 % of global memory's bytes move 8 and more at a time."""
+    share = look.facts.wide_share if look.facts else None
+    if look.case.configuration.get("VW", 1) < 2 or share is None or share >= WIDE_SHARE:
+        return ""
+    return f"{share:.0%} of the bytes move 8 and more at a time"
+
+
+def enough_arithmetic(look: Look) -> str:
+    """The hottest loop has as many multiply-adds for each load as the kernel was written for."""
+    least = LEAST_RATIO.get(look.kernel.entry)
+    ratio = look.facts.ratio if look.facts else None
+    return f"{ratio:.1f} multiply-adds for each load, not {least}" if least and ratio and ratio < least else ""
+
+
+def own_instructions(look: Look) -> str:
+    """A kernel has the instruction that it was written for."""
+    wanted = NEEDED.get(look.kernel.entry)
+    if wanted is None or look.facts is None or look.case.device.maker != "nvidia":
+        return ""
+    return "" if any(name.startswith(wanted) for name in look.facts.instructions) else f"it has no {wanted}"
+
+
+def fills_device(look: Look) -> str:
+    """A default has work-items for a quarter of the device's lanes, or one for 16 elements of the largest tensor."""
+    if look.case.kind != DEFAULT or not look.case.elements:
+        return ""
+    device = look.case.device
+    wanted = min(FILLED * device.lanes * device.limits.compute_units, look.case.elements / ELEMENTS_EACH)
+    items = math.prod(look.kernel.global_size)
+    return f"{items} work-items, {math.ceil(wanted)} would be enough" if items < wanted else ""
+
+
+def ordered_memory(look: Look) -> str:
+    """Persistent kernels read no memory past the caches, and their fences are for the whole device."""
+    if look.case.problem.family != PERSISTENT or look.facts is None:
+        return ""
+    found = look.facts.instructions
+    wrong = {name: number for name, number in found.items() if name.startswith((COHERENT_ONLY, *NARROW_FENCES))}
+    return ", ".join(f"{number} {name}" for name, number in sorted(wrong.items()))
+
+
+Rule = Callable[[Look], str]
+RULES: Mapping[str, Rule] = {
+    rule.__name__: rule
+    for rule in (
+        compiles,
+        fits_limits,
+        no_spills,
+        no_stack,
+        local_memory,
+        wide_accesses,
+        enough_arithmetic,
+        own_instructions,
+        fills_device,
+        ordered_memory,
+    )
+}
+
+
+def broken(look: Look) -> dict[str, str]:
+    """Return what is wrong with a kernel, by the names of the rules that it breaks."""
+    return {name: why for name, rule in RULES.items() if (why := rule(look))}
