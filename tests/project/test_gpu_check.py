@@ -137,6 +137,16 @@ def test_configurations_are_drawn_the_same_each_time_and_legal() -> None:
     assert [space.violations(each) for each in drawn] == [[]] * 5
 
 
+@pytest.mark.parametrize("more", [(), ("vit-norm",)])
+def test_launches_that_cannot_be_merged_leave_a_persistent_kernel(
+    monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("gpu.checking.cases.CHAIN", (*CHAIN, *more))
+    (kernel,) = persistent_case(H100).kernels
+    assert kernel.global_size == (H100.limits.compute_units,)
+    assert f"void {kernel.entry}(" in persistent_case(H100).source
+
+
 class Counting(Compiler):
     """A compiler that counts how often it is asked, and refuses texts that say so."""
 

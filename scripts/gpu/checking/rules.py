@@ -23,7 +23,7 @@ LEAST_RATIO: Mapping[str, float] = {}
 NEEDED: Mapping[str, str] = {}
 """By the entries of kernels: how the instruction begins that a kernel is about, as NVIDIA names it."""
 
-COHERENT_ONLY = "ld.global.nc"
+NOT_COHERENT = "ld.global.nc"
 NARROW_FENCES = ("membar.cta", "fence.acq_rel.cta", "fence.sc.cta")
 
 
@@ -108,11 +108,11 @@ def fills_device(look: Look) -> str:
 
 
 def ordered_memory(look: Look) -> str:
-    """Persistent kernels read no memory past the caches, and their fences are for the whole device."""
+    """Persistent kernels read what others wrote, not older copies, and their fences are for the whole device."""
     if look.case.problem.family != PERSISTENT or look.facts is None:
         return ""
     found = look.facts.instructions
-    wrong = {name: number for name, number in found.items() if name.startswith((COHERENT_ONLY, *NARROW_FENCES))}
+    wrong = {name: number for name, number in found.items() if name.startswith((NOT_COHERENT, *NARROW_FENCES))}
     return ", ".join(f"{number} {name}" for name, number in sorted(wrong.items()))
 
 

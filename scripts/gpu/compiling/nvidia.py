@@ -18,7 +18,7 @@ _WIDTH = re.compile(r"\.(?:[US]?(8|16)|(64|128))(?:\.|$)")
 
 
 def read(ptx: str, said: str, sass: str) -> dict[str, Facts]:
-    """Return what became of each kernel. Fences and reads past the caches are counted as PTX names them."""
+    """Return what became of each kernel. Fences and reads that are not coherent are counted as PTX names them."""
     listings = {name: counted(*_listing(text), DIALECT) for name, text in _sections(sass)}
     ordering = Counter(_ORDERING.findall(ptx))
     found: dict[str, Facts] = {}
