@@ -43,7 +43,7 @@ FOLDERS = {
     "models": "models/: whole networks",
     "stress": "stress/: random inputs, kills and long loads",
     "recording": "recording/: recorded tuning spaces",
-    "gpu": "gpu/: a few minutes with a graphics card",
+    "gpu": "gpu/: GPUs, with a graphics card and without",
     "pages": "pages/: pages in a browser",
 }
 """The folders of scripts/ with commands, and their headings; the benchmarks stand between the first two."""
