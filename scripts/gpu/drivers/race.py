@@ -1,0 +1,116 @@
+"""Run the kernel tests in a simulator that sees races, accesses outside of memory and reads of what nobody has written.
+
+    scripts/setup --gpu-tools
+    scripts/gpu/race
+    scripts/gpu/race --uninitialised tests/opencl/kernels/test_softmax.py -k row
+
+The simulator is oclgrind. Whatever scripts/gpu/race does not know goes to pytest; without a path all kernel tests run.
+Buffers have no guards here, so that they end where their memory ends. The exit code is 1 if there is a finding or if a
+test fails, and 3 if oclgrind is not there.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu.compiling.tools import Tools
+from gpu.drivers.findings import Gathered, gathered
+from gpu.drivers.found import NotThere, oclgrind
+from gpu.drivers.running import DidNotRun, Outcome, run
+from gpu.drivers.witness import EXCEPT, ONLY
+from gputune.client.progress import Progress, reporting
+from gputune.core.json_text import json_text
+
+OPTIMISED: Mapping[str, str] = {
+    "OCLGRIND_DATA_RACES": "1",
+    "OCLGRIND_MAX_ERRORS": "10000",
+    # Of functions with `restrict`, Clang makes llvm.experimental.noalias.scope.decl, which oclgrind does not know.
+    "OCLGRIND_BUILD_OPTIONS": "-Drestrict=",
+}
+PLAIN: Mapping[str, str] = {**OPTIMISED, "OCLGRIND_BUILD_OPTIONS": "-Drestrict= -cl-opt-disable"}
+NOT_OPTIMISED: Mapping[str, str] = {
+    "test_typed.py::test_every_function_is_right_also_at_the_ends_of_its_types[abs]": "it does not know llvm.abs.i8",
+    "test_reduce.py::test_extremes_keep_nan": "it computes optimised comparisons with NaN wrongly",
+    "test_reduce.py::test_work_items_share_a_row[ArgMax": "it computes optimised comparisons with NaN wrongly",
+}
+"""Tests whose kernels Clang must not optimise, since oclgrind does not understand what it makes of them."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    head, _, rest = (__doc__ or "").partition("\n\n")
+    result = argparse.ArgumentParser(
+        prog="scripts/gpu/race", description=head, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    result.add_argument(
+        "--uninitialised", action="store_true",
+        help="also find reads of local and private memory that nobody has written; takes five times as long",
+    )  # fmt: skip
+    result.add_argument("--processes", type=int, default=2, metavar="N", help="run tests in N processes (default: 2)")
+    result.add_argument("--json", type=Path, metavar="F", help="write all that was found to a file")
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tests; returns the exit code."""
+    options, others = parser().parse_known_args(arguments)
+    try:
+        with reporting(sys.stderr, "info") as progress:
+            outcomes = race(others, options.uninitialised, options.processes, progress)
+    except (NotThere, DidNotRun) as error:
+        print(f"scripts/gpu/race: error: {error}", file=sys.stderr)
+        return 3
+    found = gathered(outcomes)
+    print(text(outcomes, found))
+    if options.json:
+        options.json.write_text(json_text(plain(outcomes, found), indent=1) + "\n", encoding="utf-8")
+    return int(bool(found) or any(outcome.outcome == "failed" for outcome in outcomes) or not outcomes)
+
+
+def race(arguments: Sequence[str], uninitialised: bool, processes: int, progress: Progress) -> list[Outcome]:
+    """Return what became of the tests that pytest's arguments choose. Raises NotThere and DidNotRun."""
+    driver = oclgrind(Tools())
+    if uninitialised:
+        return run(driver.having(**PLAIN, OCLGRIND_UNINITIALIZED="1"), arguments, processes, progress)
+    some = "\n".join(NOT_OPTIMISED)
+    outcomes = run(driver.having(**OPTIMISED, **{EXCEPT: some}), arguments, processes, progress)
+    return outcomes + run(driver.having(**PLAIN, **{ONLY: some}), arguments, processes, progress)
+
+
+def text(outcomes: Sequence[Outcome], found: Sequence[Gathered]) -> str:
+    """Return the report for people."""
+    lines = [str(group) for group in found]
+    for outcome in outcomes:
+        if outcome.outcome == "failed":
+            lines.append(f"failed: {outcome.test}: {outcome.reason}")
+    counts = {name: sum(outcome.outcome == name for outcome in outcomes) for name in ("passed", "failed", "skipped")}
+    return "\n".join(
+        [*lines, f"{len(found)} findings; tests: {', '.join(f'{n} {name}' for name, n in counts.items())}"]
+    )
+
+
+def plain(outcomes: Sequence[Outcome], found: Sequence[Gathered]) -> dict[str, Any]:
+    """Return the report as JSON has it."""
+    return {
+        "findings": [
+            {
+                "what": group.first.what,
+                "kernel": group.first.kernel,
+                "accesses": [vars(each) for each in group.first.accesses],
+                "count": group.count,
+                "tests": group.tests,
+            }
+            for group in found
+        ],
+        "tests": [
+            {"test": each.test, "outcome": each.outcome, "seconds": round(each.seconds, 2)}
+            | ({"why": each.reason} if each.outcome == "failed" else {})
+            for each in outcomes
+        ],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
