@@ -24,7 +24,7 @@ Read-write data race at local memory address 0x1000000000004
 \tSecond entity: Global(0,0,0) Local(0,0,0) Group(0,0,0)
 \t  %1 = load float, float addrspace(3)* %arrayidx4, align 4, !dbg !48, !tbaa !40
 \tAt line 206 (column 15) of input.cl:
-\t  nobody = wrote(this);
+\t  no_template = has(this);
 \t
 
 Invalid write of size 4 at global memory address 0x3000000000040
@@ -71,7 +71,8 @@ def test_what_the_simulator_says_is_read() -> None:
     template = (ROOT / "kernels" / "ops" / "softmax_rows.cl").read_text(encoding="utf-8").splitlines()
     assert template[int(first.place.removeprefix("softmax_rows.cl:")) - 1].strip() == "SHARE(MAX, maximum)"
     assert (
-        str(second) == "Global(0,0,0) Local(0,0,0) Group(0,0,0) at line 206 of the rendered text: nobody = wrote(this);"
+        str(second)
+        == "Global(0,0,0) Local(0,0,0) Group(0,0,0) at line 206 of the rendered text: no_template = has(this);"
     )
     assert (beyond.what, beyond.accesses[0].line) == ("Invalid write of size 4 at global memory", 0)
 
@@ -106,7 +107,7 @@ def test_a_sample_has_a_test_of_each_function_and_family() -> None:
     assert set(chosen) == set(sampled(tests[::-1], 1))
 
 
-def test_failures_that_nobody_knows_and_entries_that_nobody_needs_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_and_entries_that_are_not_expected_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu.drivers.third.KNOWN", {"x": {"a.py::test_p": "reason", "a.py::test_q": "other"}})
     outcomes = [Outcome("t/a.py::test_p[1]", "failed", why="E  no"), Outcome("t/a.py::test_z", "failed", why="E  yes")]
     result = third.Result("x", outcomes, whole=True)

@@ -1,4 +1,4 @@
-"""Read what oclgrind says of kernels: races, accesses outside of memory, and reads of what nobody has written."""
+"""Read what oclgrind says of kernels: races, accesses outside of memory, and reads of what was never written."""
 
 import functools
 import re

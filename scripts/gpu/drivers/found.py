@@ -1,4 +1,4 @@
-"""Find the drivers that nobody has installed, in build/gpu-tools, and say what keeps one away."""
+"""Find the drivers that are not installed, in build/gpu-tools, and say what keeps one away."""
 
 import subprocess
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ INTEL_PACKAGES: Mapping[str, str] = {
 }
 """Wheels of PyPI with Intel's runtime for CPUs, under Intel's own licences."""
 RUSTICL_LOCAL_BYTES = 64 << 10
-"""Mesa counts the local memory of a kernel more than once, so what it says is no proof of what the kernel declares."""
+"""Mesa counts the local memory of a kernel twice, so what it says is no proof of what the kernel declares."""
 
 
 class NotThere(Exception):
