@@ -19,7 +19,7 @@ from gpu.compiling.tools import Tools
 from gpu.drivers.findings import Gathered, gathered
 from gpu.drivers.found import NotThere, oclgrind
 from gpu.drivers.running import DidNotRun, Outcome, run
-from gpu.drivers.witness import EXCEPT, ONLY
+from gpu.drivers.witness import EXCEPT, ONLY, SAMPLE
 from gputune.client.progress import Progress, reporting
 from gputune.core.json_text import json_text
 
@@ -38,6 +38,15 @@ NOT_OPTIMISED: Mapping[str, str] = {
 }
 """Tests whose kernels Clang must not optimise, since oclgrind gets what it makes of them wrong."""
 
+LONG: Mapping[str, str] = {
+    "test_pool.py::test_averages_of_many": "it adds up a million elements, one to two minutes long",
+    "test_winograd.py::test_transforms_cost_less": "it has 512 channels, half a minute long",
+    "test_tiled.py::test_tiles_and_groups_that_divide_nothing": "it tries many configurations, up to a minute long",
+    "test_moves.py::test_a_model_of_them": "it tunes a whole model",
+    "test_reduce.py::test_a_long_sum": "it adds up a million elements",
+}
+"""Tests that are in no sample, since they take too long here."""
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
@@ -49,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
         "--uninitialised", action="store_true",
         help="also find reads of local and private memory that was never written; takes five times as long",
     )  # fmt: skip
+    result.add_argument("--sample", action="store_true", help="run a test of each function and family, in a minute")
     result.add_argument("--processes", type=int, default=2, metavar="N", help="run tests in N processes (default: 2)")
     result.add_argument("--json", type=Path, metavar="F", help="write all that was found to a file")
     return result
@@ -59,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, others = parser().parse_known_args(arguments)
     try:
         with reporting(sys.stderr, "info") as progress:
-            outcomes = race(others, options.uninitialised, options.processes, progress)
+            outcomes = race(others, options, progress)
     except (NotThere, DidNotRun) as error:
         print(f"scripts/gpu/race: error: {error}", file=sys.stderr)
         return 3
@@ -70,14 +80,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(found) or any(outcome.outcome == "failed" for outcome in outcomes) or not outcomes)
 
 
-def race(arguments: Sequence[str], uninitialised: bool, processes: int, progress: Progress) -> list[Outcome]:
+def race(arguments: Sequence[str], options: argparse.Namespace, progress: Progress) -> list[Outcome]:
     """Return what became of the tests that pytest's arguments choose. Raises NotThere and DidNotRun."""
     driver = oclgrind(Tools())
-    if uninitialised:
-        return run(driver.having(**PLAIN, OCLGRIND_UNINITIALIZED="1"), arguments, processes, progress)
-    some = "\n".join(NOT_OPTIMISED)
-    outcomes = run(driver.having(**OPTIMISED, **{EXCEPT: some}), arguments, processes, progress)
-    return outcomes + run(driver.having(**PLAIN, **{ONLY: some}), arguments, processes, progress)
+    if options.sample:
+        driver = driver.having(**{SAMPLE: "1"})
+    if options.uninitialised:
+        return run(driver.having(**PLAIN, OCLGRIND_UNINITIALIZED="1"), arguments, options.processes, progress)
+    optimised = driver.having(**OPTIMISED, **{EXCEPT: "\n".join([*NOT_OPTIMISED, *(LONG if options.sample else ())])})
+    plainly = driver.having(**PLAIN, **{ONLY: "\n".join(NOT_OPTIMISED)})
+    return [outcome for each in (optimised, plainly) for outcome in run(each, arguments, options.processes, progress)]
 
 
 def text(outcomes: Sequence[Outcome], found: Sequence[Gathered]) -> str:
