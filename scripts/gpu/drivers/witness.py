@@ -4,14 +4,20 @@ The command says by variables of the environment how tests run. Processes of pyt
 together in the process that writes them, a line of JSON each, to the file descriptor that REPORTS names.
 """
 
+from __future__ import annotations
+
 import os
 import random
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gputune.core.json_text import json_text
 from gputune.kernels.catalogue import families
+
+if TYPE_CHECKING:
+    from gputune.runtime.backends import Backend
 
 REPORTS = "GPU_DRIVERS_REPORTS"
 """The file descriptor for the lines."""
@@ -29,12 +35,21 @@ STEPS = ("setup", "call", "teardown")
 
 
 def pytest_sessionstart() -> None:
-    """Take the guards away from buffers if memory itself is watched."""
+    """Take the guards away from buffers if memory itself is watched, and write poison as the host's data.
+
+    In oclgrind, what a kernel reads from a buffer that was filled counts as uninitialised, even after it was stored.
+    """
     if UNGUARDED in os.environ:
+        import numpy as np
+
         from gputune.runtime.measuring import verification
+
+        def poison(buffer: verification.GuardedBuffer, backend: Backend) -> None:
+            backend.write(buffer.whole, np.full(buffer.whole.nbytes, verification.POISON, np.uint8))
 
         verification.GUARD_BYTES = 0
         verification._damage = lambda before, after: ""
+        verification.GuardedBuffer.poison = poison  # type: ignore[assignment,method-assign]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
