@@ -34,6 +34,12 @@ EXCEPT = "GPU_DRIVERS_EXCEPT"
 STEPS = ("setup", "call", "teardown")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let only the process that gathers the results report them."""
+    if hasattr(config, "workerinput"):
+        os.environ.pop(REPORTS, None)
+
+
 def pytest_sessionstart() -> None:
     """Take the guards away from buffers if memory itself is watched, and write poison as the host's data.
 
@@ -94,7 +100,7 @@ def pytest_xdist_node_collection_finished(ids: list[str]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Report a step of a test."""
-    if REPORTS in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+    if REPORTS in os.environ:
         why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
         line = {"test": report.nodeid, "step": report.when, "outcome": report.outcome, "seconds": report.duration}
         _write({**line, "why": why, "stderr": report.capstderr})
