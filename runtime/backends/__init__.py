@@ -25,7 +25,7 @@ from gputune.runtime.backends.base import (
 )
 from gputune.runtime.backends.programs import ProgramCache
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.devices.features import proven
+from gputune.runtime.devices.features import working
 
 __all__ = [
     "LAUNCHES_ENQUEUED",
@@ -56,5 +56,5 @@ def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | 
         raise DeviceNotFound(f"{report.title} is not usable: {report.reason}")
     module = importlib.import_module(f"{__name__}.{report.backend}")
     backend: Backend = module.open_device(report, profiling, compiled)
-    backend.prove = functools.cache(functools.partial(proven, report))
+    backend.prove = functools.cache(functools.partial(working, report))
     return backend

@@ -134,7 +134,7 @@ class Backend(ABC):
     profiles: bool = field(default=True, init=False)
     """Whether launches have the device's clock."""
     prove: Callable[[], Collection[str]] = field(default=tuple, init=False, repr=False)
-    """Returns the features that the device has proven; asked before a source with inline assembly is built."""
+    """Returns the features that the device proves; asked before a source with inline assembly is built."""
     _held_bytes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     """Of buffers that live, by their ids."""
 

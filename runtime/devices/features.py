@@ -54,11 +54,11 @@ __kernel void probe(__global int *sums)
 PROBES: Mapping[str, Probe] = {
     "x86.vpdpbusd": Probe("cpu", VPDPBUSD, given=(1, -2, 3, 1000), wanted=(-387, 24, -107, 10800)),
 }
-"""By feature, as core/assembly.py names them. A feature of that list without a probe is proven nowhere."""
+"""By feature, as core/assembly.py names them. A feature of that list without a probe works nowhere."""
 
 
 def features_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> dict[str, str]:
-    """Return for each feature that a usable device may have why it has not proven it; empty if it has."""
+    """Return for each feature that a usable device may have why it does not work there; empty if it does."""
     assert report.identity is not None
     left = [name for name, probe in PROBES.items() if probe.suits(report.identity)]
     found: dict[str, str] = {}
@@ -71,8 +71,8 @@ def features_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> di
     return found
 
 
-def proven(report: DeviceReport) -> Sequence[str]:
-    """Return the names of the features that a device has proven."""
+def working(report: DeviceReport) -> Sequence[str]:
+    """Return the names of the features that work on a device."""
     return [name for name, reason in features_of(report).items() if not reason]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gputune.runtime.devices import features
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
-from gputune.runtime.devices.features import FEATURES_MARK, Probe, features_of, proven
+from gputune.runtime.devices.features import FEATURES_MARK, Probe, features_of, working
 
 PROBE = Probe("cpu", "", (0,), (1,))
 
@@ -47,7 +47,7 @@ def test_a_child_that_dies_costs_one_feature(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_child_is_started_for_devices_that_cannot_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "run_probe", None)
     monkeypatch.setattr(features, "PROBES", {"a": PROBE})
-    assert proven(of_type("gpu")) == []
+    assert working(of_type("gpu")) == []
 
 
 def test_silence_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
