@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.core.identity import DeviceIdentity
+from gputune.core.json_text import json_value
 from gputune.runtime.devices.discovery import PROBE_SECONDS, DeviceReport, run_probe
 
 FEATURES_MARK = "gputune-feature "
@@ -79,5 +80,5 @@ def working(report: DeviceReport) -> Sequence[str]:
 def _answers(output: str) -> Iterator[tuple[str, str]]:
     for line in output.splitlines():
         if line.startswith(FEATURES_MARK):
-            name, reason = json.loads(line.removeprefix(FEATURES_MARK))
+            name, reason = json_value(line.removeprefix(FEATURES_MARK))
             yield str(name), str(reason)
