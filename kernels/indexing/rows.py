@@ -105,7 +105,7 @@ class Rows:
 
     @property
     def needs(self) -> Declared:
-        """What the kernel asks of a device: local memory for partial results if work-items share a row."""
+        """The needs of the kernel: local memory for partial results if work-items share a row."""
         return Declared(SHARED, self._needs, "partial results of a work-group")
 
     def _needs(self, width: int, lanes: int, down: int) -> Needs:

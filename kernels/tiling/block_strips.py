@@ -90,7 +90,7 @@ class BlockStrips:
 
     @property
     def needs(self) -> Declared:
-        """What the kernel asks of a device: work-items that share a strip have it in local memory."""
+        """The needs of the kernel: work-items that share a strip have it in local memory."""
         return Declared(STRIP, self._needs, "a work-group's strip")
 
     def _needs(self, rows: int, step: int, vectors: int, width: int, together: int) -> Needs:

@@ -37,14 +37,14 @@ WIDEST = 4
 
 MOST_REGISTERS = 255
 OWN_REGISTERS = 32
-"""Of a work-item, for addresses and counters."""
+"""A work-item has so many for addresses and counters."""
 
 REGISTER_FILE = 65536
 MOST_GROUPS = 16
 """Work-groups of a multiprocessor at a time."""
 
 RESERVED_BYTES = 1024
-"""Of local memory, for each work-group."""
+"""Each work-group takes so much local memory for itself."""
 
 CACHE_WAVEFRONTS = 2.0
 """A line that comes from a cache takes the pipe as long as so many wavefronts of local memory."""
@@ -58,7 +58,7 @@ LOCAL_LATENCY, CACHE_LATENCY = 8.0, 20.0
 
 @dataclass(frozen=True)
 class Card:
-    """What a GPU has in each of its `units` multiprocessors: bytes of local memory, and work-items at a time."""
+    """Describe a GPU: its multiprocessors, and for each the bytes of local memory and the work-items at a time."""
 
     units: int
     local_bytes: int
@@ -67,7 +67,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Side:
-    """A factor of a product as a work-group reads it: `tile` rows or columns, which `items` work-items share out in
+    """Describe how a work-group reads a factor: `tile` rows or columns, which `items` work-items share out in
     vectors of `width` elements, from local memory where it is `staged`."""
 
     tile: int
@@ -77,14 +77,14 @@ class Side:
 
     @property
     def own(self) -> int:
-        """Rows or columns of a work-item."""
+        """The rows or columns of a work-item."""
         return self.tile // self.items
 
 
 @dataclass(frozen=True)
 class Tile:
-    """How a work-group cuts a product. Neighbouring work-items lie along the rows. depth: steps of the reduction that
-    are in local memory at once."""
+    """Describe how a work-group cuts a product. Neighbouring work-items lie along the rows. depth: steps of the
+    reduction that are in local memory at once."""
 
     rows: Side
     columns: Side
@@ -92,17 +92,17 @@ class Tile:
 
     @property
     def work_items(self) -> int:
-        """Of a work-group."""
+        """The work-items of a work-group."""
         return self.rows.items * self.columns.items
 
     @property
     def registers(self) -> int:
-        """Of a work-item, about."""
+        """The registers of a work-item, about."""
         return self.rows.own * self.columns.own + self.rows.own + self.columns.own + OWN_REGISTERS
 
     @property
     def local_bytes(self) -> int:
-        """Of a work-group."""
+        """The local memory of a work-group."""
         return FLOAT_BYTES * self.depth * sum(side.tile for side in (self.rows, self.columns) if side.staged)
 
 
@@ -118,7 +118,7 @@ def clocks(tile: Tile, rows: int, columns: int, depth: int, card: Card) -> float
 
 
 def _step(tile: Tile) -> float:
-    """Clocks in which a warp does one step of the reduction, if it never waits."""
+    """Return the clocks in which a warp does one step of the reduction, if it never waits."""
     rows, columns = tile.rows, tile.columns
     products = rows.own * columns.own
     reads = sum(side.own / min(side.width, WIDEST) for side in (rows, columns))
@@ -129,23 +129,23 @@ def _step(tile: Tile) -> float:
 
 
 def _latency(tile: Tile, warps: float) -> float:
-    """By what factor waiting makes a step longer where so many warps take turns."""
+    """Return the factor by which waiting makes a step longer if so many warps take turns."""
     waits = LOCAL_LATENCY if tile.rows.staged and tile.columns.staged else CACHE_LATENCY
     independent = min(tile.rows.own * tile.columns.own, 16) / 8
     return 1 + waits / warps / max(1.0, independent)
 
 
 def _groups_at_once(tile: Tile, card: Card) -> int:
-    """Work-groups of a multiprocessor: as many as registers, local memory and work-items allow, and one if none fits,
-    for nothing is slower than what does not fit."""
+    """Return the work-groups of a multiprocessor: as many as registers, local memory and work-items allow, and one if
+    none fits, because its registers are spilt then."""
     registers = math.ceil(min(tile.registers, MOST_REGISTERS) / 8) * 8 * tile.work_items
     local = card.local_bytes // (tile.local_bytes + RESERVED_BYTES) if tile.local_bytes else MOST_GROUPS
     return max(1, min(REGISTER_FILE // registers, local, card.work_items // tile.work_items, MOST_GROUPS))
 
 
 def _wavefronts(side: Side, apart: int) -> float:
-    """The pipe's clocks for what a warp reads of a factor in a step. apart: how many neighbouring work-items read the
-    same, because they differ along the other factor only."""
+    """Return the pipe's clocks for a warp's reads of a factor in a step. apart: how many neighbouring work-items read
+    the same, because they differ along the other factor only."""
     if side.staged:
         return conflicts(side.items, side.own, side.width, apart)
     return CACHE_WAVEFRONTS * _lines(side.items, side.own, side.width, apart)
@@ -171,7 +171,7 @@ def conflicts(items: int, own: int, width: int, apart: int) -> int:
 
 @cache
 def _lines(items: int, own: int, width: int, apart: int) -> int:
-    """The lines of a cache that a warp touches, and at least a clock for each element of a vector."""
+    """Return the lines of a cache that a warp touches, and at least a clock for each element of a vector."""
     return sum(
         max(len({(place + first) * FLOAT_BYTES // LINE_BYTES for place in lanes}), min(width, WIDEST))
         for first, lanes in _reads(items, own, width, apart)
@@ -179,6 +179,6 @@ def _lines(items: int, own: int, width: int, apart: int) -> int:
 
 
 def _reads(items: int, own: int, width: int, apart: int) -> list[tuple[int, list[int]]]:
-    """The accesses of a warp: for each, an offset and where each work-item's elements begin."""
+    """Return the accesses of a warp: for each, an offset and where each work-item's elements begin."""
     lanes = [lane // apart % items * own for lane in range(WARP)]
     return [(first, lanes) for first in range(0, own, min(width, WIDEST))]

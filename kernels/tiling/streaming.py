@@ -69,7 +69,7 @@ def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") ->
 
 @dataclass(frozen=True)
 class NeedsLimit(DeviceLimit):
-    """The device has what a kernel needs; `lack` says for values of the parameters what it does not have."""
+    """Hold if the device has all that a kernel needs; `lack` names the rest for values of the parameters."""
 
     lack: Callable[..., str]
 
@@ -79,8 +79,8 @@ class NeedsLimit(DeviceLimit):
 
 @dataclass(frozen=True)
 class Declared:
-    """What a kernel needs in each configuration: `needs` of the values of the parameters `names`. `shared` says for
-    people what a work-group has in local memory."""
+    """Declare the needs of a kernel in each configuration: `needs` of the values of the parameters `names`. `shared`
+    names for people what a work-group has in local memory."""
 
     names: tuple[str, ...]
     needs: Callable[..., Needs]

@@ -162,7 +162,7 @@ class Strips:
 
     @property
     def needs(self) -> Declared:
-        """What the kernel asks of a device: work-items that share a strip have it in local memory."""
+        """The needs of the kernel: work-items that share a strip have it in local memory."""
         return Declared(STRIP, self._needs, f"a work-group's strip of MR*RT*{self.middle_bytes(1)} bytes")
 
     def _needs(self, pixels: int, tiles: int, together: int) -> Needs:
