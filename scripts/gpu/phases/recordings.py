@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 from gpu.device import Device, cl
@@ -146,11 +147,7 @@ def _logs(record: Record, chosen: list[tuple[str, Launch]]) -> None:
         sizes = {"global": launch.global_size, "local": launch.local_size}
         return name, {**sizes, "log": lines[-12:], "build_s": round(time.perf_counter() - start, 3)}
 
-    (record.folder / "launches.json").write_text(
-        json.dumps(
-            {name: {**vars(launch), "stages": [vars(stage) for stage in launch.stages]} for name, launch in chosen}
-        )
-    )
+    (record.folder / "launches.json").write_text(json.dumps({name: asdict(launch) for name, launch in chosen}))
     with ThreadPoolExecutor(BUILDERS) as threads:
         for name, told in threads.map(build, chosen):
             record.put("logs", name, value=told)
