@@ -21,7 +21,7 @@ HEAD = """\
 #include "reading.h"
 """
 DIGEST_BYTES = 34
-"""Of a digest in MsgPack."""
+"""A digest takes so many bytes in MsgPack."""
 
 
 @dataclass(frozen=True)

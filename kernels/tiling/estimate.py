@@ -22,9 +22,11 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+
 WARP = 32
 BANKS = 32
-FLOAT_BYTES = 4
+FLOAT_BYTES = ELEMENT_TYPES[FLOAT].nbytes
 LINE_BYTES = 128
 ISSUED = 4
 """Instructions of a multiprocessor in a clock."""

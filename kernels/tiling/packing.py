@@ -22,7 +22,7 @@ PACK_RUN = 16
 def buffer_constraints(
     names: tuple[str, ...], elements: Callable[..., int], what: str, limits: DeviceLimits, dtype: str
 ) -> tuple[Constraint, Constraint]:
-    """What a buffer of a type must keep; `elements` gives how many it has for values of the parameters `names`."""
+    """Return the rules for a buffer of a type; `elements` gives its length for values of the parameters `names`."""
     nbytes = ELEMENT_TYPES[dtype].nbytes
     return (
         Constraint(names, lambda *v: elements(*v) <= MOST_ELEMENTS, f"{what} must fit 32-bit indices"),

@@ -147,7 +147,7 @@ class Text:
     declared: frozenset[str]
     """Names of functions, types and variables."""
     extensions: frozenset[str] = frozenset()
-    """What it enabled where it began; `source` has no such lines."""
+    """The extensions that it enabled at its top; `source` has no such lines."""
 
     def copy(self, prefix: str, given: Mapping[str, str] = {}) -> Iterator[str]:
         """The lines of one copy, whose declared names begin with prefix. given: more macros, by name; those with

@@ -44,7 +44,7 @@ PACKAGE_MAGIC = b"GPUTPKG\0"
 """Of a file that holds several contexts, see package.py."""
 FORMAT_VERSION = 3
 REQUIRING_VERSION = 4
-"""Of contexts that are compact or require a feature, and of no others: a reader of FORMAT_VERSION runs all others."""
+"""Only contexts that are compact or require a feature have it: a reader of FORMAT_VERSION runs all others."""
 READABLE_VERSIONS = (1, 2, FORMAT_VERSION, REQUIRING_VERSION)
 """Persistent kernels of version 1 cannot yield, so they are not run; version 3 has brought the memory block."""
 ALIGNMENT = 64

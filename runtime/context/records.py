@@ -44,9 +44,9 @@ LARGEST_TENSOR_BYTES = 1 << 40
 LARGEST_ARENA_BYTES = 1 << 56
 LARGEST_RANK = 16
 MOST_DIMENSIONS = 3
-"""Of a launch."""
+"""A launch has at most so many."""
 FEATURES: tuple[str, ...] = ()
-"""What a context may name in `requires`, for readers in C too: add a name together with what reads it."""
+"""The names that a context may have in `requires`. Add a name together with its readers in Python and C."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
 
@@ -229,7 +229,7 @@ class ProgramEntry:
 @in_files("requires")
 @dataclass(frozen=True)
 class Requirements:
-    """What a reader has to know before it reads the rest of a header, which may have another form then."""
+    """Name what a reader must know before it reads the rest of a header, which may have another form then."""
 
     requires: tuple[CText, ...] = ()
 
