@@ -2,7 +2,7 @@
 
 import re
 
-from gpu.compiling.listing import Dialect, Facts, Line, counted
+from gpu.compiling.listing import Dialect, Facts, Line, counted, listed
 
 REGISTER_BYTES = 4
 _BODY = r"(?ms)^{name}:.*?^\.Lfunc_end"
@@ -26,24 +26,16 @@ def read(assembly: str) -> dict[str, Facts]:
             REGISTER_BYTES * int(fields["vgpr_spill_count"]),
             int(fields["private_segment_fixed_size"]),
             int(fields["group_segment_fixed_size"]),
-            **counted(*_listing(body[0]), DIALECT),
+            **counted(*listed(body[0], _LABEL, _INSTRUCTION, _line), DIALECT),
         )
     return found
 
 
-def _listing(text: str) -> tuple[list[Line], dict[str, int]]:
-    """The instructions of a kernel, and the places of its labels."""
-    lines: list[Line] = []
-    labels: dict[str, int] = {}
-    for line in text.splitlines():
-        if label := _LABEL.match(line):
-            labels[label[1]] = len(lines)
-        elif instruction := _INSTRUCTION.match(line):
-            name, operands = instruction.groups()
-            target = _TARGET.search(operands) if "branch" in name else None
-            goes_on = name not in ("s_branch", "s_endpgm", "s_setpc_b64")
-            lines.append(Line(name, target[1] if target else "", goes_on))
-    return lines, labels
+def _line(instruction: re.Match[str]) -> Line:
+    name, operands = instruction.groups()
+    target = _TARGET.search(operands) if "branch" in name else None
+    goes_on = name not in ("s_branch", "s_endpgm", "s_setpc_b64")
+    return Line(name, target[1] if target else "", goes_on)
 
 
 def _multiply_adds(name: str) -> int:

@@ -5,6 +5,7 @@ instruction weighs LOOP_WEIGHT for each loop around it, because nothing tells ho
 the one whose multiply-adds weigh most; those of loops in it are not its own.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -67,6 +68,20 @@ class Dialect:
     multiply_adds: Callable[[str], int]
     loads: Callable[[str], bool]
     global_bytes: Callable[[str], int]
+
+
+def listed(
+    text: str, label: re.Pattern[str], instruction: re.Pattern[str], line_of: Callable[[re.Match[str]], Line]
+) -> tuple[list[Line], dict[str, int]]:
+    """Return the instructions of a text, and the places of its labels. Lines that are neither are skipped."""
+    lines: list[Line] = []
+    labels: dict[str, int] = {}
+    for line in text.splitlines():
+        if named := label.match(line):
+            labels[named[1]] = len(lines)
+        elif found := instruction.match(line):
+            lines.append(line_of(found))
+    return lines, labels
 
 
 def counted(lines: Sequence[Line], labels: Mapping[str, int], dialect: Dialect) -> dict[str, Any]:

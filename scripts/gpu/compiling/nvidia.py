@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from gpu.compiling.listing import Dialect, Facts, Line, counted
+from gpu.compiling.listing import Dialect, Facts, Line, counted, listed
 
 _COMPILING = re.compile(r"Compiling entry function '(\w+)'")
 _PROPERTIES = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -19,7 +19,7 @@ _WIDTH = re.compile(r"\.(?:[US]?(8|16)|(64|128))(?:\.|$)")
 
 def read(ptx: str, said: str, sass: str) -> dict[str, Facts]:
     """Return what became of each kernel. Fences and reads that are not coherent are counted as PTX names them."""
-    listings = {name: counted(*_listing(text), DIALECT) for name, text in _sections(sass)}
+    listings = {name: counted(*listed(text, _LABEL, _INSTRUCTION, _line), DIALECT) for name, text in _sections(sass)}
     ordering = Counter(_ORDERING.findall(ptx))
     found: dict[str, Facts] = {}
     for part in re.split(r"(?=Compiling entry function)", said)[1:]:
@@ -38,23 +38,15 @@ def _sections(sass: str) -> Iterator[tuple[str, str]]:
     return zip(rest[::2], rest[1::2], strict=True)
 
 
-def _listing(text: str) -> tuple[list[Line], dict[str, int]]:
-    """The instructions of a section, and the places of its labels."""
-    lines: list[Line] = []
-    labels: dict[str, int] = {}
-    for line in text.splitlines():
-        if label := _LABEL.match(line):
-            labels[label[1]] = len(lines)
-        elif instruction := _INSTRUCTION.match(line):
-            condition, name, operands = instruction.groups()
-            kind = name.partition(".")[0]
-            if kind == "HFMA2" and "-RZ" in operands:
-                name = kind = "MOV"  # how ptxas writes a constant into a register
-            target = _TARGET.search(operands) if kind == "BRA" else None
-            conditional = condition or operands.startswith(("P", "!P", "UP", "!UP"))  # BRA.U UP0, (label)
-            goes_on = bool(conditional) or kind not in ("BRA", "EXIT", "RET")
-            lines.append(Line(name, target[1] if target else "", goes_on))
-    return lines, labels
+def _line(instruction: re.Match[str]) -> Line:
+    condition, name, operands = instruction.groups()
+    kind = name.partition(".")[0]
+    if kind == "HFMA2" and "-RZ" in operands:
+        name = kind = "MOV"  # how ptxas writes a constant into a register
+    target = _TARGET.search(operands) if kind == "BRA" else None
+    conditional = condition or operands.startswith(("P", "!P", "UP", "!UP"))  # BRA.U UP0, (label)
+    goes_on = bool(conditional) or kind not in ("BRA", "EXIT", "RET")
+    return Line(name, target[1] if target else "", goes_on)
 
 
 def _multiply_adds(name: str) -> int:
