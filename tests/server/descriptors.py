@@ -3,11 +3,23 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
+
+
+def own_descriptors() -> set[tuple[str, str]]:
+    """Return the number of each open descriptor of this process, and what it is open on.
+
+    What is open later must be a subset: an object of an earlier test may close its own meanwhile.
+    """
+    found = set()
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))  # noqa: PTH115
+    return found
 
 
 def memfd(nbytes: int = 4096, seals: int = fcntl.F_SEAL_SHRINK) -> int:

@@ -49,7 +49,7 @@ from tests.runtime.memory.fake_opencl import FakeOpenCL, identity
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS
 
-from .descriptors import closing_fd, descriptors, memfd
+from .descriptors import closing_fd, memfd, own_descriptors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
 Patch = pytest.MonkeyPatch
@@ -346,9 +346,9 @@ def test_what_fails_leaves_no_descriptor_open(
 ) -> None:
     for _ in range(2):  # what is opened once for all is open by the second time
         gc.collect()
-        before = descriptors(os.getpid())
+        before = own_descriptors()
         with warnings.catch_warnings(record=True) as warned, monkeypatch.context() as patch:
             warnings.simplefilter("always", ResourceWarning)  # of what nothing but its deletion has closed
             fails(folder, patch)
             gc.collect()
-    assert (descriptors(os.getpid()), [str(each.message) for each in warned]) == (before, [])
+    assert (own_descriptors() - before, [str(each.message) for each in warned]) == (set(), [])
