@@ -9,6 +9,7 @@ import sys
 from importlib import metadata
 
 from gputune.client.doctor.findings import Finding
+from gputune.runtime.queues.loop import loop
 
 INSTALL = "install gputune again with pip, into the environment of this Python"
 
@@ -28,7 +29,16 @@ def check_software() -> list[Finding]:
         found.append(Finding("software", "ok", ", ".join(there)))
     for name in (name for name, version in versions.items() if not version):
         found.append(Finding("software", "problem", f"the package {name} is not installed", INSTALL))
-    return found
+    return [*found, _launching()]
+
+
+def _launching() -> Finding:
+    """Which loop enqueues launches."""
+    library = loop()
+    if isinstance(library, str):
+        slow = f"launches are enqueued from Python, about 1 us each more than from C: {library}"
+        return Finding("software", "note", slow)
+    return Finding("software", "ok", f"launches are enqueued from C ({library._name})")
 
 
 def _version(package: str) -> str:

@@ -1,4 +1,4 @@
-"""Drive OpenCL devices; this is the only file that imports pyopencl."""
+"""Drive an OpenCL device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from operator import attrgetter
@@ -18,19 +18,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from gputune.core.quirks import quirks_of, unset_defaults
-
-# Drivers read their variables when they are loaded. Caches of programs would hide what a variant costs to build.
-os.environ.update(unset_defaults(os.environ))
-os.environ["PYOPENCL_NO_CACHE"] = "1"
-
-import pyopencl as cl
-import pyopencl.invoker  # else the first kernel imports it, in the middle of a load
-
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
-from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
-from gputune.core.opened import Opened
+from gputune.core.quirks import quirks_of
 from gputune.runtime.backends.base import (
     Backend,
     Bound,
@@ -46,13 +36,15 @@ from gputune.runtime.backends.base import (
 )
 from gputune.runtime.backends.compiled_kernels import code_of, spare_general_code
 from gputune.runtime.backends.merging import OWN_NAMES
-from gputune.runtime.backends.scratch import scratch_environment
+from gputune.runtime.backends.opencl_devices import cl, drivers, identity_of, visible_devices
 from gputune.runtime.backends.sources import shortened_log
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.devices.settings import deciding, scarce_processors, variables
+from gputune.runtime.devices.scratch import scratch_environment
+from gputune.runtime.devices.settings import deciding, scarce_processors
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.ladder import Ladder
-from gputune.runtime.memory.opencl_calls import OpenCLCalls, Place, symbols_of
+from gputune.runtime.memory.opencl_calls import OpenCLCalls, Place, error_name, symbols_of
+from gputune.runtime.queues.loop import in_c
 
 Error = cl.Error
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
@@ -72,55 +64,6 @@ _LIMITS = {
 
 _KERNEL, _GLOBAL_SIZE, _LOCAL_SIZE = map(attrgetter, ("kernel", "global_size", "local_size"))
 _RUNNING, _COMPLETE = cl.command_execution_status.RUNNING, cl.command_execution_status.COMPLETE
-
-
-@functools.cache
-def _drivers() -> Opened:
-    """The drivers, which the first call opens: whatever a process has of OpenCL, its forks cannot use any of it."""
-    return Opened("OpenCL")
-
-
-def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
-    """Every device that this process sees, platform by platform. `environment` narrows that to one driver, if
-    no driver has been opened in this process before. Raises ForkedProcess where one was before a fork."""
-    _drivers().check()
-    devices: list[cl.Device] = []
-    with variables(environment or {}):
-        try:
-            platforms = cl.get_platforms()
-        except cl.Error:  # the loader's way to say that there is none
-            return []
-        for platform in {platform.int_ptr: platform for platform in platforms}.values():
-            with contextlib.suppress(cl.Error):  # a platform without devices raises
-                devices += platform.get_devices()
-    return devices
-
-
-def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
-    """The identity of a device; `driver` is the name of its driver's .icd file."""
-    kinds = {cl.device_type.GPU: "gpu", cl.device_type.CPU: "cpu"}
-    work_items = [*device.max_work_item_sizes, 1, 1, 1]
-    # Drivers that vectorise work-items themselves prefer scalars; how many floats a register holds is said elsewhere.
-    native_width = device.native_vector_width_float if device.type & cl.device_type.CPU else 1
-    return DeviceIdentity(
-        platform=device.platform.name.strip(),
-        platform_version=device.platform.version.strip(),
-        name=device.name.strip(),
-        vendor=device.vendor.strip(),
-        driver_version=device.driver_version.strip(),
-        device_version=device.version.strip(),
-        device_type=next((name for kind, name in kinds.items() if device.type & kind), "accelerator"),
-        compute_units=device.max_compute_units,
-        max_work_group_size=device.max_work_group_size,
-        max_work_item_sizes=(work_items[0], work_items[1], work_items[2]),
-        local_memory_bytes=device.local_mem_size,
-        global_memory_bytes=device.global_mem_size,
-        max_allocation_bytes=device.max_mem_alloc_size,
-        base_address_alignment_bytes=max(device.mem_base_addr_align // 8, 1),
-        preferred_float_width=max(device.preferred_vector_width_float, native_width, 1),
-        extensions=tuple(sorted(device.extensions.split())),
-        driver=driver,
-    )
 
 
 def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = None) -> OpenCLBackend:
@@ -163,6 +106,7 @@ class OpenCLBackend(Backend):
         with _translated("opening the device"):
             self._context = cl.Context([device])
         self._queue = self._new_queue(timed=profiling)
+        self._enqueue_address = symbols_of(cl._cl.__file__)("clEnqueueNDRangeKernel")
         self._generates_late = self.identity.device_type in quirks_of(self.identity).compiles_at_first_launch
 
     def _new_queue(self, timed: bool) -> cl.CommandQueue:
@@ -195,7 +139,7 @@ class OpenCLBackend(Backend):
         return deciding(os.environ) | scarce
 
     def device_now_ns(self) -> int | None:
-        _drivers().check()
+        drivers().check()
         if self._has_timer:
             with contextlib.suppress(cl.Error):  # since OpenCL 3.0 drivers may leave it out
                 return int(self._device.device_and_host_timer()[0])
@@ -252,15 +196,24 @@ class OpenCLBackend(Backend):
                 cl.enqueue_nd_range_kernel(self._queue, one.kernel, one.global_size, one.local_size)
 
     def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
-        queue = repeat(self._queue)
-        sequence = [one for bound in bounds for one in bound.sequence]
+        queue, sequence = self._queue, [one for bound in bounds for one in bound.sequence]
+        kernels = [(one.kernel.int_ptr, one.global_size, one.local_size) for one in sequence]
+        if (enqueue := in_c(self._enqueue_address, queue.int_ptr, kernels)) is not None:
+
+            def start_in_c() -> None:
+                drivers().check()
+                if code := enqueue():
+                    kind = LimitExceeded if code in _LIMITS else LaunchFailed
+                    raise kind(f"one of {len(sequence)} launches failed: {error_name(code)}")
+
+            return start_in_c
 
         def start() -> None:
             # The loop is not Python's, and kernels are looked up each time, because none may be held longer than its
             # Bound.
             sizes = map(_GLOBAL_SIZE, sequence), map(_LOCAL_SIZE, sequence)
             with _translated("a launch"):
-                deque(map(cl.enqueue_nd_range_kernel, queue, map(_KERNEL, sequence), *sizes), maxlen=0)
+                deque(map(cl.enqueue_nd_range_kernel, repeat(queue), map(_KERNEL, sequence), *sizes), maxlen=0)
 
         return start
 
@@ -369,21 +322,21 @@ class OpenCLBackend(Backend):
 
     def lent(self, array: Any) -> Buffer | None:
         self._check_size(array.nbytes)
-        _drivers().check()
+        drivers().check()
         pointer = self._ladder.lend(array.__array_interface__["data"][0], array.nbytes) if array.flags.aligned else 0
         return Buffer(array.nbytes, cl.Buffer.from_int_ptr(pointer, retain=False)) if pointer else None
 
     def importers(self) -> list[tuple[str, str]]:
-        _drivers().check()
+        drivers().check()
         return self._ladder.importers()
 
     def allocate_handle(self, nbytes: int) -> MemHandle:
         self._check_size(nbytes)
-        _drivers().check()
+        drivers().check()
         return self._ladder.allocate(nbytes)
 
     def _import(self, handle: MemHandle, lease: object) -> Imported:
-        _drivers().check()
+        drivers().check()
         taken, importer = self._ladder.take(handle)
         coherent = not importer.access
         memory = cl.Buffer.from_int_ptr(taken.pointer, retain=False)
@@ -393,7 +346,7 @@ class OpenCLBackend(Backend):
     def begin_host_access(self, *imported: Imported) -> None:
         wanted = [one for one in imported if not one.coherent and one.mapped is None]
         if wanted:
-            _drivers().check()
+            drivers().check()
         for one in wanted:
             one.mapped = self._ladder.begin_host_access(one.handle, *one.taken, wait=len(wanted) == 1)
         if len(wanted) > 1:  # one wait for all: each takes a round trip to the driver's threads
@@ -401,7 +354,7 @@ class OpenCLBackend(Backend):
 
     def end_host_access(self, imported: Imported) -> None:
         if not imported.coherent and imported.mapped is not None:
-            _drivers().check()
+            drivers().check()
             self._ladder.end_host_access(imported.handle, imported.mapped, *imported.taken)
             imported.mapped = None
 
@@ -413,7 +366,7 @@ class OpenCLBackend(Backend):
 
     def _hand_over(self, imported: Sequence[Imported], acquire: bool) -> None:
         if wholes := [one.taken[0].whole for one in imported if one.external]:
-            _drivers().check()
+            drivers().check()
             self._ladder.hand_over(wholes, acquire)
 
     # --- for the base ---
@@ -423,7 +376,7 @@ class OpenCLBackend(Backend):
             return parent.handle.get_sub_region(offset, nbytes)
 
     def _built(self, make: Any, options: str) -> Program:
-        _drivers().check()
+        drivers().check()
         start = time.perf_counter_ns()
         try:
             program = make().build(options)
@@ -491,7 +444,7 @@ def _timestamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
     """Turns pyopencl's errors into ours. Raises ForkedProcess before anything is done."""
-    _drivers().check()
+    drivers().check()
     try:
         yield
     except cl.Error as error:

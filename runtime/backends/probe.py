@@ -19,9 +19,9 @@ import numpy as np
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.backends import Backend, open_backend
-from gputune.runtime.backends.scratch import scratch_environment
 from gputune.runtime.devices.discovery import LIST_OPTION, MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
 from gputune.runtime.devices.features import FEATURES_MARK, FEATURES_OPTION, PROBES
+from gputune.runtime.devices.scratch import scratch_environment
 
 SMOKE_SOURCE = """
 __kernel void smoke(__global const float *value, __global float *result, const int size) {
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     driver_file = arguments[0] if arguments else ""
     driver = Path(driver_file).name
     try:
-        from gputune.runtime.backends import opencl
+        from gputune.runtime.backends import opencl, opencl_devices
     except ImportError as error:
         print(f"pyopencl cannot be loaded: {error}", file=sys.stderr)
         return 3
@@ -51,14 +51,14 @@ def main(arguments: list[str]) -> int:
     for folder in (row.compiled for row in DRIVERS if row.compiled is not None):
         environment |= scratch_environment(folder, None)
     reports = [
-        DeviceReport(0, opencl.identity_of(device, driver), driver_file, False, "not tested", position)
-        for position, device in enumerate(opencl.visible_devices(environment))
+        DeviceReport(0, opencl_devices.identity_of(device, driver), driver_file, False, "not tested", position)
+        for position, device in enumerate(opencl_devices.visible_devices(environment))
     ]
     for report in reports:
         _say(report)
     if LIST_OPTION in arguments:
         return 0
-    for report, device in zip(reports, opencl.visible_devices(), strict=True):
+    for report, device in zip(reports, opencl_devices.visible_devices(), strict=True):
         try:
             reason = smoke_test(opencl.OpenCLBackend(device, driver))
         except (DeviceError, opencl.Error) as error:

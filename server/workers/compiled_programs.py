@@ -11,8 +11,8 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from gputune.runtime.backends.scratch import remove_scratch, scratch_folder
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.scratch import remove_scratch, scratch_folder
 
 MOST_BYTES = 256 << 20
 LEAST_FREE_BYTES = 64 << 20  # of its file system

@@ -33,7 +33,8 @@ BELOW: Mapping[str, set[str]] = {
     "kernels.ops": {"kernels.tiling", "kernels.indexing"},
     "runtime.devices": set(),
     "runtime.memory": set(),
-    "runtime.backends": {"runtime.devices", "runtime.memory"},
+    "runtime.queues": {"runtime.memory", "runtime.native"},
+    "runtime.backends": {"runtime.devices", "runtime.memory", "runtime.queues"},
     "runtime.measuring": {"runtime.devices", "runtime.backends"},
     "runtime.context": set(),
     "runtime.profiling": {"runtime.devices", "runtime.backends", "runtime.context", "runtime.memory"},
@@ -145,7 +146,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
     "cache": {},
     "runtime": {
         "numpy": None,
-        "pyopencl": {"runtime/backends/opencl.py"},
+        "pyopencl": {"runtime/backends/opencl_devices.py"},
         "msgpack": {
             "runtime/context/format.py",
             "runtime/context/package.py",

@@ -26,11 +26,11 @@ from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.stream import Stream
 from gputune.core import peers
 from gputune.core.errors import CannotImport, ContextError, MalformedLog, UnusableMemory
-from gputune.runtime.backends.scratch import scratch_folder
 from gputune.runtime.context.ep_context import ep_contexts
 from gputune.runtime.context.format import open_context, write_file
 from gputune.runtime.context.package import open_package
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.devices.scratch import scratch_folder
 from gputune.runtime.memory import opencl_calls as cl
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.passing import Descriptor

@@ -20,8 +20,8 @@ import pytest
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, MemoryInUse
 from gputune.core.launches import Launch, Variant
 from gputune.runtime.backends import ProgramCache, open_backend
-from gputune.runtime.backends.scratch import remove_scratch, scratch_folder
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.devices.scratch import remove_scratch, scratch_folder
 from gputune.runtime.memory import opencl_calls as cl
 from gputune.runtime.memory.handles import PAGE, MemHandle
 from gputune.runtime.memory.lending import LEAST_LENT, Lending

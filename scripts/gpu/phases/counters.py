@@ -26,7 +26,7 @@ from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import families
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
-from gputune.runtime.backends.opencl import identity_of
+from gputune.runtime.backends.opencl_devices import identity_of
 
 BY_CUDA, BY_OPENCL = "--by_cuda", "--by_opencl"
 SIZE = 1024

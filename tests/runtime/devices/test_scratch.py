@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gputune.runtime.backends.scratch import remove_scratch, scratch_folder
+from gputune.runtime.devices.scratch import remove_scratch, scratch_folder
 
 MAKE = """
 import sys, time
 from pathlib import Path
-from gputune.runtime.backends.scratch import scratch_folder
+from gputune.runtime.devices.scratch import scratch_folder
 folder = scratch_folder(Path(sys.argv[1]))
 (folder / "program.so").write_text("code")
 print(folder, flush=True)
@@ -52,7 +52,7 @@ def test_folders_live_as_long_as_their_process_or_until_the_next_one_starts(tmp_
 FORK = """
 import os, sys
 from pathlib import Path
-from gputune.runtime.backends.scratch import scratch_folder
+from gputune.runtime.devices.scratch import scratch_folder
 folder = scratch_folder(Path(sys.argv[1]))
 child = os.fork()
 if child == 0:

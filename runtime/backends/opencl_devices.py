@@ -1,0 +1,72 @@
+"""List the OpenCL devices that a process sees. Only this file imports pyopencl."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Mapping
+
+from gputune.core.quirks import unset_defaults
+
+# Drivers read their variables when they are loaded. Caches of programs would hide what a variant costs to build.
+os.environ.update(unset_defaults(os.environ))
+os.environ["PYOPENCL_NO_CACHE"] = "1"
+
+import pyopencl as cl
+import pyopencl.invoker  # else the first kernel imports it, in the middle of a load
+
+from gputune.core.identity import DeviceIdentity
+from gputune.core.opened import Opened
+from gputune.runtime.devices.settings import variables
+
+__all__ = ["cl", "drivers", "identity_of", "visible_devices"]
+
+
+@functools.cache
+def drivers() -> Opened:
+    """The drivers, which the first call opens: whatever a process has of OpenCL, its forks cannot use any of it."""
+    return Opened("OpenCL")
+
+
+def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
+    """Every device that this process sees, platform by platform. `environment` narrows that to one driver, if
+    no driver has been opened in this process before. Raises ForkedProcess where one was before a fork."""
+    drivers().check()
+    devices: list[cl.Device] = []
+    with variables(environment or {}):
+        try:
+            platforms = cl.get_platforms()
+        except cl.Error:  # the loader's way to say that there is none
+            return []
+        for platform in {platform.int_ptr: platform for platform in platforms}.values():
+            with contextlib.suppress(cl.Error):  # a platform without devices raises
+                devices += platform.get_devices()
+    return devices
+
+
+def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
+    """The identity of a device; `driver` is the name of its driver's .icd file."""
+    kinds = {cl.device_type.GPU: "gpu", cl.device_type.CPU: "cpu"}
+    work_items = [*device.max_work_item_sizes, 1, 1, 1]
+    # Drivers that vectorise work-items themselves prefer scalars; how many floats a register holds is said elsewhere.
+    native_width = device.native_vector_width_float if device.type & cl.device_type.CPU else 1
+    return DeviceIdentity(
+        platform=device.platform.name.strip(),
+        platform_version=device.platform.version.strip(),
+        name=device.name.strip(),
+        vendor=device.vendor.strip(),
+        driver_version=device.driver_version.strip(),
+        device_version=device.version.strip(),
+        device_type=next((name for kind, name in kinds.items() if device.type & kind), "accelerator"),
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=(work_items[0], work_items[1], work_items[2]),
+        local_memory_bytes=device.local_mem_size,
+        global_memory_bytes=device.global_mem_size,
+        max_allocation_bytes=device.max_mem_alloc_size,
+        base_address_alignment_bytes=max(device.mem_base_addr_align // 8, 1),
+        preferred_float_width=max(device.preferred_vector_width_float, native_width, 1),
+        extensions=tuple(sorted(device.extensions.split())),
+        driver=driver,
+    )
