@@ -103,7 +103,7 @@ class Contenders:
 
     def native(self) -> Peer:
         program = compiled("by_runtime", [HERE / "by_runtime.c", *SOURCES], FLAGS, ("-std=c99",))
-        return self._peer("native", [program, self.context, _library(), self._form])
+        return self._peer("native", [program, self.context, library(), self._form])
 
     def python(self) -> Peer:
         return self._peer("python", [sys.executable, HERE / "by_python.py", self.context, self._form])
@@ -112,7 +112,7 @@ class Contenders:
         program = compiled("by_hand", [HERE / "by_hand.c"], FLAGS, ("-std=c99",))
         plan, content = self.folder / "plan.txt", self.folder / "plan.bytes"
         write_plan(self.context, plan, content)
-        return self._peer("by_hand", [program, plan, content, _library()])
+        return self._peer("by_hand", [program, plan, content, library()])
 
     @property
     def _form(self) -> str:
@@ -159,7 +159,7 @@ def _argument(argument: BufferRef | int, numbers: Mapping[tuple[str, int], int])
     return numbers[argument.kind, argument.index], argument.offset, argument.nbytes
 
 
-def _library() -> str:
+def library() -> str:
     return os.environ.get("GPUTUNE_OPENCL_LIBRARY") or opencl_library().get("GPUTUNE_OPENCL_LIBRARY", "libOpenCL.so.1")
 
 
