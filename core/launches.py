@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, get_args
 
 from gputune.core.bounds import (
     HOST_ONLY,
@@ -40,6 +40,13 @@ def source_sha256(source: str) -> str:
     """The name by which programs know a source text: hex SHA-256 of its UTF-8 bytes."""
     return hashlib.sha256(source.encode()).hexdigest()
 
+
+ArgumentForm = Literal["sub_buffers", "buffers", "svm", "offsets"]
+"""How launches are given tensors that lie in an arena: as parts of its buffer; as buffers of their own, which tensors
+use in turns; as pointers into shared virtual memory; as the arena and an offset."""
+ARGUMENT_FORMS: tuple[ArgumentForm, ...] = get_args(ArgumentForm)
+OFFSET_BYTES = 16
+"""The unit of the offsets of a kernel that takes a buffer as the whole of its arena and an offset."""
 
 Standard = Literal["CL1.2", "CL3.0"]
 STANDARDS: tuple[Standard, ...] = ("CL1.2", "CL3.0")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from gputune.core.bounds import IN_FILES, InFiles, Stored, Within
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.context import format, memory_need, package, records
 
 PATH = "runtime/native/src/tables.c"
@@ -96,7 +97,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "FEATURES": records.FEATURES,
 }
 """Lists of texts that no type hint has. The choices of a field are in the list that has its name."""
-ENUMS = ("KINDS", "MEMORY_TYPES")
+ENUMS = ("ARGUMENT_FORMS", "KINDS", "MEMORY_TYPES")
 """Choices that C keeps as the constants of an enum, which have the same names in capitals. It keeps others as texts."""
 NUMBERS: Mapping[str, int] = {
     "FORMAT_VERSION": format.FORMAT_VERSION,
@@ -116,6 +117,7 @@ EQUAL: Mapping[str, int] = {
     "FLAG": records.FLAG,
     "ROUNDS": records.ROUNDS,
     "LONGEST": records.LONGEST,
+    "OFFSET_BYTES": OFFSET_BYTES,
     "GPUTUNE_MOST_DIMENSIONS": records.LARGEST_RANK,
 }
 """What C's headers have as numbers of their own, whose compilation fails where they differ."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gputune.client.context.arena_search import search_arenas
-from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas
+from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas, plan_shared_buffers
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access, accesses_of
 from gputune.client.context.weights import Packing, PackingKernel, Packings, Weights
@@ -24,10 +24,11 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Launch, Variant, as_stage
+from gputune.core.launches import ArgumentForm, Launch, Variant, as_stage
 from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
+from gputune.kernels.offset_arguments import in_form
 from gputune.runtime.backends.merging import Merged, merged
 from gputune.runtime.context.records import (
     STATUS_BYTES,
@@ -71,12 +72,13 @@ class Maker(Protocol):
 class Wanted:
     """A plan and the outcomes of its tasks by key digest. persistent: whether the graph can also run in fewer launches,
     by persistent kernels; what the device does not allow is not done. shared_memory: whether tensors that are never
-    alive together may have the same place."""
+    alive together may have the same place. form: how launches are given what lies in arenas."""
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
     persistent: bool = False
     shared_memory: bool = True
+    form: ArgumentForm = "sub_buffers"
 
 
 @dataclass(frozen=True)
@@ -93,20 +95,19 @@ class Storage:
     placement: Placement
 
     @staticmethod
-    def of(
-        plan: Plan, instances: Sequence[Instance], alignment: int, largest: int, search_steps: int, shared: bool
-    ) -> Storage:
-        """A plan's storage. search_steps: of the search for smaller arenas, 0 for none. shared: False for a place of
-        its own for each tensor. Raises MemoryPlanError."""
+    def of(wanted: Wanted, instances: Sequence[Instance], alignment: int, largest: int, search_steps: int) -> Storage:
+        """A plan's storage. search_steps: of the search for smaller arenas, 0 for none. Raises MemoryPlanError."""
+        plan, shared = wanted.plan, wanted.shared_memory
         uses, own = _uses(plan), _own_buffers(plan)
         tensors = _lifetimes(plan, instances, uses, own)
         if not shared:
             tensors = [replace(tensor, first_use=0, last_use=len(plan.operations)) for tensor in tensors]
-        placement = (
-            search_arenas(tensors, alignment, largest, search_steps)
-            if search_steps and shared
-            else plan_arenas(tensors, alignment, largest)
-        )
+        if wanted.form == "buffers":
+            placement = plan_shared_buffers(tensors, alignment, largest)
+        elif search_steps and shared:
+            placement = search_arenas(tensors, alignment, largest, search_steps)
+        else:
+            placement = plan_arenas(tensors, alignment, largest)
         return Storage(plan, instances, uses, own, placement)
 
     def ref(self, tensor: str) -> BufferRef:
@@ -145,9 +146,10 @@ def build(
     outcomes: Mapping[str, Outcome],
     target: Maker,
     persistent: bool = False,
+    form: ArgumentForm = "sub_buffers",
 ) -> Built:
     """The graph of a plan; arguments and errors as those of Wanted and build_all."""
-    return build_all([Wanted(plan, outcomes, persistent)], target)
+    return build_all([Wanted(plan, outcomes, persistent, form=form)], target)
 
 
 def build_all(
@@ -169,7 +171,8 @@ def build_all(
     device = DeviceIdentity.from_dict(target.device)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
     programs = _Programs(target)
-    weights = Weights(alignment, device.max_allocation_bytes)
+    apart = any(wanted.form in ("buffers", "svm") for wanted in graphs)
+    weights = Weights(alignment, device.max_allocation_bytes, apart)
     packings = Packings(weights)
     constants = _Constants(target, weights, packings if compact else None)
     laid = [_graph(wanted, programs, constants, device, memory_search_steps) for wanted in graphs]
@@ -203,13 +206,13 @@ def _graph(
     """The graph, what each of its launches reads and writes, and where its tensors lie."""
     plan, outcomes = wanted.plan, wanted.outcomes
     keys = {task: task_key(task).digest for task in plan.tasks}
-    of_task = {task: programs.index(task, outcomes[key]) for task, key in keys.items()}
+    of_task = {task: programs.index(task, outcomes[key], wanted.form) for task, key in keys.items()}
     instances = [
         family_of(each.task.op).render(each.task.problem, outcomes[keys[each.task]].configuration)
         for each in plan.operations
     ]
-    largest, shared = device.max_allocation_bytes, wanted.shared_memory
-    storage = Storage.of(plan, instances, constants.weights.alignment, largest, memory_search_steps, shared)
+    largest = device.max_allocation_bytes
+    storage = Storage.of(wanted, instances, constants.weights.alignment, largest, memory_search_steps)
     launches: list[LaunchRecord] = []
     accesses: list[Access] = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
@@ -220,9 +223,18 @@ def _graph(
         refs |= own
         task = keys[operation.task]
         refs |= constants.of(plan, operation, task, instance)
+        given = in_form(instance, wanted.form).main.sequence
         launches += [
-            LaunchRecord.of(kernel, refs, own, operation=operation.name, task=task, program=of_task[operation.task])
-            for kernel in instance.main.sequence
+            LaunchRecord.of(
+                replace(kernel, entry=shipped.entry),
+                refs,
+                own,
+                operation=operation.name,
+                task=task,
+                program=of_task[operation.task],
+                offsets=shipped.arguments != kernel.arguments,
+            )
+            for kernel, shipped in zip(instance.main.sequence, given, strict=True)
         ]
     graph = GraphRecord(
         name=plan.name,
@@ -231,6 +243,7 @@ def _graph(
         launches=tuple(launches),
         arena_bytes=storage.placement.arenas,
         arena_bound_bytes=storage.placement.bound_bytes,
+        argument_form=wanted.form,
     )
     return graph, accesses, storage
 
@@ -285,10 +298,10 @@ class _Programs:
         self._requests: dict[int, CompileKernel] = {}  # by place
         self._shared: dict[int, tuple[int, str]] = {}  # by place: that of the program and what it puts before names
 
-    def index(self, task: Task, outcome: Outcome) -> int:
+    def index(self, task: Task, outcome: Outcome, form: ArgumentForm) -> int:
         """The place of a task's program among the records."""
         family = family_of(task.op)
-        instance = family.render(task.problem, outcome.configuration)
+        instance = in_form(family.render(task.problem, outcome.configuration), form)
         main = instance.main
         if main not in self._places:
             sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}

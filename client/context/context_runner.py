@@ -36,6 +36,7 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome
 from gputune.core.errors import MalformedLog
+from gputune.core.launches import ArgumentForm
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.records import LoggedInference
 
@@ -75,16 +76,18 @@ class ContextRunner:
         progress: Progress = SILENT,
         deadline: float | None = None,
         quiet: Quiet | None = None,
+        form: ArgumentForm = "sub_buffers",
     ) -> None:
         """maker: compiles and packs for the target, and keeps what it has compiled; write: makes the file of a graph;
-        deadline: when there is no more time, by time.monotonic; quiet: settles before anything is
-        measured."""
+        deadline: when there is no more time, by time.monotonic; quiet: settles before anything is measured; form: in
+        which launches are given what lies in arenas."""
         self._target = target
         self._maker = maker
         self._write = write
         self._progress = progress
         self._deadline = deadline
         self._quiet = quiet
+        self._form = form
         self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
         self._files: dict[RemoteExecutor, Path] = {}  # of contexts that were loaded and not freed
         self._open: set[RemoteExecutor] = set()
@@ -112,7 +115,7 @@ class ContextRunner:
         outputs are not those of the first one; OutOfTime when there is no time left, unless it is `needed`."""
         if self.late and not needed:
             raise OutOfTime("--tuning_budget is used up")
-        built = builder.build(plan, outcomes, self._maker, persistent)
+        built = builder.build(plan, outcomes, self._maker, persistent, self._form)
         self._made += 1
         path = Path(self._folder.name) / f"{self._made}.bin"
         self._write(built, path)

@@ -54,6 +54,32 @@ def plan_arenas(lifetimes: Iterable[Lifetime], alignment: int, max_allocation_by
     The arenas together are never larger than all tensors, each rounded up to the alignment. Raises MemoryPlanError
     for a tensor that no arena can hold.
     """
+    tensors = _by_size(lifetimes, max_allocation_bytes)
+    return placed_in_order(tensors, alignment, max_allocation_bytes)
+
+
+def plan_shared_buffers(lifetimes: Iterable[Lifetime], alignment: int, max_allocation_bytes: int) -> Placement:
+    """Arenas in which every tensor begins at offset 0, so that each arena is a buffer that tensors use in turns.
+
+    Greedy by size, after Pisarchyk and Lee, section 4.3: from the largest to the smallest, each tensor takes the
+    smallest buffer that no tensor alive at the same time has, else a new one. Raises MemoryPlanError as plan_arenas
+    does.
+    """
+    buffers: list[list[Lifetime]] = []
+    offsets: dict[str, tuple[int, int]] = {}
+    tensors = _by_size(lifetimes, max_allocation_bytes)
+    for tensor in tensors:
+        free = (place for place, own in enumerate(buffers) if not any(tensor.overlaps(other) for other in own))
+        place = max(free, default=len(buffers))  # the last one that is free is the smallest
+        if place == len(buffers):
+            buffers.append([])
+        buffers[place].append(tensor)
+        offsets[tensor.name] = place, 0
+    return placement(tensors, offsets, alignment)
+
+
+def _by_size(lifetimes: Iterable[Lifetime], max_allocation_bytes: int) -> list[Lifetime]:
+    """Tensors from the largest to the smallest. Raises MemoryPlanError."""
     tensors = sorted(lifetimes, key=lambda each: (-each.nbytes, each.first_use, each.name))
     for tensor in tensors:
         if tensor.nbytes > max_allocation_bytes:
@@ -61,7 +87,7 @@ def plan_arenas(lifetimes: Iterable[Lifetime], alignment: int, max_allocation_by
                 f"tensor {tensor.name!r} needs {tensor.nbytes} bytes; "
                 f"the device allocates at most {max_allocation_bytes} bytes at once"
             )
-    return placed_in_order(tensors, alignment, max_allocation_bytes)
+    return tensors
 
 
 def placed_in_order(

@@ -31,10 +31,11 @@ def weight_bytes(plans: Iterable[Plan]) -> int:
 
 
 class Weights:
-    """Constant buffers laid one behind the other, aligned, in sections that the device can allocate."""
+    """Constant buffers laid one behind the other, aligned, in sections that the device can allocate. apart: each has a
+    section of its own instead, so that launches take it as a whole."""
 
-    def __init__(self, alignment: int, largest: int) -> None:
-        self.alignment, self.largest = alignment, largest
+    def __init__(self, alignment: int, largest: int, apart: bool = False) -> None:
+        self.alignment, self.largest, self.apart = alignment, largest, apart
         self._sections: list[bytearray] = []
         self._places: dict[bytes, BufferRef] = {}
 
@@ -66,7 +67,7 @@ class Weights:
                 f"a constant of operation {operation!r} needs {nbytes} bytes; "
                 f"the device allocates at most {self.largest} bytes at once"
             )
-        if not self._sections or self.aligned(len(self._sections[-1])) + nbytes > self.largest:
+        if self.apart or not self._sections or self.aligned(len(self._sections[-1])) + nbytes > self.largest:
             self._sections.append(bytearray())
         section = self._sections[-1]
         section.extend(bytes(self.aligned(len(section)) - len(section)))
@@ -170,7 +171,7 @@ class Packings:
     def _append(self, packing: Packing) -> dict[str, BufferRef]:
         weights = self._weights
         needed = sum(weights.aligned(len(content)) for content in packing.packed.values())
-        if not self._parts or self._parts[-1].nbytes + needed > min(PART_BYTES, weights.largest):
+        if weights.apart or not self._parts or self._parts[-1].nbytes + needed > min(PART_BYTES, weights.largest):
             self._parts.append(_Part())
         part, arena = self._parts[-1], dict[str, BufferRef]()
         for name, content in packing.packed.items():

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gputune.core.assembly import has_assembly
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import Work, check_sizes
+from gputune.core.launches import ArgumentForm, Work, check_sizes
 from gputune.runtime.backends.sources import refuse_files
 from gputune.runtime.memory.handles import MemHandle
 
@@ -38,6 +38,8 @@ class Buffer:
     """The same memory for the host, which may use it while nothing is enqueued; None where that takes commands."""
     owner: object = None
     """What the memory belongs to where it is not the buffer's own; behind `handle`, so that it is given up after it."""
+    pointer: int = 0
+    """Where kernels find it in shared virtual memory, if it lies there."""
 
 
 @dataclass(eq=False)
@@ -166,6 +168,11 @@ class Backend(ABC):
         handle, host = self._allocate_shared(nbytes)
         return self._counted(Buffer(nbytes, handle, host=host))
 
+    def allocate_arena(self, nbytes: int, form: ArgumentForm) -> Buffer:
+        """Device memory of which launches use parts, in the form in which they are given them; as allocate where the
+        device does not know the form. Raises as allocate does."""
+        return self.allocate(nbytes)
+
     def lent(self, array: npt.NDArray[Any]) -> Buffer | None:
         """The memory of a C-contiguous array as a buffer for launches to read: they find what the host has written
         there by then. It does not keep the array, which must stay while launches use it and no longer. None where the
@@ -253,6 +260,8 @@ class Backend(ABC):
         alignment = self.identity.base_address_alignment_bytes
         if offset % alignment:
             raise LimitExceeded(f"a buffer part at offset {offset}, the device aligns parts to {alignment} bytes")
+        if parent.pointer:
+            return Buffer(nbytes, None, parent, pointer=parent.pointer + offset)
         return Buffer(nbytes, self._part(parent, offset, nbytes), parent)
 
     @abstractmethod

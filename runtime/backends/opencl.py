@@ -19,7 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
-from gputune.core.launches import Work
+from gputune.core.launches import ArgumentForm, Work
 from gputune.core.quirks import quirks_of
 from gputune.runtime.backends.base import (
     Backend,
@@ -43,7 +43,7 @@ from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.ladder import Ladder
-from gputune.runtime.memory.opencl_calls import OpenCLCalls, Place, error_name, symbols_of
+from gputune.runtime.memory.opencl_calls import SIGNATURES, OpenCLCalls, Place, error_name, symbols_of
 from gputune.runtime.queues.loop import in_c
 
 Error = cl.Error
@@ -106,7 +106,7 @@ class OpenCLBackend(Backend):
         with _translated("opening the device"):
             self._context = cl.Context([device])
         self._queue = self._new_queue(timed=profiling)
-        self._enqueue_address = symbols_of(cl._cl.__file__)("clEnqueueNDRangeKernel")
+        self._symbol = symbols_of(cl._cl.__file__)
         self._generates_late = self.identity.device_type in quirks_of(self.identity).compiles_at_first_launch
 
     def _new_queue(self, timed: bool) -> cl.CommandQueue:
@@ -198,7 +198,7 @@ class OpenCLBackend(Backend):
     def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
         queue, sequence = self._queue, [one for bound in bounds for one in bound.sequence]
         kernels = [(one.kernel.int_ptr, one.global_size, one.local_size) for one in sequence]
-        if (enqueue := in_c(self._enqueue_address, queue.int_ptr, kernels)) is not None:
+        if (enqueue := in_c(self._symbol("clEnqueueNDRangeKernel"), queue.int_ptr, kernels)) is not None:
 
             def start_in_c() -> None:
                 drivers().check()
@@ -308,13 +308,31 @@ class OpenCLBackend(Backend):
             host = cl.fsvm_empty(self._context, nbytes, np.dtype(np.uint8))
             return cl.Buffer(self._context, flags, hostbuf=host), host
 
+    def allocate_arena(self, nbytes: int, form: ArgumentForm) -> Buffer:
+        if form != "svm" or self._set_pointer is None:
+            return self.allocate(nbytes)
+        self._check_size(nbytes)
+        with _translated(f"allocating {nbytes} bytes"):
+            memory = cl.SVMAllocation(self._context, nbytes, 0, cl.svm_mem_flags.READ_WRITE)
+        return self._counted(Buffer(nbytes, memory, pointer=memory.svm_ptr))
+
+    @functools.cached_property
+    def _set_pointer(self) -> Any:
+        """The function that gives a kernel a pointer into shared virtual memory; None where the device has none."""
+        try:
+            shares = self._device.svm_capabilities & cl.device_svm_capabilities.COARSE_GRAIN_BUFFER
+        except cl.Error:  # a device of OpenCL 1.2 does not know the question
+            shares = 0
+        address = self._symbol("clSetKernelArgSVMPointer") if shares else 0
+        return SIGNATURES["clSetKernelArgSVMPointer"](address) if address else None
+
     # --- memory of the caller ---
 
     @functools.cached_property
     def _ladder(self) -> Ladder:
         pointers = self._device.platform, self._device, self._context, self._queue
         place = Place(*(one.int_ptr for one in pointers))
-        return Ladder(OpenCLCalls(symbols_of(cl._cl.__file__), place), self.identity, self._context)
+        return Ladder(OpenCLCalls(self._symbol, place), self.identity, self._context)
 
     @property
     def context_pointer(self) -> int:
@@ -409,14 +427,23 @@ class OpenCLBackend(Backend):
             if local_bytes > limit:
                 raise LimitExceeded(f"{local_bytes} bytes of local memory in kernel {entry!r}, the device has {limit}")
             for place, argument in enumerate(arguments):
-                kernel.set_arg(place, argument.handle if isinstance(argument, Buffer) else np.int32(argument))
+                if isinstance(argument, Buffer):
+                    self._set_argument(kernel, place, argument)
+                else:
+                    kernel.set_arg(place, np.int32(argument))
         return Bound(kernel, global_size, local_size, buffers_of(arguments))
 
     def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
         try:  # not _translated, which takes longer than the call
-            bound.kernel.set_arg(place, buffer.handle)
+            self._set_argument(bound.kernel, place, buffer)
         except cl.Error as error:
             raise LaunchFailed(f"binding a buffer failed: {error}") from None
+
+    def _set_argument(self, kernel: cl.Kernel, place: int, buffer: Buffer) -> None:
+        if not buffer.pointer:
+            kernel.set_arg(place, buffer.handle)
+        elif code := self._set_pointer(kernel.int_ptr, place, buffer.pointer):
+            raise LaunchFailed(f"clSetKernelArgSVMPointer failed: {error_name(code)}")
 
 
 def _wait_until_it_runs(event: cl.Event) -> None:

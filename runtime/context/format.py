@@ -36,7 +36,7 @@ from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
 from gputune.core.whole_file import is_stream, whole_file
 from gputune.runtime.context.memory_need import MemoryNeed
-from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section
+from gputune.runtime.context.records import Context, ContextHeader, ProgramEntry, Section, required_by
 from gputune.runtime.context.stored import Extent, OpenFile
 
 MAGIC = b"GPUTUNE\0"
@@ -102,7 +102,7 @@ def write_context(path: Path | str, context: Context) -> int:
         versions=dict(context.versions),
         computes=context.computes,
         packing=tuple(context.packing),
-        requires=tuple(context.requires),
+        requires=tuple(dict.fromkeys([*context.requires, *required_by(context.graphs)])),
     )
     fields = described.to_dict()
     ContextHeader.from_dict(fields)

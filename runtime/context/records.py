@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
@@ -14,7 +14,7 @@ from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, UnsupportedFormatVersion, shortened
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
-from gputune.core.launches import Launch, Stage, check_sizes
+from gputune.core.launches import OFFSET_BYTES, ArgumentForm, Launch, Stage, check_sizes
 
 FileKind = Literal["input", "output", "arena", "weights", "packed", "counters", "status"]
 BufferKind = Literal[FileKind, "marks"]
@@ -45,7 +45,9 @@ LARGEST_ARENA_BYTES = 1 << 56
 LARGEST_RANK = 16
 MOST_DIMENSIONS = 3
 """A launch has at most so many."""
-FEATURES: tuple[str, ...] = ()
+OFFSETS = "offset_arguments"
+"""The feature of contexts with launches that have `offsets`."""
+FEATURES: tuple[str, ...] = (OFFSETS,)
 """The names that a context may have in `requires`. Add a name together with its readers in Python and C."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
@@ -77,11 +79,13 @@ class BufferRef:
     nbytes: Amount
 
 
-@in_files("writes")
+@in_files("writes", "offsets")
 @dataclass(frozen=True)
 class LaunchRecord:
     """One launch of a graph; `task` is the digest of its task's key, `program` an index into the programs. writes: the
-    places of the arguments that it writes, in order; empty in older files, which do not say it."""
+    places of the arguments that it writes, in order; empty in older files, which do not say it. offsets: whether its
+    kernel takes each buffer as two arguments, the whole memory that it is a part of and its offset there in units of
+    OFFSET_BYTES; no place counts the offsets."""
 
     operation: CText
     task: CText
@@ -91,13 +95,14 @@ class LaunchRecord:
     local_size: Annotated[tuple[Amount, ...], Within(0, MOST_DIMENSIONS)]
     arguments: tuple[BufferRef | Int32, ...]
     writes: tuple[Amount, ...] = ()
+    offsets: bool = False
 
     @classmethod
     def of(
         cls, kernel: Stage | Launch, refs: Mapping[str, BufferRef], own: Collection[str], **names: Any
     ) -> LaunchRecord:
         """Return a kernel of an operation on the buffers that its arguments name. own: the names of what it may write,
-        which a kernel whose family declares nothing writes all. names: operation, task and program."""
+        which a kernel whose family declares nothing writes all. names: operation, task, program and offsets."""
         writes = own if kernel.writes is None else kernel.writes
         return cls(
             entry=kernel.entry,
@@ -149,7 +154,7 @@ class TensorRecord:
         return math.prod(self.shape) * ELEMENT_TYPES[self.dtype].nbytes
 
 
-@in_files("persistent", "counter_bytes", "arena_bound_bytes")
+@in_files("persistent", "counter_bytes", "arena_bound_bytes", "argument_form")
 @dataclass(frozen=True)
 class GraphRecord:
     """A graph: its tensors, its launches in order and the bytes of each arena for what lives between them.
@@ -157,7 +162,8 @@ class GraphRecord:
     persistent: the same in fewer launches, for the context's own device only, or empty: each persistent kernel stands
     for several launches. They count in `counter_bytes` of memory, which is zero before the first of them runs, and
     share a status of STATUS_BYTES. arena_bound_bytes: what no plan of the arenas can do without, 0 where older files do
-    not say it.
+    not say it. argument_form: how launches are given what lies in the arenas; a device that cannot do that uses
+    sub-buffers.
     """
 
     name: CText
@@ -168,6 +174,7 @@ class GraphRecord:
     persistent: tuple[LaunchRecord, ...] = ()
     counter_bytes: Amount = 0
     arena_bound_bytes: Amount = 0
+    argument_form: ArgumentForm = "sub_buffers"
 
     @property
     def packed_bytes(self) -> int:
@@ -177,6 +184,12 @@ class GraphRecord:
     def constants(self, kind: BufferKind) -> list[int]:
         """The indices of the constant buffers of a kind that its launches read."""
         return sorted({ref.index for launch in self.launches for ref in launch.refs if ref.kind == kind})
+
+
+def required_by(graphs: Iterable[GraphRecord]) -> list[str]:
+    """Return the features that a reader must know to run these graphs."""
+    offsets = any(launch.offsets for graph in graphs for launch in (*graph.launches, *graph.persistent))
+    return [OFFSETS] if offsets else []
 
 
 @dataclass(frozen=True)
@@ -251,7 +264,7 @@ class ContextHeader:
     packing: of a compact context, which has weights as the model has them: graphs without inputs and outputs. Each runs
     once, on an arena of zeros, when a graph is loaded that reads what it makes: the arena is the buffer of the kind
     "packed" of its index then. Its name is the SHA-256 of what is in there on the context's own device.
-    requires: the names of features that a reader must know to run the context. No feature has a name yet."""
+    requires: the names of features that a reader must know to run the context. FEATURES has them."""
 
     graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramEntry, ...]
@@ -346,8 +359,9 @@ def _check_graph(header: ContextHeader, graph: GraphRecord) -> None:
             raise MalformedHeader(f"{place}: {error}") from None
         if not all(at < len(launch.arguments) and isinstance(launch.arguments[at], BufferRef) for at in launch.writes):
             raise MalformedHeader(f"{place}: it writes an argument that is no buffer")
+        unit = math.lcm(header.device.base_address_alignment_bytes, OFFSET_BYTES if launch.offsets else 1)
         for ref in launch.refs:
-            _check_ref(ref, sizes.get(ref.kind, []), header.device.base_address_alignment_bytes, place)
+            _check_ref(ref, sizes.get(ref.kind, []), unit, place)
 
 
 def _check_tensor(tensor: TensorRecord) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from gputune.core.errors import DeviceError
+from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.records import BufferKind, BufferRef, LaunchRecord
 
@@ -66,11 +68,17 @@ class Binder:
 
     def bind(self, program: Program, launch: LaunchRecord) -> Bound:
         """A launch with its arguments. Raises as Backend.bind does."""
-        arguments = [self._buffer(a) if isinstance(a, BufferRef) else a for a in launch.arguments]
+        given: list[BufferRef | int] = []
+        for argument in launch.arguments:
+            if launch.offsets and isinstance(argument, BufferRef):
+                given += [replace(argument, offset=0), argument.offset // OFFSET_BYTES]
+            else:
+                given.append(argument)
+        arguments = [self._buffer(each) if isinstance(each, BufferRef) else each for each in given]
         bound = self._backend.bind(program, launch.entry, launch.global_size, launch.local_size, arguments)
-        for position, argument in enumerate(launch.arguments):
-            if isinstance(argument, BufferRef):
-                self._arguments[argument.kind, argument.index].append((bound, position, argument))
+        for position, each in enumerate(given):
+            if isinstance(each, BufferRef):
+                self._arguments[each.kind, each.index].append((bound, position, each))
         return bound
 
     def close(self) -> None:
@@ -80,10 +88,9 @@ class Binder:
         self._memory.clear()
 
     def _buffer(self, ref: BufferRef) -> Buffer:
-        """The buffer of an argument: a whole one, or a part that is made once. Inputs and outputs begin at the
-        beginning of their memory, which may be larger."""
+        """The buffer of an argument: a whole one, which may be larger, or a part that is made once."""
         whole = self._memory[ref.kind, ref.index]
-        if ref.kind in ("input", "output") or (ref.offset == 0 and ref.nbytes == whole.nbytes):
+        if ref.offset == 0:
             return whole
         parts = self._parts.setdefault((ref.kind, ref.index), {})
         if ref not in parts:

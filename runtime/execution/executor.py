@@ -106,7 +106,7 @@ class Executor(Closing):
             self._tensors = TensorMemory(backend, graph, self._binder, self._warn, alignment)
             arenas = self._shared.arenas
             if arenas is None:
-                arenas = [backend.allocate(nbytes) for nbytes in graph.arena_bytes]
+                arenas = [backend.allocate_arena(nbytes, graph.argument_form) for nbytes in graph.arena_bytes]
             self._binder.use_all("arena", arenas)
             with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
                 constants = beside.submit(self._constants, file, binaries, strict)

@@ -133,6 +133,7 @@ _TYPES: Mapping[str, tuple[Any, ...]] = {
     "clFinish": (c_int32, c_void_p),
     "clSVMAlloc": (c_void_p, c_void_p, c_uint64, c_size_t, c_uint32),
     "clSVMFree": (None, c_void_p, c_void_p),
+    "clSetKernelArgSVMPointer": (c_int32, c_void_p, c_uint32, c_void_p),
     "clGetExtensionFunctionAddressForPlatform": (c_void_p, c_void_p, ctypes.c_char_p),
     "clEnqueueAcquireExternalMemObjectsKHR": _OBJECTS,
     "clEnqueueReleaseExternalMemObjectsKHR": _OBJECTS,

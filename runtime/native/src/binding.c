@@ -6,21 +6,28 @@
 
 typedef struct range range;
 
-/* The memory of a range where a place has this one: all of it, or a part. */
-static gputune_code memory_of(gputune_device *device, const range *range, cl_mem whole, size_t nbytes, cl_mem *memory,
-                              gputune_error *error) {
+/* The memory of a range where a place has this one: all of it, which may be more, or a part. */
+static gputune_code memory_of(gputune_device *device, const place *place, const range *range, cl_mem whole,
+                              cl_mem *memory, gputune_error *error) {
     const cl_buffer_region region = {range->offset, range->nbytes};
     cl_int status = 0;
     *memory = whole;
-    if (whole && !range->whole && (region.origin || region.size != nbytes))
+    if (whole && region.origin && !place->pointer)
         *memory = device->cl.CreateSubBuffer(whole, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &status);
     return checked(error, "making a part of a buffer", status);
 }
 
-static gputune_code point(gputune_device *device, const range *range, cl_mem memory, gputune_error *error) {
+static gputune_code give_range(gputune_device *device, const place *place, const range *range, cl_kernel kernel,
+                               cl_uint number, cl_mem memory, gputune_error *error) {
+    return checked(error, "binding a buffer",
+                   place->pointer ? device->cl.SetKernelArgSVMPointer(kernel, number, place->pointer + range->offset)
+                                  : device->cl.SetKernelArg(kernel, number, sizeof memory, &memory));
+}
+
+static gputune_code point(gputune_device *device, const place *place, const range *range, cl_mem memory,
+                          gputune_error *error) {
     for (const struct use *use = range->uses; use; use = use->next)
-        TRY(checked(error, "binding a buffer", device->cl.SetKernelArg(use->kernel, use->argument, sizeof memory,
-                                                                       &memory)));
+        TRY(give_range(device, place, range, use->kernel, use->argument, memory, error));
     return GPUTUNE_OK;
 }
 
@@ -34,11 +41,12 @@ gputune_code use_memory(gputune_graph *graph, place *place, cl_mem memory, size_
     gputune_code code = GPUTUNE_OK;
     for (range *range = place->ranges; range; range = range->next) {
         range->wanted = NULL;
-        if (!code) code = memory_of(device, range, memory, nbytes, &range->wanted, error);
+        if (!code) code = memory_of(device, place, range, memory, &range->wanted, error);
     }
     for (range *range = place->ranges; range && !code; range = range->next)
-        code = point(device, range, range->wanted, error);
-    for (range *range = place->ranges; range && code; range = range->next) point(device, range, range->memory, NULL);
+        code = point(device, place, range, range->wanted, error);
+    for (range *range = place->ranges; range && code; range = range->next)
+        point(device, place, range, range->memory, NULL);
     for (range *range = place->ranges; range; range = range->next) {
         drop(device, code ? range->wanted : range->memory, code ? memory : place->memory);
         range->memory = code ? range->memory : range->wanted;
@@ -60,26 +68,42 @@ static gputune_code range_of(gputune_graph *graph, place *place, const argument 
         if (!(*found = pool_take(&graph->pool, 1, sizeof **found))) return NO_MEMORY;
         (*found)->offset = wanted->offset;
         (*found)->nbytes = wanted->nbytes;
-        (*found)->whole = wanted->kind == INPUT || wanted->kind == OUTPUT; /* which may lie in more memory */
-        TRY(memory_of(graph->device, *found, place->memory, place->nbytes, &(*found)->memory, error));
+        TRY(memory_of(graph->device, place, *found, place->memory, &(*found)->memory, error));
     }
     (*found)->next = place->ranges;
     place->ranges = *found;
     return GPUTUNE_OK;
 }
 
-static gputune_code bind_argument(gputune_graph *graph, cl_kernel kernel, cl_uint number, const argument *argument,
-                                  gputune_error *error) {
-    const opencl *cl = &graph->device->cl;
-    if (!argument->is_buffer)
-        return checked(error, "binding a number", cl->SetKernelArg(kernel, number, sizeof(int32_t), &argument->scalar));
+static gputune_code bind_number(gputune_graph *graph, cl_kernel kernel, cl_uint number, int32_t value,
+                                gputune_error *error) {
+    return checked(error, "binding a number", graph->device->cl.SetKernelArg(kernel, number, sizeof value, &value));
+}
+
+static gputune_code bind_buffer(gputune_graph *graph, cl_kernel kernel, cl_uint number, const argument *argument,
+                                gputune_error *error) {
     range *range;
+    place *place = &graph->places[argument->kind][argument->index];
     struct use *use = pool_take(&graph->pool, 1, sizeof *use);
     if (!use) return NO_MEMORY;
-    TRY(range_of(graph, &graph->places[argument->kind][argument->index], argument, &range, error));
+    TRY(range_of(graph, place, argument, &range, error));
     *use = (struct use){range->uses, kernel, number};
     range->uses = use;
-    return checked(error, "binding a buffer", cl->SetKernelArg(kernel, number, sizeof range->memory, &range->memory));
+    return give_range(graph->device, place, range, kernel, number, range->memory, error);
+}
+
+/* A kernel that takes offsets has two arguments for a buffer: all of the memory that it is a part of, and where. */
+static gputune_code bind_arguments(gputune_graph *graph, cl_kernel kernel, const launch *launch, gputune_error *error) {
+    cl_uint number = 0;
+    for (const argument *one = launch->arguments; one < launch->arguments + launch->argument_count; one++) {
+        argument whole = *one;
+        if (launch->offsets) whole.offset = 0;
+        if (!one->is_buffer) TRY(bind_number(graph, kernel, number++, one->scalar, error));
+        if (one->is_buffer) TRY(bind_buffer(graph, kernel, number++, &whole, error));
+        if (one->is_buffer && launch->offsets)
+            TRY(bind_number(graph, kernel, number++, (int32_t)(one->offset / OFFSET_BYTES), error));
+    }
+    return GPUTUNE_OK;
 }
 
 /* What no driver may find out only when it launches. */
@@ -87,6 +111,8 @@ static gputune_code check_kernel(const gputune_device *device, const launch *lau
                                  gputune_error *error) {
     const opencl *cl = &device->cl;
     cl_uint arguments = 0;
+    size_t given = launch->argument_count;
+    for (size_t i = 0; launch->offsets && i < launch->argument_count; i++) given += launch->arguments[i].is_buffer;
     size_t allowed = 0, compiled_for[3] = {0};
     uint64_t local = 0, has = device->identity.local_memory_bytes;
     cl->GetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof arguments, &arguments, NULL);
@@ -94,9 +120,9 @@ static gputune_code check_kernel(const gputune_device *device, const launch *lau
     cl->GetKernelWorkGroupInfo(kernel, device->id, CL_KERNEL_COMPILE_WORK_GROUP_SIZE, sizeof compiled_for,
                                compiled_for, NULL); /* NVIDIA allows 256 and runs this */
     cl->GetKernelWorkGroupInfo(kernel, device->id, CL_KERNEL_LOCAL_MEM_SIZE, sizeof local, &local, NULL);
-    if (arguments != launch->argument_count)
+    if (arguments != given)
         return fail(error, GPUTUNE_LAUNCH_FAILED, "kernel '%s' takes %u arguments, %zu are given", launch->entry,
-                    arguments, launch->argument_count);
+                    arguments, given);
     if (items > allowed && items > compiled_for[0] * compiled_for[1] * compiled_for[2])
         return fail(error, GPUTUNE_LIMIT_EXCEEDED, "work-group of %zu work-items, kernel '%s' allows %zu here", items,
                     launch->entry, allowed);
@@ -123,8 +149,7 @@ gputune_code bind_launches(gputune_graph *graph, const launch *launches, size_t 
             items *= made[i].local_size[j] = launch->local_size[j];
         }
         TRY(check_kernel(graph->device, launch, made[i].kernel, items, error));
-        for (size_t j = 0; j < launch->argument_count; j++)
-            TRY(bind_argument(graph, made[i].kernel, (cl_uint)j, &launch->arguments[j], error));
+        TRY(bind_arguments(graph, made[i].kernel, launch, error));
     }
     return made ? GPUTUNE_OK : NO_MEMORY;
 }

@@ -130,7 +130,8 @@ static void check_launch(reader *reader, const context *context, const graph_rec
         launch->yields = launch->yields || each->kind == STATUS;
         if (!each->nbytes || each->nbytes > nbytes || each->offset > nbytes - each->nbytes)
             MALFORMED(reader, "operation '%s': arguments[%zu] lies outside its buffer", name, i);
-        else if (each->offset % context->device.base_address_alignment_bytes || (each->offset && each->kind <= OUTPUT))
+        else if (each->offset % context->device.base_address_alignment_bytes ||
+                 (each->offset && each->kind <= OUTPUT) || (launch->offsets && each->offset % OFFSET_BYTES))
             MALFORMED(reader, "operation '%s': arguments[%zu] has an offset that is not allowed", name, i);
         else if (!persistent && each->kind >= COUNTERS)
             MALFORMED(reader, "operation '%s' is not persistent and reads counters or a status", name);

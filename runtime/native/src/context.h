@@ -19,6 +19,7 @@ typedef struct identity {
 
 typedef enum buffer_kind { INPUT, OUTPUT, ARENA, WEIGHTS, PACKED, COUNTERS, STATUS, BUFFER_KINDS } buffer_kind;
 enum { STATUS_BYTES = 64, FLAG = 0, ROUNDS = 1, LONGEST = 2 }; /* 32-bit places of the status */
+enum { OFFSET_BYTES = 16 };
 
 typedef struct argument {
     bool is_buffer;
@@ -34,6 +35,7 @@ typedef struct launch {
     size_t argument_count;
     const size_t *writes; /* places of arguments */
     size_t write_count;
+    bool offsets;        /* its kernel takes each buffer as a whole and an offset in units of OFFSET_BYTES */
     bool counts, yields; /* a persistent kernel, and one that leaves where it has waited too long */
 } launch;
 
@@ -52,6 +54,7 @@ typedef struct graph_record {
     const size_t *arenas; /* bytes of each */
     size_t arena_count, counter_bytes;
     uint64_t arena_bound_bytes; /* what no plan of the arenas can do without; 0: unknown */
+    enum { SUB_BUFFERS, BUFFERS, SVM, OFFSETS } argument_form; /* how launches are given what lies in arenas */
 } graph_record;
 
 typedef struct section {

@@ -204,6 +204,7 @@ static gputune_code open_chosen(gputune_device *device, gputune_error *error) {
     cl_int status = 0;
     device->is_cpu = !strcmp(known->device_type, "cpu");
     device->is_unified = device->is_cpu || number_of(device, device->id, CL_DEVICE_HOST_UNIFIED_MEMORY);
+    device->svm_pointers = (svm & CL_SVM_COARSE_GRAIN_BUFFER) && device->cl.SetKernelArgSVMPointer;
     device->fine_grain_buffers = svm & CL_SVM_FINE_GRAIN_BUFFER;
     device->fine_grain_system = svm & CL_SVM_FINE_GRAIN_SYSTEM;
     device->shares_memory = device->is_cpu && device->fine_grain_buffers; /* a GPU may find such memory far away */

@@ -17,6 +17,7 @@ struct gputune_device {
     identity identity; /* its `driver` is "": of which .icd file a platform is, OpenCL does not say */
     pool pool;
     bool is_cpu, is_unified; /* unified: without memory of its own */
+    bool svm_pointers;                          /* kernels take pointers into shared virtual memory */
     bool fine_grain_buffers, fine_grain_system; /* shared virtual memory that needs no commands */
     bool shares_memory; /* a CPU device that reads and writes the host's memory itself */
     pid_t process;      /* which has opened it */

@@ -104,9 +104,20 @@ static gputune_code make_places(gputune_graph *graph, gputune_error *error) {
     return GPUTUNE_OK;
 }
 
+static gputune_code make_arena(gputune_graph *graph, place *place, size_t nbytes, gputune_error *error) {
+    gputune_device *device = graph->device;
+    held *own;
+    if (graph->record->argument_form != SVM || !device->svm_pointers)
+        return new_memory_in(graph, place, nbytes, false, &own, error);
+    if (!(own = hold(&graph->own, NULL))) return NO_MEMORY;
+    place->pointer = own->host = device->cl.SVMAlloc(device->context, CL_MEM_READ_WRITE, nbytes, 0);
+    place->nbytes = nbytes;
+    return own->host ? GPUTUNE_OK
+                     : fail(error, GPUTUNE_LIMIT_EXCEEDED, "%zu bytes of shared memory cannot be allocated", nbytes);
+}
+
 static gputune_code make_memory(gputune_graph *graph, const gputune_group *group, gputune_error *error) {
     const graph_record *record = graph->record;
-    held *own;
     for (size_t i = 0; i < graph->tensor_count; i++) {
         tensor *tensor = &graph->tensors[i];
         if (!tensor->for_handles)
@@ -115,7 +126,7 @@ static gputune_code make_memory(gputune_graph *graph, const gputune_group *group
     for (size_t i = 0; i < record->arena_count; i++) {
         const size_t has = group && i < group->arena_count ? group->arenas[i].nbytes : 0;
         if (!group)
-            TRY(new_memory_in(graph, &graph->places[ARENA][i], record->arenas[i], false, &own, error));
+            TRY(make_arena(graph, &graph->places[ARENA][i], record->arenas[i], error));
         else if (has < record->arenas[i])
             return fail(error, GPUTUNE_ARENA_TOO_SMALL, "%s needs an arena of %zu bytes, the group has %zu",
                         graph->context->path, record->arenas[i], has);

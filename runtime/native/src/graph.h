@@ -26,11 +26,11 @@ typedef struct holdings {
 /* What a tensor, an arena or a section has for memory, and which ranges of it launches use. */
 typedef struct place {
     cl_mem memory; /* not owned here */
+    char *pointer; /* where launches find it in shared virtual memory, else NULL */
     size_t nbytes;
     struct range {
         struct range *next;
         size_t offset, nbytes;
-        bool whole;            /* whatever the place has */
         cl_mem memory, wanted; /* the place's, or a part of it that is owned here */
         struct use {
             struct use *next;

@@ -38,8 +38,8 @@ enum {
     CL_PROFILING_COMMAND_QUEUED = 0x1280, CL_PROFILING_COMMAND_SUBMIT = 0x1281, CL_PROFILING_COMMAND_START = 0x1282,
     CL_PROFILING_COMMAND_END = 0x1283,
     /* of OpenCL 2.0: */
-    CL_DEVICE_SVM_CAPABILITIES = 0x1053, CL_SVM_FINE_GRAIN_BUFFER = 1 << 1, CL_SVM_FINE_GRAIN_SYSTEM = 1 << 2,
-    CL_MEM_SVM_FINE_GRAIN_BUFFER = 1 << 10, CL_MEM_USES_SVM_POINTER = 0x1109
+    CL_DEVICE_SVM_CAPABILITIES = 0x1053, CL_SVM_COARSE_GRAIN_BUFFER = 1 << 0, CL_SVM_FINE_GRAIN_BUFFER = 1 << 1,
+    CL_SVM_FINE_GRAIN_SYSTEM = 1 << 2, CL_MEM_SVM_FINE_GRAIN_BUFFER = 1 << 10, CL_MEM_USES_SVM_POINTER = 0x1109
 };
 
 #define CL_EVENTS cl_uint, const cl_event *, cl_event *
@@ -84,6 +84,7 @@ enum {
 #define OPENCL_LATER_FUNCTIONS(X) \
     X(SVMAlloc, void *, (cl_context, cl_bitfield, size_t, cl_uint)) \
     X(SVMFree, void, (cl_context, void *)) \
+    X(SetKernelArgSVMPointer, cl_int, (cl_kernel, cl_uint, const void *)) \
     X(GetDeviceAndHostTimer, cl_int, (cl_device_id, cl_ulong *, cl_ulong *))
 
 #define OPENCL_MEMBER(name, type, arguments) type(*name) arguments;

@@ -13,13 +13,13 @@ const uint64_t PACKAGE_VERSION = 1;
 const uint64_t MOST_CONTEXTS = 256;
 const uint64_t LARGEST_INDEX_BYTES = 67108864;
 const uint64_t LARGEST_SECTION_BYTES = 72057594037927936;
-typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 && LONGEST == 2 && GPUTUNE_MOST_DIMENSIONS
-    == 16 ? 1 : -1];
+typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 && LONGEST == 2 && OFFSET_BYTES == 16 &&
+    GPUTUNE_MOST_DIMENSIONS == 16 ? 1 : -1];
 
 const char *const DTYPES[] = {"float32", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
     "bool", NULL};
 const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
-const char *const FEATURES[] = {NULL};
+const char *const FEATURES[] = {"offset_arguments", NULL};
 const uint8_t DTYPE_BYTES[] = {4, 8, 4, 2, 1, 8, 4, 2, 1, 1};
 
 static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
@@ -68,7 +68,7 @@ const form ARGUMENT = {
 
 static const form LAUNCH = {
     .what = "launch", .row_bytes = sizeof(launch), .least_bytes = 70,
-    .count = 8, .fields = (const field[]){
+    .count = 9, .fields = (const field[]){
         {"operation", A_TEXT, IN(launch, operation)},
         {"task", A_TEXT, IN(launch, task)},
         {"program", A_NUMBER, IN(launch, program)},
@@ -77,11 +77,14 @@ static const form LAUNCH = {
         {"local_size", DIMENSIONS, FEW(launch, local_size, dimensions, 3)},
         {"arguments", ROWS, MANY(launch, arguments, argument_count), .form = &ARGUMENT},
         {"writes", SIZES, MANY(launch, writes, write_count), .optional = true},
+        {"offsets", A_FLAG, IN(launch, offsets), .optional = true},
     }};
 
+static const char *const ARGUMENT_FORMS[] = {[SUB_BUFFERS] = "sub_buffers", [BUFFERS] = "buffers", [SVM] = "svm",
+    [OFFSETS] = "offsets", NULL};
 static const form GRAPH = {
     .what = "graph", .row_bytes = sizeof(graph_record), .least_bytes = 47,
-    .check = check_graph, .count = 8, .fields = (const field[]){
+    .check = check_graph, .count = 9, .fields = (const field[]){
         {"name", A_TEXT, IN(graph_record, info.name)},
         {"inputs", ROWS, MANY(graph_record, inputs, info.input_count), .form = &TENSOR},
         {"outputs", ROWS, MANY(graph_record, outputs, info.output_count), .form = &TENSOR},
@@ -90,6 +93,7 @@ static const form GRAPH = {
         {"persistent", ROWS, MANY(graph_record, persistent, persistent_count), .form = &LAUNCH, .optional = true},
         {"counter_bytes", A_NUMBER, IN(graph_record, counter_bytes), .optional = true},
         {"arena_bound_bytes", A_NUMBER, IN(graph_record, arena_bound_bytes), .optional = true},
+        {"argument_form", A_CHOICE, IN(graph_record, argument_form), .names = ARGUMENT_FORMS, .optional = true},
     }};
 
 static const form PROGRAM = {

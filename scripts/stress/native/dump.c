@@ -124,12 +124,14 @@ static void launches(const char *key, const launch *launches, size_t count) {
         sizes("local_size", launches[at].local_size, launches[at].dimensions);
         arguments(&launches[at]);
         sizes("writes", launches[at].writes, launches[at].write_count);
+        flag("offsets", launches[at].offsets);
         end('}');
     }
     end(']');
 }
 
 static void graph(const graph_record *graph) {
+    static const char *const FORMS[] = {"sub_buffers", "buffers", "svm", "offsets"};
     begin(NULL, '{');
     text("name", graph->info.name);
     tensors("inputs", graph->inputs, graph->info.input_count);
@@ -139,6 +141,7 @@ static void graph(const graph_record *graph) {
     sizes("arena_bytes", graph->arenas, graph->arena_count);
     number("counter_bytes", graph->counter_bytes);
     number("arena_bound_bytes", graph->arena_bound_bytes);
+    text("argument_form", FORMS[graph->argument_form]);
     end('}');
 }
 

@@ -19,6 +19,7 @@ from gputune.runtime.context.format import REQUIRING_VERSION, aligned, context_o
 from gputune.runtime.context.package import KINDS, PREFIX
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import (
+    OFFSETS,
     STATUS_BYTES,
     BufferRef,
     Context,
@@ -65,7 +66,9 @@ def rich() -> bytes:
     persistent = launch("all", ((16,), (16,)), *waiting, BufferRef("weights", 1, 0, 128), BufferRef("output", 1, 0, 2))
     old = replace(persistent, arguments=(waiting[0], 3), writes=(0,))
     graphs = (
-        GraphRecord("größer", inputs, outputs, launches, (1 << 33, 8192), (persistent, old), 192, (1 << 33) + 17),
+        GraphRecord(
+            "größer", inputs, outputs, launches, (1 << 33, 8192), (persistent, old), 192, (1 << 33) + 17, "svm"
+        ),
         GraphRecord("empty", (), (), (), ()),
         GraphRecord("last", inputs[:1], outputs, launches[1:], (1 << 34, 1), arena_bound_bytes=1),
     )
@@ -86,7 +89,7 @@ def rich() -> bytes:
 
 @functools.cache
 def compact() -> bytes:
-    """The same with packings, of which graphs read one each, and with a list of features that is empty."""
+    """The same with packings, of which graphs read one each, with offsets, and with the feature of these."""
     _, header = head_of(rich())
     fields = msgpack.unpackb(header)
     first, second = (fields["graphs"][place]["launches"][0] for place in (0, 2))
@@ -98,7 +101,7 @@ def compact() -> bytes:
     arguments = [dict(zip(("kind", "index", "offset", "nbytes"), one, strict=True)) for one in buffers]
     pack = {**second, "operation": "pack", "arguments": [*arguments, 7]}
     fields["packing"] = [{**graph, "launches": [pack]}, {**graph, "name": "f" * 64, "launches": [pack, pack]}]
-    fields["requires"] = []
+    first["offsets"], fields["requires"] = True, [OFFSETS]
     whole = rich()[:8] + struct.pack("<I", REQUIRING_VERSION) + rich()[12:]
     return with_head(whole, need_of(fields, b""), fields)
 

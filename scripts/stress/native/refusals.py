@@ -149,6 +149,7 @@ def _wrong_headers() -> Mapping[str, tuple[str, bytes]]:
         "a write to no argument": (malformed, _with(*launch, "writes", value=[99])),
         "a part outside of its buffer": (malformed, _with(*weights, "offset", value=1 << 20)),
         "a part that begins where none may": (malformed, _with(*weights, "offset", value=64)),
+        "a form of arguments without a name": (malformed, _with("graphs", 0, "argument_form", value="images")),
         "a part without bytes": (malformed, _with(*weights, "nbytes", value=0)),
         "counters in a plain launch": (malformed, _with(*weights, "kind", value="counters")),
         "weights that no plain launch reads": (malformed, _with("graphs", 0, "launches", value=[])),

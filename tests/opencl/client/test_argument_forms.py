@@ -1,0 +1,107 @@
+"""Test that contexts compute the same bits in whichever form launches are given what lies in arenas."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from gputune.client.context.builder import Wanted, build_all
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.importer import import_model
+from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import Instance, KernelFamily
+from gputune.kernels.offset_arguments import in_form
+from gputune.kernels.space import Configuration
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.format import open_context, write_context
+from gputune.runtime.context.records import OFFSETS, Context
+from gputune.runtime.execution.executor import Executor
+from tests.kernels.one_of_each import ONE_OF_EACH
+from tests.native.binding import Native
+from tests.native.conftest import c_compiler, native
+from tests.opencl.client.test_compact_contexts import MODELS, opened, outputs, tuned
+from tests.opencl.client.test_persistent_contexts import Compiling, inputs_of
+from tests.opencl.conftest import KernelBench
+
+__all__ = ["c_compiler", "native"]
+
+NAMES = ("blocks", "inverted residual", "products", "groups", "LSTM")
+
+
+def written(path: Path, model: onnx.ModelProto, backend: Backend, form: ArgumentForm) -> Path:
+    plan = Alternatives(replace(import_model(model, Path("model.onnx"), {}), name="model")).plan
+    outcomes = {one.key: one for one in (tuned(task, backend, 0) for task in plan.tasks)}
+    maker = Compiling(backend)
+    built = build_all([Wanted(plan, outcomes, form=form)], maker)
+    device: Any = maker.device
+    write_context(path, Context(built.graphs, built.programs, built.weights, device, "test", {}, {}))
+    return path
+
+
+def offsets_of(executor: Executor, *kinds: str) -> set[int]:
+    return {ref.offset for launch in executor.graph.launches for ref in launch.refs if ref.kind in kinds}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_forms_compute_the_same(backend: Backend, tmp_path: Path, name: str) -> None:
+    results: list[Sequence[Any]] = []
+    for form in ARGUMENT_FORMS:
+        path = written(tmp_path / f"{form}.bin", MODELS[name](), backend, form)
+        with open_context(path) as file:
+            assert file.header.requires == ((OFFSETS,) if form == "offsets" else ())
+        with opened(path, backend, binaries=True) as executor:
+            results.append([outputs(executor, seed) for seed in range(3)])
+            if form in ("buffers", "svm"):
+                assert offsets_of(executor, "weights") == {0}, "no launch needs a part of a buffer"
+            if form == "buffers":
+                assert offsets_of(executor, "arena") <= {0}
+    assert all(each == results[0] for each in results)
+
+
+@pytest.mark.parametrize("form", ARGUMENT_FORMS)
+def test_both_runtimes_compute_the_same(native: Native, backend: Backend, tmp_path: Path, form: ArgumentForm) -> None:
+    path = written(tmp_path / "model.bin", MODELS["blocks"](), backend, form)
+    with opened(path, backend, binaries=True) as executor:
+        wanted = [outputs(executor, seed) for seed in range(3)]
+        inputs = [inputs_of(executor, seed) for seed in range(3)]
+    with (
+        native.open(path) as file,
+        native.device(file, backend.identity.name) as device,
+        device.group([file]) as group,
+    ):
+        for shared in (None, group):
+            graph = device.load(file, graph="model", group=shared)
+            got = [graph.run(one) for one in inputs]
+            assert [{key: value.tobytes() for key, value in one.items()} for one in got] == wanted
+            graph.close()
+
+
+class WithOffsets:
+    """A family whose kernels take offsets."""
+
+    def __init__(self, family: KernelFamily) -> None:
+        self._family = family
+
+    def render(self, problem: Any, configuration: Configuration) -> Instance:
+        return in_form(self._family.render(problem, configuration), "offsets")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._family, name)
+
+
+@pytest.mark.parametrize("op", ONE_OF_EACH)
+def test_kernels_of_every_family_take_offsets(op: str, bench: KernelBench) -> None:
+    family, problem = family_of(op), ONE_OF_EACH[op]
+    default = family.default(problem, bench.limits)
+    taking: Any = WithOffsets(family)
+    main = taking.render(problem, default).main
+    if main.arguments == family.render(problem, default).main.arguments:
+        assert any(kernel.needs.local_bytes for kernel in main.sequence), "only kernels with local memory take none"
+        return
+    inputs = family.sample_inputs(problem, np.random.default_rng(1))
+    bench.compare(taking, problem, [default], inputs)
