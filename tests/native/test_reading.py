@@ -19,7 +19,7 @@ from stress.fuzz.context import head_of, with_head
 from stress.native import files
 from stress.native.reading import DUMP, SOURCES, NativeReader, read_by_python
 from stress.native.refusals import Made, refusals
-from tests.native.compiling import INCLUDE, OPTIMISED, compiled, sanitizers
+from tests.native.compiling import BUILD, INCLUDE, OPTIMISED, compiled, sanitizers
 
 CASES = 400
 NAMES = {"ok", "truncated", "checksum_mismatch", "malformed_header", "malformed_package", "malformed_ep_context"}
@@ -72,7 +72,8 @@ def test_a_feature_is_required_of_both_readers_once_it_has_a_name(
     monkeypatch.setattr(c_tables, "NAMES", {**c_tables.NAMES, "FEATURES": records.FEATURES})
     header = {**msgpack.unpackb(head_of(files.rich())[1]), "requires": ["sampler"]}
     whole = with_head(files.rich(), head_of(files.rich())[0], header)
-    path, tables = tmp_path / "requiring.bin", tmp_path / "tables.c"
+    path, tables = tmp_path / "requiring.bin", BUILD / "requiring" / "tables.c"  # compiled once for all runs
+    tables.parent.mkdir(parents=True, exist_ok=True)
     tables.write_text(c_tables.text(), encoding="utf-8")
     sources = (DUMP, tables, *(one for one in SOURCES if one.name != tables.name))
     flags = (*OPTIMISED, f"-I{INCLUDE}", f"-I{native.FOLDER / 'src'}", *sanitizers())

@@ -31,7 +31,7 @@ def test_changed_packages_are_refused_in_one_line_or_give_what_they_say(tmp_path
 
 def test_sources_hold_listed_assembly_only_or_are_refused_in_one_line(tmp_path: Path) -> None:
     folder = sources.prepared(tmp_path)
-    ended = Counter(sources.examine(cases.chance_of(0, number), folder) for number in range(40))
+    ended = Counter(sources.examine(cases.chance_of(0, number), folder) for number in range(24))
     assert ended.keys() == {"refused", "accepted", "with assembly"}
 
 
