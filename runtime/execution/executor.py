@@ -101,8 +101,9 @@ class Executor(Closing):
         self._warn = _Warnings(graph.name, self.warnings)
         try:
             own_kernels = file.header.configuration.get("op_packages") == []
-            # Kernels of op packages may read vectors by pointers, which the memory of a device is aligned for.
-            alignment = 1 if own_kernels else backend.identity.base_address_alignment_bytes
+            # Kernels of op packages and for GPUs may read vectors by pointers, for which devices align memory.
+            by_elements = own_kernels and file.header.device.device_type == "cpu"
+            alignment = 1 if by_elements else backend.identity.base_address_alignment_bytes
             self._tensors = TensorMemory(backend, graph, self._binder, self._warn, alignment)
             arenas = self._shared.arenas
             if arenas is None:

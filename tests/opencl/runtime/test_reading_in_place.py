@@ -4,6 +4,7 @@ import ctypes
 import gc
 import mmap
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
 from gputune.core.quirks import reads_in_place
 from gputune.runtime.backends import Backend
+from gputune.runtime.context.format import open_context
 from gputune.runtime.execution.executor import Executor
+from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.memory import lending
 from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from tests.client import models
@@ -131,11 +134,14 @@ def test_an_input_that_lies_in_an_output_is_read_before_that_is_written(executor
         executor.release(handle)
 
 
-def test_kernels_of_op_packages_get_addresses_that_the_device_asks_for(
-    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("op_packages", "device_type"), [(["ours 1.0"], "cpu"), ([], "gpu"), ([], "accelerator")])
+def test_kernels_with_pointers_to_vectors_get_addresses_that_the_device_asks_for(
+    backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, op_packages: list[str], device_type: str
 ) -> None:
-    monkeypatch.setattr(made, "CONFIGURATION", {"op_packages": ["ours 1.0"]})
-    executor = loaded(backend, made.write(tmp_path / "foreign.bin", backend, ELEMENTS, NBYTES))
+    monkeypatch.setattr(made, "CONFIGURATION", {"op_packages": op_packages})
+    with open_context(made.write(tmp_path / "pointers.bin", backend, ELEMENTS, NBYTES)) as file:
+        file.header = replace(file.header, device=replace(file.header.device, device_type=device_type))
+        executor = executor_on(backend, file, None, strict=False)
     alignment = backend.identity.base_address_alignment_bytes
     room = np.zeros(NBYTES + 2 * alignment, np.uint8)
     start = -room.ctypes.data % alignment
