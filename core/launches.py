@@ -96,6 +96,8 @@ class Launch:
     which the other side has. So dataclasses.replace with another text needs `source_sha256=""`, too. `needs` and
     `writes`, the names of the buffers that the kernel writes, are what its family declares. None says nothing: what
     must be known of such a kernel is read from its text, and it may write every buffer that launches may write.
+    `aligned` is declared, too: each vector is a multiple of its size away from the beginning of its buffer, so that
+    devices may access it by a pointer to a vector (kernels/pointers.py).
     """
 
     source: str
@@ -108,6 +110,7 @@ class Launch:
     stages: Annotated[tuple[Stage, ...], Within(0, 8)] = ()
     needs: Needs | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
     writes: tuple[Name, ...] | None = field(default=None, kw_only=True, compare=False, metadata=HOST_ONLY)
+    aligned: bool = field(default=False, kw_only=True, compare=False, metadata=HOST_ONLY)
 
     def __post_init__(self) -> None:
         if not self.source_sha256:

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import ArgumentForm
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,12 @@ KERNEL_CLOCK = "cl_khr_kernel_clock"
 def quirks_of(identity: DeviceIdentity) -> Quirks:
     """What is different about the driver of a device; OTHER where the table does not have it."""
     return next((row for row in DRIVERS if re.search(row.platform, identity.platform)), OTHER)
+
+
+def usual_form(identity: DeviceIdentity) -> ArgumentForm:
+    """Return how launches on a device are given what lies in arenas where that was not measured: drivers of GPUs may
+    look at all parts of a buffer for each launch, and CPUs need no more memory than arenas with parts."""
+    return "sub_buffers" if identity.device_type == "cpu" else "buffers"
 
 
 def groups_at_once(identity: DeviceIdentity) -> int:

@@ -27,9 +27,10 @@ alone with its defaults. Accumulators are private arrays in loops with opencl_un
 registers. A return or continue inside such a loop keeps some compilers from unrolling it, so conditions guard the
 borders. Only the kernel asks for its place in the grid and hands it on, so that it can be a part of a persistent
 kernel. Elements of tensors are read and written by the macros of elements.cl and vectors.cl, which know their type;
-`template` takes it from the problem. Memory is aligned to its elements only, because an input may be an application's
-array: vectors are read and written by vload and vstore, never by pointers to vectors. Kernels of op packages may have
-such pointers: they get aligned memory.
+`template` takes it from the problem. On CPUs memory is aligned to its elements only, because an input may be an
+application's array, so templates have no pointers to vectors. `rendered` puts them into texts for other devices:
+`render` declares Launch.aligned if all vectors are aligned (pointers.py). Kernels of op packages may have pointers to
+vectors: they get aligned memory.
 """
 
 import dataclasses
@@ -45,13 +46,15 @@ import numpy.typing as npt
 # records that all programs share; families and op packages take them from here
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.core.launches import ALONE as ALONE
-from gputune.core.launches import STANDARDS, Standard, Variant
+from gputune.core.launches import STANDARDS, ArgumentForm, Standard, Variant
 from gputune.core.launches import Launch as Launch
 from gputune.core.launches import Needs as Needs
 from gputune.core.launches import Stage as Stage
 from gputune.core.launches import Work as Work
 from gputune.kernels.chain import Chain
 from gputune.kernels.hard_values import UNKNOWN, Survival, hard_values
+from gputune.kernels.offset_arguments import with_offsets
+from gputune.kernels.pointers import by_pointers
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 
 Array = npt.NDArray[Any]
@@ -63,7 +66,8 @@ class DeviceLimits:
 
     The first four say how much there is room for. Rules about them are DeviceLimits of a space, and no parameter's
     values depend on them, so that they decide what can run and not what a measurement belongs to. `standard` is the
-    latest OpenCL C that it compiles, `features` are those that it has proven.
+    latest OpenCL C that it compiles, `features` are those that it has proven, `argument_form` is how its launches are
+    given what lies in arenas.
     """
 
     max_work_group_size: int
@@ -76,6 +80,7 @@ class DeviceLimits:
     standard: Standard = "CL1.2"
     extensions: frozenset[str] = frozenset()
     features: frozenset[str] = frozenset()
+    argument_form: ArgumentForm = "sub_buffers"
 
     def lack(self, needs: Needs) -> str:
         """Return what a kernel needs and the device does not have, in words; empty if it has everything."""
@@ -204,6 +209,15 @@ class KernelFamily(ABC):
     @abstractmethod
     def render(self, problem: Any, configuration: Configuration) -> Instance:
         """The launches of a valid configuration; sizes become literals through build options."""
+
+    def rendered(self, problem: Any, configuration: Configuration, limits: DeviceLimits) -> Instance:
+        """Render a configuration for a device: other devices than CPUs access aligned vectors by pointers, and kernels
+        are given their buffers in the device's form."""
+        instance = self.render(problem, configuration)
+        main = instance.main if limits.device_type == "cpu" else by_pointers(instance.main)
+        if limits.argument_form == "offsets":
+            main = with_offsets(main)
+        return dataclasses.replace(instance, main=main)
 
     @abstractmethod
     def reference(self, problem: Any, inputs: Mapping[str, Array]) -> Array:

@@ -1,8 +1,8 @@
 """Give kernels the buffers that they share with others as a whole buffer and an offset in it.
 
-A sub-buffer is an object of its own, and some drivers look at all objects of a launch and at their parents each time: on an
-NVIDIA H100 a launch with sub-buffers takes 24 us and one with buffers 4 us. A kernel in this form takes, for each
-buffer, the whole and a number:
+A sub-buffer is an object of its own, and some drivers look at all objects of a launch and at their parents each time:
+on an NVIDIA H100 a launch with sub-buffers takes 24 us and a launch with buffers 4 us. A kernel in this form takes, for
+each buffer, the whole and a number:
 
     #define __kernel static inline __attribute__((always_inline))
     ...the source, unchanged...
@@ -19,8 +19,7 @@ because only kernels may declare such memory; PoCL crashes if a kernel calls a k
 
 from dataclasses import replace
 
-from gputune.core.launches import OFFSET_BYTES, ArgumentForm, Launch, Stage, as_stage
-from gputune.kernels.family import Instance
+from gputune.core.launches import OFFSET_BYTES, Launch, Stage, as_stage
 
 _INLINED = """\
 #define __kernel static inline __attribute__((always_inline))
@@ -30,11 +29,6 @@ _AGAIN = """
 #undef __kernel
 #undef reqd_work_group_size
 """
-
-
-def in_form(instance: Instance, form: ArgumentForm) -> Instance:
-    """Return an instance whose main launch takes its buffers in this form. Only one form has kernels of its own."""
-    return replace(instance, main=with_offsets(instance.main)) if form == "offsets" else instance
 
 
 def with_offsets(launch: Launch) -> Launch:

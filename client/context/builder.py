@@ -14,21 +14,19 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gputune.client.context.arena_search import search_arenas
-from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas, plan_shared_buffers
+from gputune.client.context.memory.storage import Storage
+from gputune.client.context.memory.weights import Packing, PackingKernel, Packings, Weights
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access, accesses_of
-from gputune.client.context.weights import Packing, PackingKernel, Packings, Weights
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
-from gputune.client.tuning.search.task_search import task_key
+from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm, Launch, Variant, as_stage
-from gputune.core.quirks import groups_at_once, quirks_of
+from gputune.core.quirks import groups_at_once, quirks_of, usual_form
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance
-from gputune.kernels.offset_arguments import in_form
+from gputune.kernels.family import DeviceLimits, Instance
 from gputune.runtime.backends.merging import Merged, merged
 from gputune.runtime.context.records import (
     STATUS_BYTES,
@@ -72,56 +70,14 @@ class Maker(Protocol):
 class Wanted:
     """A plan and the outcomes of its tasks by key digest. persistent: whether the graph can also run in fewer launches,
     by persistent kernels; what the device does not allow is not done. shared_memory: whether tensors that are never
-    alive together may have the same place. form: how launches are given what lies in arenas."""
+    alive together may have the same place. form: how launches are given what lies in arenas; None for the device's
+    usual form."""
 
     plan: Plan
     outcomes: Mapping[str, Outcome]
     persistent: bool = False
     shared_memory: bool = True
-    form: ArgumentForm = "sub_buffers"
-
-
-@dataclass(frozen=True)
-class Storage:
-    """Where each tensor of a plan lies: a graph input or output has its own buffer, all else shares arenas.
-
-    instances: of the plan's operations. uses: by the tensor whose memory it is, the places of the first and the last
-    operation that need it. own: the buffers of inputs and outputs, by the same."""
-
-    plan: Plan
-    instances: Sequence[Instance]
-    uses: Mapping[str, tuple[int, int]]
-    own: Mapping[str, BufferRef]
-    placement: Placement
-
-    @staticmethod
-    def of(wanted: Wanted, instances: Sequence[Instance], alignment: int, largest: int, search_steps: int) -> Storage:
-        """A plan's storage. search_steps: of the search for smaller arenas, 0 for none. Raises MemoryPlanError."""
-        plan, shared = wanted.plan, wanted.shared_memory
-        uses, own = _uses(plan), _own_buffers(plan)
-        tensors = _lifetimes(plan, instances, uses, own)
-        if not shared:
-            tensors = [replace(tensor, first_use=0, last_use=len(plan.operations)) for tensor in tensors]
-        if wanted.form == "buffers":
-            placement = plan_shared_buffers(tensors, alignment, largest)
-        elif search_steps and shared:
-            placement = search_arenas(tensors, alignment, largest, search_steps)
-        else:
-            placement = plan_arenas(tensors, alignment, largest)
-        return Storage(plan, instances, uses, own, placement)
-
-    def ref(self, tensor: str) -> BufferRef:
-        """The memory of a tensor that is no constant."""
-        root = self.plan.root(tensor)
-        if root in self.own:
-            return self.own[root]
-        arena, offset = self.placement.offsets[root]
-        return BufferRef("arena", arena, offset, self.plan.tensors[root].nbytes)
-
-    def scratch_ref(self, operation: int, name: str, nbytes: int) -> BufferRef:
-        """A scratch buffer of the operation at that place."""
-        arena, offset = self.placement.offsets[_scratch_name(operation, name)]
-        return BufferRef("arena", arena, offset, nbytes)
+    form: ArgumentForm | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +102,7 @@ def build(
     outcomes: Mapping[str, Outcome],
     target: Maker,
     persistent: bool = False,
-    form: ArgumentForm = "sub_buffers",
+    form: ArgumentForm | None = None,
 ) -> Built:
     """The graph of a plan; arguments and errors as those of Wanted and build_all."""
     return build_all([Wanted(plan, outcomes, persistent, form=form)], target)
@@ -171,6 +127,7 @@ def build_all(
     device = DeviceIdentity.from_dict(target.device)
     alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)  # both are powers of two
     programs = _Programs(target)
+    graphs = [replace(wanted, form=wanted.form or usual_form(device)) for wanted in graphs]
     apart = any(wanted.form in ("buffers", "svm") for wanted in graphs)
     weights = Weights(alignment, device.max_allocation_bytes, apart)
     packings = Packings(weights)
@@ -206,13 +163,15 @@ def _graph(
     """The graph, what each of its launches reads and writes, and where its tensors lie."""
     plan, outcomes = wanted.plan, wanted.outcomes
     keys = {task: task_key(task).digest for task in plan.tasks}
-    of_task = {task: programs.index(task, outcomes[key], wanted.form) for task, key in keys.items()}
+    limits = device_limits(device, wanted.form)
+    of_task = {task: programs.index(task, outcomes[key], limits) for task, key in keys.items()}
     instances = [
         family_of(each.task.op).render(each.task.problem, outcomes[keys[each.task]].configuration)
         for each in plan.operations
     ]
     largest = device.max_allocation_bytes
-    storage = Storage.of(wanted, instances, constants.weights.alignment, largest, memory_search_steps)
+    alignment, form = constants.weights.alignment, limits.argument_form
+    storage = Storage.of(plan, instances, alignment, largest, memory_search_steps, wanted.shared_memory, form)
     launches: list[LaunchRecord] = []
     accesses: list[Access] = []
     for place, (operation, instance) in enumerate(zip(plan.operations, instances, strict=True)):
@@ -223,7 +182,8 @@ def _graph(
         refs |= own
         task = keys[operation.task]
         refs |= constants.of(plan, operation, task, instance)
-        given = in_form(instance, wanted.form).main.sequence
+        family, configuration = family_of(operation.task.op), outcomes[task].configuration
+        given = family.rendered(operation.task.problem, configuration, limits).main.sequence
         launches += [
             LaunchRecord.of(
                 replace(kernel, entry=shipped.entry),
@@ -243,7 +203,7 @@ def _graph(
         launches=tuple(launches),
         arena_bytes=storage.placement.arenas,
         arena_bound_bytes=storage.placement.bound_bytes,
-        argument_form=wanted.form,
+        argument_form=limits.argument_form,
     )
     return graph, accesses, storage
 
@@ -298,10 +258,10 @@ class _Programs:
         self._requests: dict[int, CompileKernel] = {}  # by place
         self._shared: dict[int, tuple[int, str]] = {}  # by place: that of the program and what it puts before names
 
-    def index(self, task: Task, outcome: Outcome, form: ArgumentForm) -> int:
+    def index(self, task: Task, outcome: Outcome, limits: DeviceLimits) -> int:
         """The place of a task's program among the records."""
         family = family_of(task.op)
-        instance = in_form(family.render(task.problem, outcome.configuration), form)
+        instance = family.rendered(task.problem, outcome.configuration, limits)
         main = instance.main
         if main not in self._places:
             sizes = {spec.name: spec.nbytes for spec in family.inputs(task.problem)}
@@ -451,48 +411,3 @@ class _Constants:
             return self.target.execute_kernel(ExecuteKernel(instance.prepare, handles, instance.packed))
         finally:
             self.target.free(*handles.values())
-
-
-def arena_lifetimes(plan: Plan, instances: Sequence[Instance]) -> list[Lifetime]:
-    """What shares arenas, with the operations from whose first to whose last it is needed: the tensors between
-    operations, and the scratch buffers of operations. instances: those of the plan's operations."""
-    return _lifetimes(plan, instances, _uses(plan), _own_buffers(plan))
-
-
-def _uses(plan: Plan) -> dict[str, tuple[int, int]]:
-    """The places of the first and the last operation that name a tensor, or a view of it."""
-    found: dict[str, tuple[int, int]] = {}
-    for place, operation in enumerate(plan.operations):
-        for tensor in (operation.output, *operation.inputs.values()):
-            root = plan.root(tensor)
-            found[root] = found.get(root, (place, place))[0], place
-    return found
-
-
-def _own_buffers(plan: Plan) -> dict[str, BufferRef]:
-    """The buffers of the graph's inputs and outputs, by the tensor whose memory they are."""
-    own: dict[str, BufferRef] = {}
-    for index, tensor in enumerate(plan.inputs):
-        own[plan.root(tensor.name)] = BufferRef("input", index, 0, tensor.nbytes)
-    for index, tensor in enumerate(plan.outputs):
-        own[plan.root(tensor.name)] = BufferRef("output", index, 0, tensor.nbytes)
-    return own
-
-
-def _lifetimes(
-    plan: Plan, instances: Sequence[Instance], uses: Mapping[str, tuple[int, int]], own: Mapping[str, BufferRef]
-) -> list[Lifetime]:
-    return [
-        Lifetime(root, plan.tensors[root].nbytes, first, last)
-        for root, (first, last) in uses.items()
-        if root not in own and not plan.is_constant(root)
-    ] + [
-        Lifetime(_scratch_name(place, name), nbytes, place, place)
-        for place, instance in enumerate(instances)
-        for name, nbytes in instance.scratch.items()
-    ]
-
-
-def _scratch_name(operation: int, name: str) -> str:
-    """What the memory plan calls a scratch buffer: no name that a model's tensor may have."""
-    return f"\0{operation} {name}"

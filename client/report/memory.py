@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gputune.client.context.builder import PORTABLE_ALIGNMENT
-from gputune.client.context.memory_planner import Lifetime, least_bytes
+from gputune.client.context.memory.memory_planner import Lifetime, least_bytes
 from gputune.client.report.sizes import packed_bytes
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord

@@ -42,6 +42,11 @@ class Loops:
     def rows(self) -> int:
         return math.prod(self.sizes[:-1])
 
+    @property
+    def distances(self) -> Shape:
+        """Elements between the rows of the output, and of each input that is contiguous along rows."""
+        return (self.inner, *(step for steps in self.steps if steps[-1] for step in steps[:-1]))
+
     def row_offset(self, which: int) -> str:
         """Where the row of an input begins, as an OpenCL C expression of `row`; empty when at 0."""
         terms = []

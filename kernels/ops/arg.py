@@ -11,6 +11,7 @@ from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFam
 from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import Rows, extremes
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -79,6 +80,7 @@ class ArgFamily(TiledFamily):
             entry="arg_rows",
             needs=self.tiling(problem).needs.of(configuration),
             writes=("output",),
+            aligned=aligned(configuration["VW"], loops.extent),
             options=build_options({**loops.macros(), **macros, **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -6,7 +6,7 @@ Transposed and broadcast operands only have other steps, so they are not copied;
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +36,7 @@ from gputune.kernels.indexing.steps import (
     view,
     whole_shape,
 )
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import Packing
@@ -171,6 +172,7 @@ class BatchedMatMulFamily(KernelFamily):
             entry="batched_matmul_tiled",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *_distances(problem, bool(packs))),
             options=build_options({"RUN": run, **_sizes(problem), **configuration}),
             global_size=global_size,
             local_size=local_size,
@@ -252,6 +254,18 @@ def _reads_in_place(problem: BatchedMatMulProblem, width: int) -> bool:
 def _matrices(problem: BatchedMatMulProblem) -> int:
     """How many different matrices b holds."""
     return different(problem.batch, problem.b_steps[:-2])
+
+
+def _distances(problem: BatchedMatMulProblem, packs: bool) -> Iterator[int]:
+    """Elements between what is accessed in vectors: columns, and rows and matrices as they lie."""
+    yield problem.n
+    read = [] if packs else [(problem.sides[1], problem.b_steps)]
+    if problem.output_steps[-1] == 1:
+        read += [(problem.shape, steps) for steps in (problem.output_steps, *problem.operand_steps) if steps[-1]]
+    for sizes, steps in read:
+        yield from (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
+    if not packs:
+        yield problem.starts[1]
 
 
 def _sizes(problem: BatchedMatMulProblem) -> dict[str, int]:

@@ -19,6 +19,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.moving import CPU_ROWS, copy_space
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -104,6 +105,7 @@ class ConcatFamily(KernelFamily):
             entry="concat_parts",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *problem.parts),
             options=build_options({"ROWS": problem.rows, "LENGTH": problem.length} | dict(configuration)),
             global_size=(
                 round_up(problem.vectors(configuration["VW"]), across),

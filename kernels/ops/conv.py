@@ -29,6 +29,7 @@ from gputune.kernels.family import (
     operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import winograd
@@ -187,6 +188,7 @@ class ConvFamily(KernelFamily):
             entry=entry,
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.group_outputs),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

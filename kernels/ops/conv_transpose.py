@@ -27,6 +27,7 @@ from gputune.kernels.family import (
     operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import PACK_RUN, Packing
@@ -188,6 +189,7 @@ class ConvTransposeFamily(TiledFamily):
             entry="conv_transpose_tiled",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.group_outputs),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

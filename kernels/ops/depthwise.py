@@ -27,6 +27,7 @@ from gputune.kernels.family import (
     operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import PACK_RUN, Packing
@@ -208,6 +209,7 @@ class DepthwiseFamily(KernelFamily):
             entry="depthwise_direct",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], channels),
             options=build_options(
                 {"MAPS": problem.batch, "CHANNELS": channels, "GROUP": group}
                 | problem.window.macros

@@ -24,6 +24,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import LINE_FLOATS, ceil_div, check_indices, power_at_least
@@ -102,6 +103,7 @@ class ElementwiseFamily(TiledFamily):
             entry="elementwise_chain",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *loops.distances),
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -10,6 +10,7 @@ from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -92,6 +93,7 @@ class GatherFamily(TiledFamily):
             entry="gather_rows",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *loops.distances, *problem.spans),
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -10,6 +10,7 @@ from gputune.core.dtypes import FLOAT, check_float
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import WEIGHTED
 from gputune.kernels.indexing.broadcasting import Loops
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -104,6 +105,7 @@ class GridSampleFamily(TiledFamily):
             entry="grid_sample_taps",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *loops.distances),
             options=build_options(macros | dict(loops.macros(configuration))),
             global_size=global_size,
             local_size=local_size,

@@ -22,6 +22,7 @@ from gputune.kernels.ops.matmul import FAMILY as MATMUL
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.separable import FAMILY as SEPARABLE
 from gputune.kernels.ops.separable import SeparableProblem
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.block_strips import BlockStrips
@@ -142,6 +143,7 @@ class InvertedResidualFamily(TiledFamily):
             entry="inverted_residual",
             needs=strips.needs.of(configuration),
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.out_channels),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

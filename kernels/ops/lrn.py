@@ -20,6 +20,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.hard_values import SMALL, Survival
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -114,6 +115,7 @@ class LrnFamily(KernelFamily):
             entry="lrn_channels",
             needs=ALONE,
             writes=("output",),
+            aligned=problem.inner > 1 and aligned(configuration["VW"], problem.inner),
             options=build_options(sizes | dict(configuration)),
             global_size=(round_up(_vectors(problem, configuration["VW"]), configuration["DIMX"]), 1),
             local_size=(configuration["DIMX"], 1),

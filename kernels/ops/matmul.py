@@ -25,6 +25,7 @@ from gputune.kernels.family import (
     operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -103,6 +104,7 @@ class MatMulFamily(TiledFamily):
             entry="matmul_tiled",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.n),
             options=build_options({"M": problem.m, "K": problem.k, "N": problem.n, **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -25,6 +25,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.moving import CPU_ROWS, Loop, copy_space, merged
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -89,6 +90,12 @@ class MoveProblem:
     @property
     def loops(self) -> tuple[Loop, ...]:
         return tuple(map(Loop, self.sizes, self.steps, self.before, self.extents))
+
+    @property
+    def distances(self) -> tuple[int, ...]:
+        """Elements between rows of the output, and of the input if it is read in vectors."""
+        inner = self.loops[-1]
+        return (inner.size, *((self.start, inner.before, *self.steps[:-1]) if inner.step == 1 else ()))
 
     @property
     def rows(self) -> int:
@@ -199,6 +206,7 @@ class MoveFamily(KernelFamily):
             entry="move_rows",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *problem.distances),
             options=build_options(macros | dict(configuration)),
             global_size=(
                 round_up(ceil_div(inner.size, configuration["VW"]), across),

@@ -12,6 +12,7 @@ from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFam
 from gputune.kernels.hard_values import NORMS
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import Rows
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -122,6 +123,7 @@ class NormaliseFamily(TiledFamily):
             entry="normalise_rows",
             needs=self.tiling(problem).needs.of(configuration),
             writes=("output",),
+            aligned=aligned(configuration["VW"], loops.extent),
             options=build_options({**loops.macros(), **macros, **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -21,6 +21,7 @@ from gputune.kernels.family import (
     operand_specs,
 )
 from gputune.kernels.hard_values import MOVES, NAN, SMALL, SUMS, Survival
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -194,6 +195,7 @@ class PoolFamily(KernelFamily):
             entry="pool_window",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.channels),
             options=build_options(macros | dict(configuration)),
             global_size=(round_up(vectors, across), round_up(strips, down)),
             local_size=(across, down),

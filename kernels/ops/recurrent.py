@@ -19,6 +19,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import Survival
 from gputune.kernels.indexing.cells import ACTIVATIONS, OUTPUTS, RecurrentProblem, run_cells
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import Packing, buffer_constraints
@@ -160,6 +161,7 @@ class RecurrentFamily(KernelFamily):
             entry="recurrent_steps",
             needs=_needs(problem).of(configuration),
             writes=("output", *scratch),
+            aligned=aligned(configuration["VW"], problem.hidden),
             options=build_options(_macros(problem) | dict(configuration)),
             global_size=(lanes, _groups(problem, rows)),
             local_size=(lanes, 1),

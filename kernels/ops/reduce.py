@@ -13,6 +13,7 @@ from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFam
 from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
 from gputune.kernels.indexing.loops import Loops, loops_of
 from gputune.kernels.indexing.rows import Rows, extremes
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -142,6 +143,7 @@ class ReduceFamily(TiledFamily):
             entry="reduce_rows",
             needs=self.tiling(problem).needs.of(configuration),
             writes=("output",),
+            aligned=aligned(configuration["VW"], loops.extent),
             options=build_options({**loops.macros(), **configuration}),
             global_size=global_size,
             local_size=local_size,

@@ -22,6 +22,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.pixel_strips import PixelStrips
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -126,6 +127,7 @@ class ResizeFamily(TiledFamily):
             entry="resize_nearest",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.channels),
             options=build_options(macros | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -19,6 +19,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.hard_values import Survival
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -109,6 +110,7 @@ class ScanFamily(KernelFamily):
             entry="scan_axis",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.inner),
             options=build_options({**macros, **configuration}),
             global_size=(round_up(rows, configuration["DIMX"]), 1),
             local_size=(configuration["DIMX"], 1),

@@ -23,6 +23,7 @@ from gputune.kernels.hard_values import EVERY, MOVES, SUBNORMAL, Survival
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.indexing.steps import reach
 from gputune.kernels.ops.gather import INDEX_TYPES, strides_of
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -270,6 +271,7 @@ class ScatterFamily(KernelFamily):
             entry="scatter_rows",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *loops.distances, problem.step, problem.update_step),
             options=build_options(sizes | dict(loops.macros(configuration))),
             global_size=(
                 round_up(vectors, configuration["DIMX"]),

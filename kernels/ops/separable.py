@@ -28,6 +28,7 @@ from gputune.kernels.family import (
     operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import Packing
@@ -148,6 +149,7 @@ class SeparableFamily(TiledFamily):
             entry="separable_strips",
             needs=strips.needs.of(configuration),
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.channels, problem.out_channels),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -21,6 +21,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.rows import SHARED
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -131,6 +132,7 @@ class SoftmaxFamily(KernelFamily):
             entry="softmax_rows",
             needs=_needs(problem).of(configuration),
             writes=("output",),
+            aligned=aligned(configuration["VW"], problem.inner if problem.inner > 1 else problem.axis),
             options=build_options(sizes | dict(configuration)),
             global_size=(lanes, round_up(_rows(problem, configuration["VW"]), down)),
             local_size=(lanes, down),

@@ -19,6 +19,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.hard_values import MOVES
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import (
@@ -164,6 +165,7 @@ class TransposeFamily(KernelFamily):
             entry="transpose_layout",
             needs=_needs(problem).of(configuration),
             writes=("output",),
+            aligned=aligned(configuration["VC"], columns) and aligned(configuration["VR"], rows),
             options=build_options(macros | dict(configuration)),
             global_size=(
                 round_up(ceil_div(columns, configuration["VC"]) * beside, x),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.packing import PACK_RUN, buffer_constraints
@@ -263,6 +264,7 @@ class Winograd:
             entry="winograd_multiply",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], self.out_channels),
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,

@@ -117,7 +117,7 @@ class Recorder:
         return list(chosen.values())
 
     def _header(self, device: DeviceIdentity, settings: Mapping[str, str]) -> Header:
-        rendered = [self.search.family.render(self.search.task.problem, one) for one in self.chosen]
+        rendered = [self.search.rendered(one) for one in self.chosen]
         prepare = {digests_of(launch)[1] for instance in rendered for launch in instance.prepare}
         prepare |= {digest for instance in rendered for digest in _stage_digests(instance.main)}
         way = self._way
@@ -151,7 +151,7 @@ class Recorder:
         return list(rows.values())
 
     def _row(self, configuration: Configuration, trial: Trial, baseline: Sequence[float]) -> Row:
-        launch = self.search.family.render(self.search.task.problem, configuration).main
+        launch = self.search.rendered(configuration).main
         program, digest = digests_of(launch)
         samples_ns = trial.samples_ns if trial.status == "ok" else ()
         ratio = self._drift.ratio(samples_ns, baseline) or 1.0

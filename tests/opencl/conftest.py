@@ -41,7 +41,7 @@ class KernelBench:
         self, family: KernelFamily, problem: Any, configuration: Configuration, inputs: Mapping[str, Array]
     ) -> tuple[Array, str]:
         """The output of a configuration, and what it did outside the buffers it may write (empty: nothing)."""
-        instance = family.render(problem, configuration)
+        instance = family.rendered(problem, configuration, self.limits)
         output = family.output(problem)
         launcher = Launcher(self.programs, Course(UNWATCHED))
         names = {**instance.packed, **instance.scratch, "output": output.nbytes}
@@ -109,7 +109,7 @@ class KernelBench:
         """Builds configurations of problems in as few programs as a target server does, where the driver takes its time
         for each program; `run` finds them there. Every group must go together, as it does on a target."""
         if self.programs.merges:
-            launches = [family.render(problem, configuration).main for problem, configuration in tried]
+            launches = [family.rendered(problem, each, self.limits).main for problem, each in tried]
             for group in groups(launches):
                 assert self.programs.build_together(group), f"{group[0].entry} does not go together: {group}"
 

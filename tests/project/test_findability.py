@@ -31,7 +31,7 @@ TASKS = {
     "target reconnect": ("client/target/reconnecting.py",),
     "worker hang watchdog": ("server/workers/watchdog.py",),
     "crash worker": ("server/workers/crash_recovery.py",),
-    "context memory plan": ("client/context/memory_planner.py",),
+    "context memory plan": ("client/context/memory/memory_planner.py",),
     "context binary format": ("runtime/context/format.py",),
 }
 

@@ -76,6 +76,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.tuning.measuring": {"client.model", "client.target", "client.tuning.search"},
     "client.html": set(),
     "client.context": {"client.model", "client.target", "client.tuning"},
+    "client.context.memory": {"client.model"},
     "client.context.verifying": {"client.model", "client.target", "client.tuning"},
     "client.report": {"client.context", "client.html", "client.tuning"},
     "client.report.html": {"client.html", "client.tuning"},

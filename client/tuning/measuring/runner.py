@@ -184,7 +184,7 @@ class TaskRunner:
         )
 
     def _variant(self, configuration: Configuration, number: int) -> Variant:
-        return self._search.family.render(self._search.task.problem, configuration).variant(configuration, number)
+        return self._search.rendered(configuration).variant(configuration, number)
 
     def _baseline_samples(
         self, batch: Sequence[Configuration], trials: Mapping[int, Trial], baseline: Trial | None

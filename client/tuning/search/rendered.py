@@ -12,7 +12,7 @@ from gputune.kernels.family import Instance
 _FIRST = frozenset({"source", "entry", "options", "global_size", "local_size", "arguments", "stages"})
 """Fields that the text has always had. One that came later is in it where it is not its default, so that what does not
 use it keeps its digest."""
-_DERIVED = frozenset({"source_sha256", "needs", "writes"})
+_DERIVED = frozenset({"source_sha256", "needs", "writes", "aligned"})
 """Fields that follow from others: a kernel needs and writes what its source and options make it."""
 
 

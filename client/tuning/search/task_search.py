@@ -17,9 +17,11 @@ from gputune.client.tuning.search.stop_conditions import NoImprovement, StopCond
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import ArgumentForm
+from gputune.core.quirks import usual_form
 from gputune.core.statuses import OK
 from gputune.kernels.catalogue import family_of, identity_of
-from gputune.kernels.family import DeviceLimits, KernelFamily, Work, problem_to_dict
+from gputune.kernels.family import DeviceLimits, Instance, KernelFamily, Work, problem_to_dict
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 from gputune.runtime.measuring.successive_halving import ENOUGH
 from gputune.runtime.measuring.timing import MEASURING_VERSION
@@ -37,8 +39,9 @@ DEADLY = ("timeout", "crash")
 """Statuses of what costs the target its worker."""
 
 
-def device_limits(device: DeviceIdentity) -> DeviceLimits:
-    """What constraints need to know of a device."""
+def device_limits(device: DeviceIdentity, form: ArgumentForm | None = None) -> DeviceLimits:
+    """What constraints and kernels need to know of a device. form: how launches are given what lies in arenas; None
+    where that was not measured."""
     return DeviceLimits(
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=device.max_work_item_sizes,
@@ -49,6 +52,7 @@ def device_limits(device: DeviceIdentity) -> DeviceLimits:
         preferred_float_width=device.preferred_float_width,
         standard="CL3.0" if device.device_version.startswith("OpenCL 3") else "CL1.2",
         extensions=frozenset(device.extensions),
+        argument_form=form or usual_form(device),
     )
 
 
@@ -90,7 +94,7 @@ def source_sha256(task: Task, limits: DeviceLimits) -> str:
     """Identity of a task's kernels on a kind of device: of what its default renders to where there is room for
     everything, so that it does not depend on which default a process finds room for. Raises TuningError."""
     default = default_of(task, limits.unbounded)
-    return rendered_sha256(family_of(task.op).render(task.problem, default))
+    return rendered_sha256(family_of(task.op).rendered(task.problem, default, limits))
 
 
 def cost_of(record: TrialRecord) -> float | None:
@@ -122,6 +126,7 @@ class TaskSearch:
         cold: bool = False,
     ) -> None:
         self.task = task
+        self._limits = limits
         self.family = family_of(task.op)
         self.space = space_of(task, limits)
         self.default = default_of(task, limits)
@@ -174,9 +179,13 @@ class TaskSearch:
             self._untold = []
         return self._strategy
 
+    def rendered(self, configuration: Configuration) -> Instance:
+        """What a configuration renders to for the device."""
+        return self.family.rendered(self.task.problem, configuration, self._limits)
+
     def rendered_sha256(self, configuration: Configuration) -> str:
         """Identity of what a configuration renders to today."""
-        return rendered_sha256(self.family.render(self.task.problem, configuration))
+        return rendered_sha256(self.rendered(configuration))
 
     def still_holds(self, configuration: Configuration, sha256: str) -> bool:
         """Whether a configuration from the cache is legal today and renders to the code that was measured."""

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import tool
 from benchmarks.peers.comparing import Failed
-from gputune.client.context.arena_search import SEARCH_STEPS, search_arenas
-from gputune.client.context.builder import PORTABLE_ALIGNMENT, arena_lifetimes
-from gputune.client.context.memory_planner import Lifetime, Placement, plan_arenas
+from gputune.client.context.builder import PORTABLE_ALIGNMENT
+from gputune.client.context.memory.arena_search import SEARCH_STEPS, search_arenas
+from gputune.client.context.memory.memory_planner import Lifetime, Placement, plan_arenas
+from gputune.client.context.memory.storage import arena_lifetimes
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned

@@ -60,7 +60,7 @@ def persistent_case(device: Device) -> Case:
     accesses: list[Access] = []
     for problem in (each for each in PROBLEMS if each.name in CHAIN):
         family = family_of(problem.family)
-        main = family.render(problem.problem, family.default(problem.problem, device.limits)).main
+        main = family.rendered(problem.problem, family.default(problem.problem, device.limits), device.limits).main
         sizes = _buffers(family, problem)
         for kernel in main.sequence:
             launches.append(_record(problem, kernel, len(programs), sizes))
@@ -88,7 +88,7 @@ def _of_problem(problem: Named, device: Device, kinds: Sequence[str], drawn: int
         if not spec.constant
     )
     for kind, configuration in chosen:
-        main = family.render(problem.problem, configuration).main
+        main = family.rendered(problem.problem, configuration, device.limits).main
         yield Case(problem, device, kind, configuration, main.source, main.options, main.sequence, elements)
 
 

@@ -35,6 +35,8 @@ NOT_OPTIMISED: Mapping[str, str] = {
     "test_typed.py::test_every_function_is_right_also_at_the_ends_of_its_types[abs]": "it does not know llvm.abs.i8",
     "test_reduce.py::test_extremes_keep_nan": TRUE_IS_255,
     "test_reduce.py::test_work_items_share_a_row[ArgMax": TRUE_IS_255,
+    "test_pointers.py::test_kernels_with_pointers_are_right[ArgMax": TRUE_IS_255,
+    "test_pointers.py::test_vectors_begin_where_they_are_declared[ArgMax": TRUE_IS_255,
 }
 """Tests whose kernels Clang must not optimise, since oclgrind gets what it makes of them wrong."""
 

@@ -115,7 +115,7 @@ def _kernels(device: Device, record: Record) -> list[dict[str, Any]]:
     wanted = (("MatMul", MatMulProblem(size, size, size)), ("Softmax", SoftmaxProblem(1, 1000, 1)))
     for op, problem in wanted:
         family = families()[op]
-        instance = family.render(problem, family.default(problem, limits))
+        instance = family.rendered(problem, family.default(problem, limits), limits)
         launch, sizes = instance.main, {tensor.name: tensor.nbytes for tensor in family.inputs(problem)}
         sizes |= {**instance.packed, **instance.scratch, "output": family.output(problem).nbytes}
         arguments = [[sizes[one]] if isinstance(one, str) else one for one in launch.arguments]

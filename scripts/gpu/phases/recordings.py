@@ -121,7 +121,7 @@ def _kept(record: Record, name: str, recorder: Recorder) -> dict[str, Launch]:
     for which, one in picked.items():
         if one is not None:
             configuration = dict(zip(names, one.values, strict=True))
-            launches[which] = recorder.search.family.render(recorder.search.task.problem, configuration).main
+            launches[which] = recorder.search.rendered(configuration).main
     return launches
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputune.client.context.arena_search import Sections, search_arenas
-from gputune.client.context.memory_planner import Lifetime, Placement, least_bytes, plan_arenas
+from gputune.client.context.memory.arena_search import Sections, search_arenas
+from gputune.client.context.memory.memory_planner import Lifetime, Placement, least_bytes, plan_arenas
 from gputune.client.errors import MemoryPlanError
 
 ALIGNMENTS = st.sampled_from([1, 4, 64, 128])

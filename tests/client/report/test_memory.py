@@ -7,8 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from gputune.client.context import builder
-from gputune.client.context.memory_planner import Lifetime
+from gputune.client.context.memory.memory_planner import Lifetime
+from gputune.client.context.memory.storage import arena_lifetimes
 from gputune.client.html.scales import bytes_text
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
@@ -121,7 +121,7 @@ def planned_lifetimes(plan: Plan) -> list[Lifetime]:
         family_of(each.task.op).render(each.task.problem, untuned(each.task, limits).configuration)
         for each in plan.operations
     ]
-    lives = builder.arena_lifetimes(plan, instances)
+    lives = arena_lifetimes(plan, instances)
     return [Lifetime("", each.nbytes, each.first_use, each.last_use) for each in lives]
 
 

@@ -15,7 +15,7 @@ from gputune.client.model.importer import import_model
 from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance, KernelFamily
-from gputune.kernels.offset_arguments import in_form
+from gputune.kernels.offset_arguments import with_offsets
 from gputune.kernels.space import Configuration
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
@@ -88,7 +88,8 @@ class WithOffsets:
         self._family = family
 
     def render(self, problem: Any, configuration: Configuration) -> Instance:
-        return in_form(self._family.render(problem, configuration), "offsets")
+        instance = self._family.render(problem, configuration)
+        return replace(instance, main=with_offsets(instance.main))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._family, name)

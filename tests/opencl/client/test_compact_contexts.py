@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 import pytest
 
-from gputune.client.context import weights
 from gputune.client.context.builder import Maker, Wanted, build_all
+from gputune.client.context.memory import weights
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import import_model
 from gputune.client.model.plan import Task

@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from gputune.client.context import builder, persistent
+from gputune.client.context.memory import storage
 from gputune.client.context.persistent import Persistent
 from gputune.client.model.oracle import Oracle
 from gputune.client.target.embedded_server import EmbeddedServer
@@ -142,13 +143,13 @@ def test_a_tensor_that_is_overwritten_too_early_is_told_from_a_wrong_kernel(
         "a = MatMul(x, k) b = MatMul(a, k) c = MatMul(b, k) d = MatMul(c, k) y = Sub(a, d)",
         {"k": (64, 64)},
     )
-    lifetimes = builder._lifetimes
+    lifetimes = storage._lifetimes
 
     def short(*what: Any) -> Any:
         found = lifetimes(*what)
         return [replace(each, last_use=each.first_use + 1) if each.name == "a" else each for each in found]
 
-    monkeypatch.setattr(builder, "_lifetimes", short)
+    monkeypatch.setattr(storage, "_lifetimes", short)
     ran = generate(model, "--tuning_effort", "none", "--verify")
     assert ran.code == 10, ran.err
     assert "its input 'a' was overwritten by MatMul of MatMul_2 before it ran" in ran.last_line

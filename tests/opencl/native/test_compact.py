@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.client.context import weights
+from gputune.client.context.memory import weights
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import context_of, open_context
 from stress.fuzz.context import head_of, header_of, need_of, with_head

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from gputune.client.context.memory_planner import Lifetime, Placement, placed_in_order, placement, plan_arenas
+from gputune.client.context.memory.memory_planner import Lifetime, Placement, placed_in_order, placement, plan_arenas
 
 SEARCH_STEPS = 4000
 """About two seconds on a slow machine, for networks of some hundred tensors that need all of it; most need far less."""

@@ -1,0 +1,1 @@
+"""Plan where tensors and constants of a context lie."""

@@ -1,0 +1,38 @@
+"""Let kernels access vectors by pointers to vectors, on devices that are not CPUs.
+
+Compilers for GPUs make an access of each element out of vload and vstore, since these take any element's address. A
+pointer to a vector becomes one access of up to 16 bytes. It promises an address that is a multiple of the vector's
+size. Two sides keep this promise:
+
+* A family declares Launch.aligned where every vector that a kernel reads by LOAD_WIDE and writes by STORE_WIDE is a
+  multiple of its width away from the beginning of its buffer.
+* Every buffer begins at a multiple of the device's base address alignment. OpenCL makes that at least the size of the
+  largest vector. Allocations, parts of arenas and packed weights begin so. The executor copies an application's array
+  that begins elsewhere, and imports no handle that does (docs/memory.md).
+
+CPUs access unaligned vectors as fast as aligned vectors. Their kernels use no pointers to vectors, so that they can
+read an application's arrays in place.
+"""
+
+from dataclasses import replace
+
+from gputune.core.launches import Launch
+from gputune.kernels.template import template
+
+POINTERS = "vector_pointers.cl"
+
+
+def aligned(width: int, *distances: int) -> bool:
+    """Return whether vectors of `width` elements begin at multiples of their width. distances: in elements, all that
+    lies between the beginning of a buffer and a vector is a sum of multiples of these and of the width. Vectors of 3
+    are not accessed by pointers, so they may begin anywhere."""
+    return width == 3 or not any(distance % width for distance in distances)
+
+
+def by_pointers(launch: Launch) -> Launch:
+    """Return a launch whose vectors are accessed by pointers if the family declares them aligned. The text is the same
+    for launches that are not aligned, so that one source serves all configurations of a template."""
+    elements = template("elements.cl")
+    source = launch.source.replace(elements, elements + template(POINTERS))
+    options = f"{launch.options} -DALIGNED_VECTORS=1" if launch.aligned else launch.options
+    return replace(launch, source=source, source_sha256="", options=options)
