@@ -10,12 +10,14 @@ import click
 
 from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, OUTPUT
 from gputune.client.cli.say import print_json, say, say_wrapped
+from gputune.client.context.argument_form import IN_WORDS
 from gputune.client.device_errors import device_errors
 from gputune.client.outputs import write_json
 from gputune.client.report.sizes import packed_bytes, split_line, split_of
 from gputune.client.report.uses import uses_of
 from gputune.client.run.contexts import names_of
 from gputune.client.run.packages import lines_of, listing, need_of
+from gputune.core.launches import ARGUMENT_FORMS
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.ep_context import EpContext, ep_contexts, is_ep_context
 from gputune.runtime.context.format import read_header
@@ -127,6 +129,8 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
         operations = len(dict.fromkeys(launch.operation for launch in graph.launches))
         persistent = f", {len(graph.persistent)} as persistent kernels" if graph.persistent else ""
         yield f"graph {graph.name!r}: operations: {operations}, launches: {len(graph.launches)}{persistent}"
+        if graph.argument_form != ARGUMENT_FORMS[0]:
+            yield f"  arguments: {IN_WORDS[graph.argument_form]}"
         yield f"  inputs: {_tensors(graph.inputs)}"
         yield f"  outputs: {_tensors(graph.outputs)}"
         if (gain := gains.get(graph.name)) is not None:

@@ -139,7 +139,7 @@ def build_all(
     sizes = {"weights": list(map(len, sections)), "packed": [part.packed_bytes for part in packing]}
     built = [
         _persistently(graph, accesses, programs, sizes, device)
-        if wanted.persistent and groups_at_once(device)
+        if wanted.persistent and wanted.form != "offsets" and groups_at_once(device)
         else graph
         for wanted, (graph, accesses, _) in zip(graphs, laid, strict=True)
     ]

@@ -76,11 +76,11 @@ class ContextRunner:
         progress: Progress = SILENT,
         deadline: float | None = None,
         quiet: Quiet | None = None,
-        form: ArgumentForm = "sub_buffers",
+        form: ArgumentForm | None = None,
     ) -> None:
         """maker: compiles and packs for the target, and keeps what it has compiled; write: makes the file of a graph;
-        deadline: when there is no more time, by time.monotonic; quiet: settles before anything is measured; form: in
-        which launches are given what lies in arenas."""
+        deadline: when there is no more time, by time.monotonic; quiet: settles before anything is measured; form: as
+        of builder.Wanted."""
         self._target = target
         self._maker = maker
         self._write = write
@@ -110,12 +110,21 @@ class ContextRunner:
             self.free(*self._files)
         self._folder.cleanup()
 
-    def load(self, plan: Plan, outcomes: Outcomes, persistent: bool = False, *, needed: bool = False) -> RemoteExecutor:
-        """A context of a plan on the target, run twice; persistent: by persistent kernels. Raises TuningError when its
-        outputs are not those of the first one; OutOfTime when there is no time left, unless it is `needed`."""
+    def load(
+        self,
+        plan: Plan,
+        outcomes: Outcomes,
+        persistent: bool = False,
+        *,
+        needed: bool = False,
+        form: ArgumentForm | None = None,
+    ) -> RemoteExecutor:
+        """A context of a plan on the target, run twice; persistent: by persistent kernels; form: another one than the
+        runner's. Raises TuningError when its outputs are not those of the first one; OutOfTime when there is no time
+        left, unless it is `needed`."""
         if self.late and not needed:
             raise OutOfTime("--tuning_budget is used up")
-        built = builder.build(plan, outcomes, self._maker, persistent, self._form)
+        built = builder.build(plan, outcomes, self._maker, persistent, form or self._form)
         self._made += 1
         path = Path(self._folder.name) / f"{self._made}.bin"
         self._write(built, path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import logging
 import secrets
 import tempfile
@@ -18,12 +16,13 @@ from typing import Any
 
 from gputune.cache import PerformanceCache, named, tier_of
 from gputune.client.context import builder
+from gputune.client.context.argument_form import FormChoice
 from gputune.client.context.choice import Decision, InChain
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
+from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
-from gputune.client.context.weights import weight_bytes
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
 from gputune.client.generation.config import check_precision
@@ -51,11 +50,11 @@ from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of
 from gputune.client.viewer.schematic import RooflinePeaks, write_schematic
 from gputune.core.errors import ContextError
-from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
-from gputune.core.quirks import groups_at_once
+from gputune.core.quirks import groups_at_once, usual_form
 from gputune.core.version import software_version
 from gputune.core.whole_file import folders_to
+from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import configuration_key
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
@@ -93,18 +92,17 @@ class Generation:
         self._clock = clock
         self._progress = progress
         self._arrived = arrived
-        self._device = DeviceIdentity.from_dict(client.device)
-        self.tier = tier_of(
-            self._device.name, self._device.compute_units, self._device.vendor, self._device.device_version
-        )
+        self.device = DeviceIdentity.from_dict(client.device)
+        self._form = request.config.form or usual_form(self.device)
+        self.tier = tier_of(self.device.name, self.device.compute_units, self.device.vendor, self.device.device_version)
         if request.device_tier is not None:
             self.tier = named(self.tier, request.device_tier)
-        self._computes = self._device.platform not in SIMULATED
+        self._computes = self.device.platform not in SIMULATED
         self._settings = {one.plan.name: request.config.settings_of(one.plan.name) for one in graphs.models}
         self._compares = self._computes and request.effort.contexts > 1
         self._tasks = graphs.tasks(fused=self._compares)
         if request.effort.name == "none":
-            self._tasks = tasks_of(graphs.untuned(device_limits(self._device)))
+            self._tasks = tasks_of(graphs.untuned(self._limits))
         self._mode = request.tuning.cache_mode
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
@@ -113,9 +111,9 @@ class Generation:
         self.verified: Mapping[str, Mapping[str, float]] | None = None
         self.fitted: Fitted | None = None
         machines = [partial(state_of, one) for one in clients] if self._computes else ()  # others keep no model waiting
-        is_cpu = self._device.device_type == "cpu"
+        is_cpu = self.device.device_type == "cpu"
         self.quiet = Quiet(machines, progress, request.tuning.wait_for_quiet, whole=is_cpu)
-        check_precision(request.config, self._device)
+        check_precision(request.config, self.device)
         request.memory_types.check(
             {
                 model.plan.name: [tensor.name for tensor in (*model.plan.inputs, *model.plan.outputs)]
@@ -123,12 +121,11 @@ class Generation:
             }
         )
         if ground_truth is not None and not self._computes:
-            raise ConfigError(f"--verify: the device {self._device.name} computes nothing; choose another")
+            raise ConfigError(f"--verify: the device {self.device.name} computes nothing; choose another")
 
     @property
-    def device(self) -> DeviceIdentity:
-        """The targets' device."""
-        return self._device
+    def _limits(self) -> DeviceLimits:
+        return device_limits(self.device, self._form)
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
@@ -137,9 +134,8 @@ class Generation:
             if self._request.effort.name == "none":
                 log.info("tuning effort none: default configurations, no performance cache")
                 self._open_repository(stack)
-                limits = device_limits(self._device)
-                outcomes = _by_key(untuned(task, limits) for task in self._tasks)
-                plans = self._graphs.untuned(limits)
+                outcomes = _by_key(untuned(task, self._limits) for task in self._tasks)
+                plans = self._graphs.untuned(self._limits)
                 untuned_ones = [
                     Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name)) for plan in plans
                 ]
@@ -151,6 +147,8 @@ class Generation:
             opened = PerformanceCache.open_readonly if mode == "frozen" else PerformanceCache.open
             cache = stack.enter_context(opened(path, warn=log.warning, secret=self._secret))
             self._open_repository(stack, cache)
+            if self._computes and self._request.config.form is None:
+                self._form = self._form_choice(cache).chosen(self._runner(None))
             options = self._request.tuning
             budget_seconds = options.budget_seconds
             if budget_seconds is not None and self._compares:
@@ -226,6 +224,7 @@ class Generation:
         with ExitStack() as stack:
             opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
             cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
+            self._form = self._request.config.form or self._form_choice(cache).remembered()
             tuner = self._tuner(cache, self._request.tuning)
             self._begin(tuner, cache)
             if self._compares:
@@ -254,6 +253,15 @@ class Generation:
             self._inference_ns if self._compares else None,
             self._arrived,
             load=self.quiet.record,
+            form=self._form,
+        )
+
+    def _form_choice(self, cache: PerformanceCache) -> FormChoice:
+        return FormChoice(cache, self.device, settings_of(self._client.server), self._mode == "frozen")
+
+    def _runner(self, deadline: float | None) -> ContextRunner:
+        return ContextRunner(
+            self._client, self._maker, self._write_to, self._progress, deadline, self.quiet, self._form
         )
 
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
@@ -265,8 +273,9 @@ class Generation:
         return self._graphs.inference_ns(time_ns, launch_ns)
 
     def _persistent(self, graph: str) -> bool:
-        """Whether persistent kernels are an alternative for a graph."""
-        return self._settings[graph].persistent_kernels and groups_at_once(self._device) > 0
+        """Whether persistent kernels are an alternative for a graph, whose kernels do not take offsets themselves."""
+        possible = groups_at_once(self.device) > 0 and self._form != "offsets"
+        return possible and self._settings[graph].persistent_kernels
 
     def _begin(self, tuner: Tuner, cache: PerformanceCache) -> None:
         """What comes before the verdicts: checks, the mark of this generation, what the system's cache knows."""
@@ -300,7 +309,8 @@ class Generation:
         if not config.memory_limit_hint:
             return decisions
         with self._clock.phase("finalize"):
-            self.fitted = fit(decisions, config.memory_limit_hint, measured, self._device, config.memory_search_steps)
+            limit, steps = config.memory_limit_hint, config.memory_search_steps
+            self.fitted = fit(decisions, limit, measured, self.device, self._form, steps)
         log.log(logging.INFO if self.fitted.met else logging.WARNING, self.fitted.line)
         return self.fitted.decisions
 
@@ -309,9 +319,10 @@ class Generation:
         self.outcomes = _outcomes(decisions)
         self.decisions = decisions
         with self._clock.phase("finalize"):
+            shared = [self._settings[one.plan.name].shared_memory for one in decisions]
             wanted = [
-                builder.Wanted(one.plan, one.outcomes, one.persistent, self._settings[one.plan.name].shared_memory)
-                for one in decisions
+                builder.Wanted(one.plan, one.outcomes, one.persistent, own, self._form)
+                for one, own in zip(decisions, shared, strict=True)
             ]
             try:
                 built = self._built(wanted)
@@ -365,17 +376,7 @@ class Generation:
 
     @cached_property
     def _fingerprint(self) -> str:
-        """What makes a rerun the same generation: the models' bytes, the effort, the dimensions."""
-        request = self._request
-        shapes = [sorted(one.items()) for file in request.models for one in file.shapes]
-        asked: list[object] = [request.effort.name, shapes, self.tier.name]
-        asked += [[package.title for package in self._packages], str(request.outputs)]
-        digest = hashlib.sha256(json.dumps(asked).encode())
-        for model in request.model_paths:
-            with open_file(model) as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-        return digest.hexdigest()
+        return self._request.fingerprint(self.tier.name, self._packages)
 
     def _tune(self, tuner: Tuner, options: TuningOptions) -> dict[str, Outcome]:
         number = itertools.count(1)
@@ -395,13 +396,13 @@ class Generation:
             return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
         decisions = []
         for model in self._graphs.models:
-            runner = ContextRunner(self._client, self._maker, self._write_to, self._progress, deadline, self.quiet)
-            decisions.append(self._chooser(model, tuner, cache).decide(_of(model.tasks, outcomes), runner))
+            chooser = self._chooser(model, tuner, cache)
+            decisions.append(chooser.decide(_of(model.tasks, outcomes), self._runner(deadline)))
         return decisions
 
     def _chooser(self, model: Alternatives, tuner: Tuner, cache: PerformanceCache) -> InChain:
         asked, persistent = self._request, self._persistent(model.plan.name)
-        return InChain(model, tuner, cache, asked.effort, asked.tuning, device_limits(self._device), persistent)
+        return InChain(model, tuner, cache, asked.effort, asked.tuning, self._limits, persistent)
 
     def _write_to(self, built: builder.Built, path: Path) -> int:
         return write_context(path, self._context(built))
@@ -429,8 +430,8 @@ class Generation:
             configuration=self._configuration,
             versions={
                 "gputune": software_version(),
-                "platform": self._device.platform_version,
-                "driver": self._device.driver_version,
+                "platform": self.device.platform_version,
+                "driver": self.device.driver_version,
             },
             computes=self._computes,
         )
@@ -467,7 +468,7 @@ class Generation:
             request.model_paths,
             request.binary_file,
             self.tier.name,
-            self._device,
+            self.device,
             sources,
             built,
             peaks,

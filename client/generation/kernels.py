@@ -57,7 +57,7 @@ def shown_kernels(
         family, default = family_of(task.op), default_of(task, limits)
         configuration, origin = _chosen(verdict, default, chosen)
         check_legal(configuration, family.space(task.problem, limits), default, names_of(task)[0])
-        instance = family.render(task.problem, configuration)
+        instance = family.rendered(task.problem, configuration, limits)
         found.append(ShownKernel(task, nodes, device.name, configuration, origin, instance))
     return found
 

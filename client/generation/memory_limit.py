@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gputune.client.context.arena_search import search_arenas
-from gputune.client.context.builder import PORTABLE_ALIGNMENT, arena_lifetimes
+from gputune.client.context.builder import PORTABLE_ALIGNMENT
 from gputune.client.context.choice import Decision
-from gputune.client.context.memory_planner import Lifetime
+from gputune.client.context.memory.memory_planner import Lifetime
+from gputune.client.context.memory.storage import arena_lifetimes, placed
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.tuning.search.task_search import task_key
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import ArgumentForm
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.kernels.space import Configuration, configuration_key
@@ -82,11 +83,16 @@ def _told(nbytes: int) -> str:
 
 
 def fit(
-    decisions: Sequence[Decision], limit_bytes: int, measured: Measured, device: DeviceIdentity, steps: int
+    decisions: Sequence[Decision],
+    limit_bytes: int,
+    measured: Measured,
+    device: DeviceIdentity,
+    form: ArgumentForm,
+    steps: int,
 ) -> Fitted:
-    """The decisions, changed as far as the limit needs it and what was measured allows. steps: of the search for
-    arenas. Raises MemoryPlanError, CacheError."""
-    fitting = _Fitting(decisions, measured, device, steps)
+    """The decisions, changed as far as the limit needs it and what was measured allows. form: how launches are given
+    what lies in arenas; steps: of the search for arenas. Raises MemoryPlanError, CacheError."""
+    fitting = _Fitting(decisions, measured, device, form, steps)
     unlimited = fitting.needed_bytes({})
     chosen = fitting.within(limit_bytes)
     return Fitted(
@@ -118,8 +124,16 @@ Chosen = Mapping[str, _Option]
 class _Fitting:
     """Changes to some decisions. What a task runs instead it runs in all graphs, which share its weights."""
 
-    def __init__(self, decisions: Sequence[Decision], measured: Measured, device: DeviceIdentity, steps: int) -> None:
+    def __init__(
+        self,
+        decisions: Sequence[Decision],
+        measured: Measured,
+        device: DeviceIdentity,
+        form: ArgumentForm,
+        steps: int,
+    ) -> None:
         self._decisions = decisions
+        self._form = form
         self._alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
         self._largest = device.max_allocation_bytes
         self._steps = steps
@@ -259,7 +273,7 @@ class _Fitting:
 
     def _arena_bytes(self, tensors: tuple[Lifetime, ...]) -> int:
         if tensors not in self._arenas:
-            plan = search_arenas(tensors, self._alignment, self._largest, self._steps)
+            plan = placed(tensors, self._alignment, self._largest, self._steps, self._form)
             self._arenas[tensors] = plan.total_bytes
         return self._arenas[tensors]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,12 +20,13 @@ from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.importer import data_files
 from gputune.client.model.model_files import ModelFile
-from gputune.client.model.op_packages import folders_files
+from gputune.client.model.op_packages import OpPackage, folders_files
 from gputune.client.outputs import Files
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
+from gputune.core.files import open_file
 from gputune.core.tier import SUFFIX
 from gputune.runtime.devices.discovery import replayed_files
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
@@ -63,6 +66,18 @@ class GenerationRequest:
     input_list: Path | None = None
     log_level: str = "info"
     temporary: bool = False
+
+    def fingerprint(self, tier: str, packages: Sequence[OpPackage]) -> str:
+        """Return what makes a rerun the same generation: the models' bytes, the effort, the dimensions. tier: the name
+        of the device's."""
+        shapes = [sorted(one.items()) for file in self.models for one in file.shapes]
+        asked: list[object] = [self.effort.name, shapes, tier, [one.title for one in packages], str(self.outputs)]
+        digest = hashlib.sha256(json.dumps(asked).encode())
+        for model in self.model_paths:
+            with open_file(model) as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        return digest.hexdigest()
 
     @property
     def model_paths(self) -> list[Path]:
@@ -159,6 +174,7 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
         "enable_graphs": list(config.enable_graphs),
         "persistent_kernels": all(config.settings_of(name).persistent_kernels for name in graphs),
         "graphs": {name: asdict(config.settings_of(name)) for name in graphs},
+        "argument_form": config.argument_form,
         "memory_search_steps": config.memory_search_steps,
         "memory_limit_hint": config.memory_limit_hint,
         "enable_spill_fill_buffer": config.enable_spill_fill_buffer,

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.cache import PerformanceCache
-from gputune.client.context.builder import Built, Storage
+from gputune.client.context.builder import Built
 from gputune.client.context.choice import Decision
+from gputune.client.context.memory.storage import Storage
 from gputune.client.errors import ModelError, TargetError, TuningError
 from gputune.client.model.graph import Names
 from gputune.client.model.plan import Operation, Plan

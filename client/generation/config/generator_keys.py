@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gputune.client.context.arena_search import SEARCH_STEPS
+from gputune.client.context.memory.arena_search import SEARCH_STEPS
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import values
 from gputune.client.generation.config.forms import Found, Keys, read_file
@@ -17,11 +17,14 @@ from gputune.client.tuning.measuring.quiet import MOST_MINUTES
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, check_cache_mode, check_strategy, parse_budget
 from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
 
 COUNT = a_number(0, 10**12)
 HALF_EXTENSION = "cl_khr_fp16"
 PRECISIONS = ("float32", "float16")
 """What tensors may be kept in between kernels; kernels are there for the first one."""
+MEASURED = "measured"
+"""The form of arguments that is fastest on the device."""
 WEIGHTS = ("packed", "compact")
 """How a context has constants that kernels read in an order of their own: in that order, or as the model has them, to
 be packed when the context is loaded."""
@@ -68,6 +71,7 @@ SUPPORTED: dict[str, Read] = {
     "memory_search_steps": COUNT,
     "memory_limit_hint": COUNT,
     "weights": one_of(*WEIGHTS),
+    "argument_form": one_of(MEASURED, *ARGUMENT_FORMS),
     "enable_spill_fill_buffer": a_flag,
     **_OF_GRAPHS,
     "graph_names": values.names,
@@ -136,6 +140,7 @@ class Config:
     memory_search_steps: int = SEARCH_STEPS
     memory_limit_hint: int = 0
     weights: str = WEIGHTS[0]
+    argument_form: str = MEASURED
     enable_spill_fill_buffer: bool = False
     graphs: tuple[GraphKeys, ...] = ()
     tuning: TuningOptions = field(default_factory=TuningOptions)
@@ -144,6 +149,11 @@ class Config:
     def compact(self) -> bool:
         """Return whether the context packs weights when it is loaded."""
         return self.weights == "compact"
+
+    @property
+    def form(self) -> ArgumentForm | None:
+        """Return the form in which launches are given what lies in arenas; None if it is measured."""
+        return next((form for form in ARGUMENT_FORMS if form == self.argument_form), None)
 
     def with_weights(self, wanted: str | None) -> "Config":
         """Return it with what an option says of weights, unless that says nothing."""

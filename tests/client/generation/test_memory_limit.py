@@ -64,7 +64,7 @@ def decision(tmp_path_factory: pytest.TempPathFactory) -> Decision:
 
 def fitted(decision: Decision, limit: int, measured: object = options) -> Fitted:
     assert callable(measured)
-    return fit([decision], limit, measured, DEVICE, 100)
+    return fit([decision], limit, measured, DEVICE, "sub_buffers", 100)
 
 
 def said(found: Fitted) -> str:
@@ -129,9 +129,9 @@ def test_nothing_is_chosen_that_was_not_measured(decision: Decision) -> None:
 
 def test_graphs_share_weights_and_what_gives_way(decision: Decision) -> None:
     one = fitted(decision, HUGE)
-    two = fit([decision, decision], HUGE, options, DEVICE, 100)
+    two = fit([decision, decision], HUGE, options, DEVICE, "sub_buffers", 100)
     assert one.needed_bytes < two.needed_bytes < 2 * one.needed_bytes
-    less = fit([decision, decision], two.needed_bytes - 1, options, DEVICE, 100)
+    less = fit([decision, decision], two.needed_bytes - 1, options, DEVICE, "sub_buffers", 100)
     assert less.met
     assert configurations(less.decisions[0]) == configurations(less.decisions[1])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gputune as api
-from gputune.client.context.weights import weight_bytes
+from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.errors import ConfigError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower

@@ -9,9 +9,16 @@ import numpy as np
 import onnx
 import pytest
 
-from gputune.client.context.builder import Wanted, build_all
+from gputune.cache import PerformanceCache
+from gputune.client.context.argument_form import FormChoice
+from gputune.client.context.builder import Built, Wanted, build_all
+from gputune.client.context.context_runner import ContextRunner
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import import_model
+from gputune.client.target.client import TargetClient
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import Credentials
+from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance, KernelFamily
@@ -106,3 +113,21 @@ def test_kernels_of_every_family_take_offsets(op: str, bench: KernelBench) -> No
         return
     inputs = family.sample_inputs(problem, np.random.default_rng(1))
     bench.compare(taking, problem, [default], inputs)
+
+
+def test_forms_are_measured_on_a_target(server: EmbeddedServer, tmp_path: Path) -> None:
+    """As on a GPU; a CPU is not asked."""
+    with (
+        TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client,
+        PerformanceCache.open(tmp_path / "a.gtperf", secret=b"s" * 32) as cache,
+    ):
+        device = replace(DeviceIdentity.from_dict(client.device), device_type="gpu")
+
+        def write(built: Built, path: Path) -> None:
+            write_context(path, Context(built.graphs, built.programs, built.weights, client.device, "test", {}, {}))
+
+        choice = FormChoice(cache, device, {}, frozen=False)
+        assert choice.chosen(ContextRunner(client, client, write)) in ARGUMENT_FORMS
+        ((record, _),) = cache.contents_of_chains().values()
+        assert set(record.times_ns) == {*ARGUMENT_FORMS}
+        assert record.measured["argument_form"] == choice.remembered()

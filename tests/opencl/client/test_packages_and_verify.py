@@ -10,10 +10,12 @@ import onnx
 import pytest
 
 from gputune.client.context import builder, persistent
+from gputune.client.context.argument_form import IN_WORDS
 from gputune.client.context.memory import storage
 from gputune.client.context.persistent import Persistent
 from gputune.client.model.oracle import Oracle
 from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.core.launches import ArgumentForm
 from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.family import Array
 from gputune.kernels.ops.matmul import MatMulFamily
@@ -24,6 +26,7 @@ from tests.client.commands import Gputune, Ran, config_file, read_json
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.model.test_op_packages import EXAMPLE, wave_model, wave_reference
 from tests.client.model.test_several_graphs import model as two_shapes
+from tests.opencl.client.test_compact_contexts import MODELS
 
 
 @pytest.fixture
@@ -50,6 +53,20 @@ def outputs(folder: Path, target: EmbeddedServer, capfd: Any, x: Array, *argumen
     )  # fmt: skip
     assert ran.code == 0, ran.err
     return {file.stem: np.load(file) for file in (folder / "out" / "Result_0").glob("*.npy")}
+
+
+@pytest.mark.parametrize("form", ["buffers", "svm", "offsets"])
+def test_kernels_are_tuned_in_the_form_in_which_they_ship(
+    generate: Any, tmp_path: Path, capfd: Any, form: ArgumentForm
+) -> None:
+    asked = config_file(tmp_path, argument_form=form, tasks=["MatMul*"], compare_seconds=1)
+    ran = generate(MODELS["products"](), "--tuning_effort", "quick", "--config_file", asked, "--verify")
+    assert ran.code == 0, ran.err
+    header = read_header(tmp_path / "m.bin")
+    assert {graph.argument_form for graph in header.graphs} == {form}
+    assert {launch.offsets for graph in header.graphs for launch in graph.launches} == {form == "offsets"}
+    shown = Gputune(capfd)("context-binary-utility", "--context_binary", tmp_path / "m.bin")
+    assert f"  arguments: {IN_WORDS[form]}" in shown.out
 
 
 def test_an_op_package_from_tuning_to_results(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:
