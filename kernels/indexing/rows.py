@@ -10,6 +10,7 @@ from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
     Declared,
+    ceil_div,
     default_width,
     fits,
     group_constraints,
@@ -18,9 +19,14 @@ from gputune.kernels.tiling.streaming import (
     round_up,
 )
 
-SHARED_FROM = 64
-"""Rows of fewer vectors are not worth sharing among work-items by default."""
+GPU_ITEMS_PER_UNIT = 64
+"""So many work-items a compute unit of a GPU gets by default, where the rows have enough vectors."""
 
+MANY_ROWS_LANES = 32
+"""Where there are rows for all work-items, neighbours still read neighbouring vectors of a row."""
+
+GROUP = 64
+"""Work-items of a work-group, unless a row takes more or there would be fewer groups than compute units."""
 
 SHARED = ("VW", "LANES", "DIMY")
 """The parameters that decide the local memory of a work-group."""
@@ -67,26 +73,20 @@ class Rows:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """A work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere long rows are
-        shared."""
+        """A work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere as many as fill the
+        device."""
         width = default_width(limits, self.loops.extent)
         steps, rows = self.loops.steps(width), self.loops.rows(width)
-        cpu = limits.device_type == "cpu"
-        lanes = 1
-        if not cpu and steps >= SHARED_FROM:
-            local = limits.local_memory_bytes // (1 if self.loops.along else width) // self.size
-            most = min(64, limits.max_work_group_size, limits.max_work_item_sizes[0], max(local, 1))
-            lanes = power_at_most(min(most, steps))
-        down = min(
-            16 if cpu else max(64 // lanes, 1), limits.max_work_group_size // lanes, limits.max_work_item_sizes[1]
-        )
-        if cpu:
-            down = min(down, max(rows // (4 * limits.compute_units), 1))
+        if limits.device_type == "cpu":
+            down = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
+            lanes, down = 1, power_at_most(min(down, max(rows // (4 * limits.compute_units), 1), power_at_least(rows)))
+        else:
+            lanes, down = shared(rows, steps, self.loops.along, self._bytes_each(width), limits)
         return {
             "VW": width,
             "ACC": power_at_most(min(4, self.accumulators[-1], max(steps // lanes, 1))),
             "LANES": lanes,
-            "DIMY": power_at_most(min(down, power_at_least(rows))) if lanes == 1 else 1,
+            "DIMY": down,
         }
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
@@ -109,13 +109,37 @@ class Rows:
         return Declared(SHARED, self._needs, "partial results of a work-group")
 
     def _needs(self, width: int, lanes: int, down: int) -> Needs:
-        each = self.size if self.loops.along else width * self.size
-        return Needs(lanes * down * each, cooperates=True) if lanes > 1 else ALONE
+        return Needs(lanes * down * self._bytes_each(width), cooperates=True) if lanes > 1 else ALONE
+
+    def _bytes_each(self, width: int) -> int:
+        """What a work-item hands over: a vector where those lie across rows."""
+        return self.size if self.loops.along else width * self.size
 
     def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
         """Global and local size."""
         lanes, down = configuration["LANES"], configuration["DIMY"]
         return (lanes, round_up(self.loops.rows(configuration["VW"]), down)), (lanes, down)
+
+
+def shared(rows: int, steps: int, along: bool, each: int, limits: DeviceLimits) -> tuple[int, int]:
+    """Return LANES and DIMY that fill a GPU with rows of so many vectors.
+
+    Where vectors lie along rows, each work-item has a vector of its row, or MANY_ROWS_LANES share a row if there are
+    enough rows. Where they lie across, neighbouring rows have neighbouring vectors, so no more work-items share a row
+    than it takes. each: bytes of local memory that a work-item takes when it shares a row.
+    """
+    enough = GPU_ITEMS_PER_UNIT * limits.compute_units
+    most = min(
+        GROUP_SIZES[-1], limits.max_work_group_size, limits.max_work_item_sizes[0], limits.local_memory_bytes // each
+    )
+    wanted = power_at_least(ceil_div(enough, rows))
+    if along:
+        wanted = GROUP_SIZES[-1] if rows < enough else MANY_ROWS_LANES
+    lanes = power_at_most(max(min(most, wanted, power_at_least(steps)), 1))
+    down = min(GROUP // lanes, limits.max_work_group_size // lanes, limits.max_work_item_sizes[1])
+    if lanes > 1:
+        down = min(down, limits.local_memory_bytes // (lanes * each))
+    return lanes, power_at_most(max(min(down, rows // limits.compute_units), 1))
 
 
 def extremes(dtype: str) -> tuple[str, str]:

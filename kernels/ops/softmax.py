@@ -20,7 +20,7 @@ from gputune.kernels.family import (
     Work,
 )
 from gputune.kernels.hard_values import MOVES
-from gputune.kernels.indexing.rows import SHARED
+from gputune.kernels.indexing.rows import SHARED, shared
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -110,17 +110,24 @@ class SoftmaxFamily(KernelFamily):
 
     def default(self, problem: SoftmaxProblem, limits: DeviceLimits) -> dict[str, int]:
         width = default_width(limits, _vectored(problem)[0])
-        most = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
-        rows = power_at_most(min(most, power_at_least(_rows(problem, width))))
-        own = int(limits.device_type == "cpu")  # a GPU has an instruction for it
-        return {"VW": width, "LANES": 1, "DIMY": rows, "KEEP": int(not problem.log), "EXP": own}
+        rows, lanes = _rows(problem, width), 1
+        cpu = limits.device_type == "cpu"
+        if cpu:
+            most = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
+            down = power_at_most(min(most, power_at_least(rows)))
+        else:
+            along = problem.inner == 1
+            steps = ceil_div(problem.axis, width) if along else problem.axis
+            lanes, down = shared(rows, steps, along, _bytes_each(problem, width), limits)
+        # A GPU has an instruction for exponentials.
+        return {"VW": width, "LANES": lanes, "DIMY": down, "KEEP": int(not problem.log), "EXP": int(cpu)}
 
     def guesses(self, problem: SoftmaxProblem, limits: DeviceLimits) -> list[dict[str, int]]:
         default = self.default(problem, limits)
         wanted = [default | {"KEEP": 0}, default | {"DIMY": 4}]
         if limits.device_type != "cpu":  # a barrier costs a CPU more than the lanes give
-            wanted += [default | {"VW": 4, "LANES": 32, "DIMY": 4}, default | {"VW": 1, "LANES": 128, "DIMY": 1}]
-            wanted += [default | {"VW": 1, "DIMY": 64}]
+            wanted += [default | {"VW": 4, "LANES": 32, "DIMY": 4}, default | {"VW": 4, "LANES": 128, "DIMY": 1}]
+            wanted += [default | {"VW": 1, "LANES": 128, "DIMY": 1}, default | {"VW": 1, "LANES": 1, "DIMY": 64}]
         return wanted
 
     def render(self, problem: SoftmaxProblem, configuration: Configuration) -> Instance:
@@ -158,10 +165,14 @@ class SoftmaxFamily(KernelFamily):
 
 def _needs(problem: SoftmaxProblem) -> Declared:
     def needs(width: int, lanes: int, down: int) -> Needs:
-        each = ELEMENT_TYPES[problem.dtype].sum_bytes * (1 if problem.inner == 1 else width)
-        return Needs(lanes * down * each, cooperates=True) if lanes > 1 else ALONE
+        return Needs(lanes * down * _bytes_each(problem, width), cooperates=True) if lanes > 1 else ALONE
 
     return Declared(SHARED, needs, "partial results of a work-group")
+
+
+def _bytes_each(problem: SoftmaxProblem, width: int) -> int:
+    """What a work-item hands over: a vector where those lie across rows."""
+    return ELEMENT_TYPES[problem.dtype].sum_bytes * (1 if problem.inner == 1 else width)
 
 
 def _vectored(problem: SoftmaxProblem) -> tuple[int, str]:
