@@ -63,6 +63,10 @@ GUESSES = (
 """Tiles, how many strips each compute unit gets, and rows of a step: 0 for all of a strip's where there is room."""
 
 
+GPU_DEFAULT = GUESSES[0] | {"MR": 4, "NV": 1}
+"""A GPU holds a tile of 7 x 2 vectors in registers, but not Intel's."""
+
+
 STRIP = ("ROWS", "STEP", "NV", "VW", "LN")
 """The parameters that decide the memory of a strip."""
 
@@ -135,7 +139,7 @@ class BlockStrips:
     def default(self, limits: DeviceLimits) -> dict[str, int]:
         """A middling tile, cut to the problem; on a CPU one that fits it better, if there is one, and longer strips
         where those take clearly less time."""
-        guess, space = GUESSES[0], self.space(limits)
+        guess, space = GUESSES[0] if limits.device_type == "cpu" else GPU_DEFAULT, self.space(limits)
         wanted = self._cut(guess, limits)
         if limits.device_type == "cpu":
             most = min(guess["MR"], self.window.output[1])
@@ -149,7 +153,8 @@ class BlockStrips:
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
         """Tiles and strips that won elsewhere, cut to the problem."""
-        return [self._cut(guess, limits) for guess in GUESSES[1:]]
+        first = 1 if limits.device_type == "cpu" else 0
+        return [self._cut(guess, limits) for guess in GUESSES[first:]]
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         rows, columns = self.window.output

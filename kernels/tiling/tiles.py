@@ -64,7 +64,7 @@ MOST_UNROLLED = 64
 MOST_SETS = 16
 
 LEAST_ROWS = 2
-"""The default is made this low, and no lower, so that every core gets a tile."""
+"""The default is made this low, and no lower, so that every core gets a tile. On a GPU it may have one row."""
 
 GROUP_PRODUCTS = 1 << 14
 """Multiply-adds of a work-group beside which a CPU starts the next in no time."""
@@ -214,7 +214,8 @@ class Tiling:
         if limits.device_type == "cpu" and not (self.splits and self.rows <= FEW_ROWS):
             guess |= self._fitting_tile(wanted, limits)
             wanted = self._cut(guess, limits)
-        while wanted["MR"] > LEAST_ROWS and math.prod(self._tiles(wanted)) < least_tiles(limits):
+        least = LEAST_ROWS if limits.device_type == "cpu" else 1
+        while wanted["MR"] > least and math.prod(self._tiles(wanted)) < least_tiles(limits):
             guess["MR"] = ROWS[ROWS.index(wanted["MR"]) - 1]
             wanted = self._cut(guess, limits)
         return space.first() if space.violations(wanted) else wanted
@@ -339,4 +340,4 @@ class Tiling:
             cut["KU"] //= 2
         while cut.get("KA", 1) > self.reduction:
             cut["KA"] //= 2
-        return cut | clip_group(self.grid(cut["MR"], cut["NV"], cut["VW"]), cut, limits)
+        return cut | clip_group(self.grid(cut["MR"], cut["NV"], cut["VW"]), cut, limits, self.groups)
