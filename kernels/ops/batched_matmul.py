@@ -163,7 +163,7 @@ class BatchedMatMulFamily(KernelFamily):
             entry="pack_right",
             needs=ALONE,
             writes=("packed",),
-            global_size=(round_up(ceil_div(problem.k, run), ln), round_up(panels, lm)),
+            global_size=(round_up(ceil_div(problem.k, run), ln), round_up(panels * ln, lm)),
             local_size=(ln, lm),
             arguments=("b", "packed"),
         )

@@ -61,26 +61,28 @@
 #include "vectors.cl"
 
 #define NW (NV * VW)
+#include "tails.cl"
 #define TILES ((N + NW - 1) / NW)
 #define PANELS ((TILES + LN - 1) / LN)
 
 #if PACK
-// RUN rows of a panel.
+// RUN rows of a panel's tile.
 __kernel __attribute__((reqd_work_group_size(LN, LM, 1)))
 void pack_right(__global const TYPE *restrict b, __global TYPE *restrict packed)
 {
     const int start = get_global_id(0) * RUN;
-    const int panel = get_global_id(1);
+    const int panel = get_global_id(1) / LN;
+    const int tile = get_global_id(1) % LN;
     if (panel >= MATRICES * PANELS)
         return;
     __global const TYPE *source = b + PACKED_FROM(panel / PANELS);
-    __global TYPE *target = packed + panel * K * (LN * NW);
-    const int first = panel % PANELS * (LN * NW);
-    const int columns = min(N - first, LN * NW);
+    __global TYPE *target = packed + panel * K * (LN * NW) + tile * NW;
+    const int first = (panel % PANELS * LN + tile) * NW;
+    const int columns = clamp(N - first, 0, NW);
     for (int k = start; k < min(start + RUN, K); ++k) {
         for (int i = 0; i < columns; ++i)
             STORE_ELEMENT(ELEMENT(source, k * BK + (first + i) * BN), target, k * (LN * NW) + i);
-        for (int i = columns; i < LN * NW; ++i)
+        for (int i = columns; i < NW; ++i)
             STORE_ELEMENT(0.0f, target, k * (LN * NW) + i);
     }
 }
@@ -170,12 +172,12 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
 #if ON == 1
     if (tile == TILES - 1)
 #endif
-        for (int r = 0; r < MR && first + r < M; ++r)
-            for (int v = 0; v < NV; ++v)
-                for (int i = 0; i < VW; ++i) {
+        TAILS for (int r = 0; r < MR; ++r)
+            TAILS for (int v = 0; v < NV; ++v)
+                TAILS for (int i = 0; i < VW; ++i) {
                     const int column = tile * NW + v * VW;
                     const int n = starts[v] + i;
-                    if ((ON != 1 || column + VW > N) && n >= column && n < N) {
+                    if (first + r < M && (ON != 1 || column + VW > N) && n >= column && n < N) {
                         SUM value = lanes[r * NW + v * VW + i];
                         EPILOGUE(value, SUM, ELEMENT, batch, first + r, n)
                         STORE_ELEMENT(value, output, OUT_AT(batch) + (first + r) * OM + n * ON);

@@ -10,7 +10,7 @@
 //
 // It is for few input channels, where a conversion of the map and finding each pixel's window cost more than the sums:
 // the pixels of a tile are neighbours in a row, so all of their elements lie at distances from one place that are known
-// when this is compiled. Only a tile that reaches beyond the sides of the map copies its rows first, with zeros around.
+// when this is compiled. Only a tile that reaches beyond the sides of the map asks for each where it lies.
 // Work split: one grid dimension runs over channel tiles of NW = NV * VW, LN of them to a work-group, the other over
 // strips of MR pixels, LM to a work-group; with ORDER 0 channel tiles are dimension 0.
 //   packed = [panel][ky][kx][channel][tile of the panel][NW], then bias as [panel][tile][NW]; output channels beyond
@@ -59,29 +59,32 @@
 #define SPAN ((MR - 1) * SW + (KW - 1) * DW + 1)
 #define PLANE (HEIGHT * WIDTH)
 
-// One input channel of one tap: each pixel's element times the tile's row of packed. The rows of neighbouring channels
-// begin `pitch` elements apart.
-#define ACCUMULATE(READ, rows, pitch, kx, c)                                                  \
+// The element `x` of a channel's row of the map, counted from the tile's first one; zeros around the map.
+#define INSIDE(c, x) ELEMENT(rows, (c) * PLANE + (x))
+#define AROUND(c, x) ((uint)(left_edge + (x)) < WIDTH ? INSIDE(c, x) : (SUM)0)
+
+// One input channel of one tap: each pixel's element times the tile's row of packed.
+#define ACCUMULATE(READ, kx, c)                                                               \
     {                                                                                         \
         vec right[NV];                                                                        \
         UNROLL for (int v = 0; v < NV; ++v)                                                   \
             right[v] = LOAD(filter, ((kx) * INPUTS + (c)) * (LN * NW) + v * VW);              \
         UNROLL for (int r = 0; r < MR; ++r) {                                                 \
-            const vec left = READ(rows, (c) * (pitch) + r * SW + (kx) * DW);                  \
+            const vec left = READ(c, r * SW + (kx) * DW);                                     \
             UNROLL for (int v = 0; v < NV; ++v)                                               \
                 total[r][v] = fma(left, right[v], total[r][v]);                               \
         }                                                                                     \
     }
 
 // The taps of one row of the kernel, in all channels.
-#define ACCUMULATE_ROW(READ, rows, pitch)                                                     \
-    for (int kx = 0; kx < KW; ++kx) {                                                         \
+#define ACCUMULATE_ROW(HINT, READ)                                                            \
+    HINT for (int kx = 0; kx < KW; ++kx) {                                                         \
         int c = 0;                                                                            \
         for (; c + KU <= INPUTS; c += KU)                                                     \
             UNROLL for (int u = 0; u < KU; ++u)                                               \
-                ACCUMULATE(READ, rows, pitch, kx, c + u)                                      \
+                ACCUMULATE(READ, kx, c + u)                                                   \
         for (; c < INPUTS; ++c)                                                               \
-            ACCUMULATE(READ, rows, pitch, kx, c)                                              \
+            ACCUMULATE(READ, kx, c)                                                           \
     }
 
 __kernel
@@ -115,17 +118,11 @@ void conv_planes(__global const TYPE *restrict input, __global const TYPE *restr
             continue;
         __global const TYPE *filter
             = packed + ((tile / LN * TAPS + ky * KW) * INPUTS * LN + tile % LN) * NW;
-        const int corner = (line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge;
-        if (between) {
-            __global const TYPE *rows = input + corner;
-            ACCUMULATE_ROW(ELEMENT, rows, PLANE)
-        } else {
-            SUM rows[INPUTS * SPAN];
-            for (int c = 0; c < INPUTS; ++c)
-                for (int i = 0; i < SPAN; ++i)
-                    rows[c * SPAN + i] = (uint)(left_edge + i) < WIDTH ? ELEMENT(input, corner + c * PLANE + i) : 0.0f;
-            ACCUMULATE_ROW(OWN_ELEMENT, rows, SPAN)
-        }
+        __global const TYPE *rows = input + ((line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge);
+        if (between)
+            ACCUMULATE_ROW(, INSIDE)
+        else
+            ACCUMULATE_ROW(__attribute__((opencl_unroll_hint(1))), AROUND)
     }
 
 #if TAIL

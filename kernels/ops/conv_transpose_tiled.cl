@@ -63,6 +63,7 @@
 #include "vectors.cl"
 
 #define NW (NV * VW)
+#include "tails.cl"
 #define COLUMNS (SH * SW * OUTPUTS)
 #define PHASE_ROW (SW * OUTPUTS)  // columns of one row phase
 #define RUN (GROUPS == 1 ? PHASE_ROW : OUTPUTS)  // columns that are neighbours in the output
@@ -172,23 +173,23 @@ void conv_transpose_tiled(__global const TYPE *restrict input, __global const TY
                 } else
                     OWN_STORE(value, lanes, r * NW + v * VW);
             }
-    for (int r = 0; r < MR && first + r < POSITIONS; ++r) {
-        const int q = ROW(first + r), s = COLUMN(first + r);
-        for (int v = 0; v < NV; ++v) {
-            const int begin = tile * NW + v * VW, end = min(begin + VW, COLUMNS);
-            if (IS_WHOLE(begin) && IS_INSIDE(OUTPUT_ROW(q, begin), IN_ROW(s, begin), VW))
-                continue;
-            for (int column = begin; column < end; ++column) {
-                const int y = OUTPUT_ROW(q, column), x = IN_ROW(s, column);
-                if (IS_INSIDE(y, x, 1)) {
-                    const int offset = (MAP(first + r) * OUT_HEIGHT + y) * ROW_LENGTH + x;
-                    SUM value = lanes[r * NW + column - tile * NW];
+    TAILS for (int r = 0; r < MR; ++r)
+        TAILS for (int v = 0; v < NV; ++v) {
+            const int q = ROW(first + r), s = COLUMN(first + r);
+            const int begin = tile * NW + v * VW;
+            const bool is_stored = IS_WHOLE(begin) && IS_INSIDE(OUTPUT_ROW(q, begin), IN_ROW(s, begin), VW);
+            if (first + r < POSITIONS && !is_stored)
+                TAILS for (int i = 0; i < VW; ++i) {
+                    const int column = begin + i;
+                    const int y = OUTPUT_ROW(q, column), x = IN_ROW(s, column);
+                    if (column < COLUMNS && IS_INSIDE(y, x, 1)) {
+                        const int offset = (MAP(first + r) * OUT_HEIGHT + y) * ROW_LENGTH + x;
+                        SUM value = lanes[r * NW + v * VW + i];
 #if OPERANDS
-                    EPILOGUE(value, SUM, ELEMENT, offset)
+                        EPILOGUE(value, SUM, ELEMENT, offset)
 #endif
-                    STORE_ELEMENT(value, output, offset);
+                        STORE_ELEMENT(value, output, offset);
+                    }
                 }
-            }
         }
-    }
 }

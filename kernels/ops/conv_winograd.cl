@@ -14,11 +14,14 @@
 //       step of ALG * SH                  times packed, [column tile][frequency][channel][NW]
 //
 // winograd_transform: a work-item transforms CHANNELS channels of one window, IW at a time; dimension 0 of the grid
-// runs over the channels, dimension 1 over the tiles, LM to a work-group. An element of a window outside the map is
-// read from the zeros, chosen once for all channels.
+// runs over the channels, TC work-items of them to a work-group, dimension 1 over the tiles, TT to a work-group. An
+// element of a window outside the map is read from the zeros, chosen once for all channels.
 // winograd_multiply: a work-item computes a block of MR*RB tiles by NW = NV*VW channels of the output: SIDE^2 products
-// of matrices, each in RB register tiles of MR x NV vectors, then its pixels. Its products stay in the cache, and so do
-// the filters of a frequency for all of its register tiles. With ORDER 0 column tiles are dimension 0 of the grid.
+// of matrices, each in RB register tiles of MR x NV vectors, then its pixels. With ORDER 0 column tiles are dimension 0
+// of the grid.
+// KEEP: all products of a block are kept, then transformed. They stay in a CPU's cache, and so do the filters of a
+// frequency for all register tiles. Without, each product is added to the pixels that it is a part of, and only these
+// are kept: there are fewer of them, so that they stay in a GPU's registers.
 //   packed = [column tile][frequency][channel][NW], then the bias, then a pixel of zeros; output channels from OUTPUTS
 //   on are zero.
 // Tiles beyond the last are computed from what the buffer holds and not stored.
@@ -38,6 +41,11 @@
 #define IW 4                 // input channels of a vector
 #define CHANNELS 4           // input channels of a work-item that transforms
 #define SKEW 16              // elements between the frequencies of a block, so that they do not share a set of the cache
+#endif
+#ifndef KEEP
+#define KEEP 1               // 1: products are kept, 0: they are added to the pixels
+#define TC 1                 // work-group of the transform: along the channels, along the tiles
+#define TT 1
 #endif
 #ifndef ALG
 #define ALG 2                // rows and columns of a tile
@@ -86,10 +94,27 @@ typedef CAT(SUM, IW) map_vec;
 #define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
 
 // Whether the lines of a tile are unrolled, too: the smaller tiles gain a little, the larger ones take long to compile.
-#if ALG == 2
+// ALL: the loops that are unrolled where nothing is kept, so that every private array is in registers.
+#if ALG == 2 || !KEEP
 #define LINES UNROLL
 #else
 #define LINES
+#endif
+#if KEEP
+#define ALL
+#else
+#define ALL UNROLL
+#endif
+
+// A^T in row r and column f: the r-th power of the point at which the transforms evaluate polynomials. The last point is
+// infinite, where only the highest power counts. With stride 2 it is what RESULT says.
+#if SH == 2
+#define WEIGHT(r, f) (SUM)((r) == 0 ? (f) != 2 && (f) != 4 : (f) != 0 && (f) != 3)
+#else
+#define POINT(f) ((f) == 0 ? 0 : (f) == 1 ? 1 : (f) == 2 ? -1 : (f) == 3 ? 2 : -2)
+#define POWER(r, p) ((r) == 0 ? 1 : (r) == 1 ? (p) : (r) == 2 ? (p) * (p) : (p) * (p) * (p))
+#define HIGHEST (ALG == 2 ? -1 : 1)
+#define WEIGHT(r, f) (SUM)((f) < SIDE - 1 ? POWER(r, POINT(f)) : (r) == ALG - 1 ? HIGHEST : 0)
 #endif
 
 // One dimension: B^T times the SIDE elements of d, in place; and y = A^T times P(0), P(1) ...
@@ -136,7 +161,7 @@ typedef CAT(SUM, IW) map_vec;
     }
 #endif
 
-__kernel __attribute__((reqd_work_group_size(1, LM, 1)))
+__kernel __attribute__((reqd_work_group_size(TC, TT, 1)))
 void winograd_transform(__global const TYPE *restrict input, __global const TYPE *restrict packed,
                         __global TYPE *restrict transformed)
 {
@@ -150,8 +175,8 @@ void winograd_transform(__global const TYPE *restrict input, __global const TYPE
     __global TYPE *slice = transformed + tile / BLOCK * (FREQUENCIES * SLICE) + tile % BLOCK * INPUTS;
 
     __global const TYPE *sources[FREQUENCIES];
-    for (int i = 0; i < SIDE; ++i)
-        for (int j = 0; j < SIDE; ++j) {
+    ALL for (int i = 0; i < SIDE; ++i)
+        ALL for (int j = 0; j < SIDE; ++j) {
             const bool inside = (uint)(top + i) < HEIGHT && (uint)(left + j) < WIDTH;
             sources[i * SIDE + j] = inside ? input + (corner + (i * WIDTH + j) * INPUTS) : packed + ZEROS;
         }
@@ -207,7 +232,16 @@ void winograd_multiply(__global const TYPE *restrict transformed, __global const
         return;
     __global const TYPE *bias = packed + BIAS + column * NW;
 
+#if KEEP
     vec product[FREQUENCIES][BLOCK][NV];
+#else
+    vec pixels[MR][NV][ALG][ALG];
+    UNROLL for (int r = 0; r < MR; ++r)
+        UNROLL for (int v = 0; v < NV; ++v)
+            UNROLL for (int i = 0; i < ALG; ++i)
+                UNROLL for (int j = 0; j < ALG; ++j)
+                    pixels[r][v][i][j] = 0.0f;
+#endif
     for (int f = 0; f < FREQUENCIES; ++f) {
         __global const TYPE *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
         for (int first = 0; first < BLOCK; first += MR) {
@@ -228,31 +262,44 @@ void winograd_multiply(__global const TYPE *restrict transformed, __global const
                 ACCUMULATE(c)
 #endif
             UNROLL for (int r = 0; r < MR; ++r)
-                UNROLL for (int v = 0; v < NV; ++v)
+                UNROLL for (int v = 0; v < NV; ++v) {
+#if KEEP
                     product[f][first + r][v] = total[r][v];
+#else
+                    UNROLL for (int i = 0; i < ALG; ++i)
+                        UNROLL for (int j = 0; j < ALG; ++j)
+                            pixels[r][v][i][j] += WEIGHT(i, f / SIDE) * WEIGHT(j, f % SIDE) * total[r][v];
+#endif
+                }
         }
     }
 
-    for (int t = 0; t < BLOCK && block * BLOCK + t < TILES; ++t) {
+    ALL for (int t = 0; t < BLOCK; ++t) {
         const int tile = block * BLOCK + t;
         const int top = tile / TILES_ACROSS % TILES_DOWN * ALG;
         const int left = tile % TILES_ACROSS * ALG;
         const int corner = (tile / (TILES_ACROSS * TILES_DOWN) * OUT_HEIGHT + top) * OUT_WIDTH + left;
-        for (int v = 0; v < NV; ++v) {
+        ALL for (int v = 0; v < NV; ++v) {
             const int channel = column * NW + v * VW;
-            vec between[SIDE][ALG];
-            LINES for (int i = 0; i < SIDE; ++i) {
+#if KEEP
 #define PRODUCT(k) product[i * SIDE + (k)][t][v]
-                RESULT(between[i], PRODUCT)
-            }
-            LINES for (int j = 0; j < ALG; ++j) {
-                vec pixels[ALG];
 #define BETWEEN(k) between[k][j]
-                RESULT(pixels, BETWEEN)
+#define PIXEL(i) line[i]
+            vec between[SIDE][ALG];
+            LINES for (int i = 0; i < SIDE; ++i)
+                RESULT(between[i], PRODUCT)
+#else
+#define PIXEL(i) pixels[t][v][i][j]
+#endif
+            LINES for (int j = 0; j < ALG; ++j) {
+#if KEEP
+                vec line[ALG];
+                RESULT(line, BETWEEN)
+#endif
                 UNROLL for (int i = 0; i < ALG; ++i)
-                    if (top + i < OUT_HEIGHT && left + j < OUT_WIDTH) {
+                    if (tile < TILES && top + i < OUT_HEIGHT && left + j < OUT_WIDTH) {
                         const int offset = (corner + i * OUT_WIDTH + j) * OUTPUTS + channel;
-                        vec value = pixels[i] + LOAD(bias, v * VW);
+                        vec value = PIXEL(i) + LOAD(bias, v * VW);
                         if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
                             EPILOGUE(value, vec, LOAD, offset)
                             STORE(value, output, offset);
@@ -261,7 +308,7 @@ void winograd_multiply(__global const TYPE *restrict transformed, __global const
                         else if (channel < OUTPUTS) {
                             SUM lanes[VW];
                             OWN_STORE(value, lanes, 0);
-                            for (int lane = 0; lane < TAIL; ++lane) {
+                            ALL for (int lane = 0; lane < TAIL; ++lane) {
                                 SUM one = lanes[lane];
                                 EPILOGUE(one, SUM, ELEMENT, offset + lane)
                                 STORE_ELEMENT(one, output, offset + lane);

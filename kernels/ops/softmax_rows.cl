@@ -63,7 +63,7 @@ static inline vec load(__global const TYPE *p, int elements)
 #if RAGGED
     if (elements < VW) {
         SUM lanes[VW];
-        for (int i = 0; i < VW; ++i)
+        UNROLL for (int i = 0; i < VW; ++i)
             lanes[i] = i < elements ? ELEMENT(p, i) : -INFINITY;
         return OWN_LOAD(lanes, 0);
     }
@@ -77,8 +77,9 @@ static inline void store(vec value, __global TYPE *p, int elements)
     if (elements < VW) {
         SUM lanes[VW];
         OWN_STORE(value, lanes, 0);
-        for (int i = 0; i < elements; ++i)
-            STORE_ELEMENT(lanes[i], p, i);
+        UNROLL for (int i = 0; i < VW; ++i)
+            if (i < elements)
+                STORE_ELEMENT(lanes[i], p, i);
         return;
     }
 #endif
@@ -93,7 +94,7 @@ static inline void store(vec value, __global TYPE *p, int elements)
         SUM lanes[VW];                        \
         OWN_STORE(value, lanes, 0);           \
         result = lanes[0];                    \
-        for (int i = 1; i < VW; ++i)          \
+        UNROLL for (int i = 1; i < VW; ++i)   \
             result = OP(result, lanes[i]);    \
     }
 #else

@@ -49,7 +49,10 @@ SKEW = 16
 """Elements between the frequencies of a block of transformed inputs."""
 
 CHANNELS = 64
-"""Input channels that a work-item transforms."""
+"""Input channels that a work-item transforms on a CPU; on a GPU it transforms one vector."""
+
+TRANSFORMED = 80
+"""Elements of a tile's inputs that a GPU's work-item transforms at once, in registers."""
 
 TRANSFORM_COST, READ_COST = 25, 4
 """What it costs to transform a number there and back, and to read a byte of packed filters, in operations of products:
@@ -58,8 +61,10 @@ LEAST_GAIN = 1.2
 """A default that is computed by this algorithm is expected to be so many times as fast as a direct one."""
 
 CPU_PRODUCT_BYTES = 160 << 10
-GPU_PRODUCT_BYTES = 2 << 10
-"""What a work-item may keep of its products: a part of a core's second cache, or of a GPU's private memory."""
+"""What a work-item may keep of its products: a part of a core's second cache."""
+
+GPU_SUMS = 160
+"""Sums of a GPU's work-item, of a product and of all pixels of its tiles: they must be in registers."""
 
 LEAST_ROWS = 4
 """Fewer tiles at a time read filters more often than what they save by leaving none over."""
@@ -169,6 +174,10 @@ class Winograd:
             cut["VW"] = min(guess["VW"], registers(limits)[1])
         heights = [rows for rows in ROWS if rows <= min(self.tiles, guess["MR"])]
         vectors = min(guess["NV"], ceil_div(self.out_channels, cut["VW"]))
+        if not cpu:
+            heights = [rows for rows in heights if self._gpu_sums(rows, vectors, cut["VW"]) <= GPU_SUMS] or [1]
+            while len(heights) > 1 and math.prod(self.grid(heights[-1], 1, vectors, cut["VW"])) < least_tiles(limits):
+                heights.pop()
         cut["MR"], cut["NV"] = cut_tile(heights, vectors, cut["VW"], limits)
         if cpu:
             cut |= self._fitting_tile(cut, limits)
@@ -240,23 +249,30 @@ class Winograd:
         """Transform, multiply and transform back; `prelude` defines the epilogue, `window` the map's macros."""
         grid = self.grid(*(configuration[name] for name in ("MR", "RB", "NV", "VW")))
         global_size, local_size = launch_sizes(grid, configuration)
-        width = max(size for size in (1, 2, 4, 8, 16) if size <= configuration["VW"] and self.in_channels % size == 0)
+        less, more = sorted((configuration["LM"], configuration["LN"]))
+        keep = more == 1  # a CPU's block is a work-group
+        most = configuration["VW"] if keep else min(configuration["VW"], TRANSFORMED // self.side**2)
+        width = max(size for size in (1, 2, 4, 8, 16) if size <= most and self.in_channels % size == 0)
+        channels = CHANNELS if keep else width
+        items = ceil_div(self.in_channels, channels)
+        group = min(more, power_at_most(items)), less
         sizes = {
             "BATCH": self.batch,
             "INPUTS": self.in_channels,
             "OUTPUTS": self.out_channels,
             "IW": width,
-            "CHANNELS": CHANNELS,
+            "CHANNELS": channels,
             "SKEW": SKEW,
             **window,
         }
-        group = configuration["LM"]
+        if not keep:
+            sizes |= {"KEEP": 0, "TC": group[0], "TT": group[1]}
         transform = Stage(
             entry="winograd_transform",
             needs=ALONE,
             writes=("transformed",),
-            global_size=(ceil_div(self.in_channels, CHANNELS), round_up(self.tiles, group)),
-            local_size=(1, group),
+            global_size=(round_up(items, group[0]), round_up(self.tiles, group[1])),
+            local_size=group,
             arguments=("input", "packed", "transformed"),
         )
         return Launch(
@@ -271,6 +287,10 @@ class Winograd:
             arguments=("transformed", "packed", "output", *operands),
             stages=(transform,),
         )
+
+    def _gpu_sums(self, rows: int, vectors: int, width: int) -> int:
+        """Sums of a block that keeps no products."""
+        return (self.outputs**2 + 1) * rows * vectors * width
 
     @property
     def _nbytes(self) -> int:
@@ -302,16 +322,21 @@ class Winograd:
             lambda mr, rb: (rb - 1) * mr < self.tiles,
             f"the last of RB register tiles must hold one of the {self.tiles} tiles",
         )
-        kept = CPU_PRODUCT_BYTES if cpu else GPU_PRODUCT_BYTES
-        number = ELEMENT_TYPES[self.dtype].sum_bytes
-        yield Constraint(
-            ("MR", "NV", "VW", "RB"),
-            lambda *block: self.side**2 * block[0] * block[1] * block[2] * block[3] * number <= kept,
-            f"the products of a block, {self.side**2} * MR*RB*NV*VW floats, must not exceed {kept} bytes",
-        )
         if cpu:
+            number = ELEMENT_TYPES[self.dtype].sum_bytes
+            yield Constraint(
+                ("MR", "NV", "VW", "RB"),
+                lambda *block: self.side**2 * math.prod(block) * number <= CPU_PRODUCT_BYTES,
+                f"the products of a block, {self.side**2} * MR*RB*NV*VW floats, must not exceed {CPU_PRODUCT_BYTES}"
+                " bytes",
+            )
             yield Constraint(("LM", "LN"), lambda lm, ln: lm * ln == 1, "on a CPU a block is a work-group: LM and LN 1")
         else:
+            yield Constraint(
+                ("MR", "NV", "VW"),
+                lambda *block: self._gpu_sums(*block) <= GPU_SUMS,
+                f"the sums of a block, {self._gpu_sums(1, 1, 1)} * MR*NV*VW floats, must not exceed {GPU_SUMS}",
+            )
             yield Constraint(("RB",), lambda rb: rb == 1, "beyond CPUs there is no cache for several register tiles")
         yield from group_constraints(("MR", "RB", "NV", "VW"), self.grid, limits)
         yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits, self.dtype)

@@ -1,0 +1,120 @@
+"""Test that the defaults for a GPU give it enough work-items and work-groups, as far as the problem has them."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gputune.core.launches import Launch, Stage
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import DeviceLimits
+from gputune.kernels.ops.arg import ArgProblem
+from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.normalise import NormaliseProblem
+from gputune.kernels.ops.reduce import ReduceProblem
+from gputune.kernels.ops.softmax import SoftmaxProblem
+from gputune.kernels.tiling.winograd import GPU_SUMS
+from tests.kernels.problems import CASES, GPU
+
+LARGE = replace(GPU, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), compute_units=132)
+SAME = (1, 1, 1, 1)
+
+
+def kernels(op: str, problem: Any, configuration: dict[str, int]) -> tuple[Stage | Launch, ...]:
+    return family_of(op).render(problem, configuration).main.sequence
+
+
+def groups(kernel: Stage | Launch) -> int:
+    return math.prod(kernel.global_size) // math.prod(kernel.local_size)
+
+
+@pytest.mark.parametrize("units", [1, 8, 132, 512])
+@pytest.mark.parametrize(("most", "local_bytes"), [(1024, 48 << 10), (256, 256), (1, 1 << 10)])
+def test_no_default_for_a_gpu_is_illegal(units: int, most: int, local_bytes: int) -> None:
+    limits = replace(
+        LARGE,
+        compute_units=units,
+        max_work_group_size=most,
+        max_work_item_sizes=(most, most, most),
+        local_memory_bytes=local_bytes,
+    )
+    for op, name, problem in CASES:
+        family = family_of(op)
+        assert family.space(problem, limits).violations(family.default(problem, limits)) == [], (op, name)
+
+
+@pytest.mark.parametrize(
+    ("op", "problem", "limits", "lanes", "down"),
+    [
+        ("Softmax", SoftmaxProblem(1, 1000, 1), LARGE, 256, 1),
+        ("Softmax", SoftmaxProblem(1, 1000, 1), replace(LARGE, max_work_group_size=128), 128, 1),
+        ("Softmax", SoftmaxProblem(1, 1000, 1), replace(LARGE, local_memory_bytes=256), 64, 1),
+        ("Softmax", SoftmaxProblem(1536, 128, 1), LARGE, 32, 2),
+        ("Softmax", SoftmaxProblem(100_000, 1000, 1), LARGE, 32, 2),  # enough rows for all work-items
+        ("Softmax", SoftmaxProblem(100_000, 6, 1), LARGE, 2, 32),
+        ("Softmax", SoftmaxProblem(1, 1000, 2048), LARGE, 32, 2),  # vectors across rows
+        ("Softmax", SoftmaxProblem(64, 1000, 2048), LARGE, 1, 64),
+        ("Normalise", NormaliseProblem("deviation", (197, 768), (1,), (1,), True, True, 1e-5), LARGE, 256, 1),
+        ("Normalise", NormaliseProblem("deviation", (2, 32, 900), (2,)), LARGE, 256, 1),
+        ("Reduce", ReduceProblem("mean", (1, 7, 7, 2048), (1, 2)), LARGE, 32, 2),
+        ("Reduce", ReduceProblem("mean", (1, 7, 7, 2048), (1, 2)), replace(LARGE, compute_units=36), 8, 8),
+        ("ArgMax", ArgProblem(1, 1000, 1), LARGE, 256, 1),
+    ],
+)
+def test_few_rows_are_shared_by_work_items_until_the_device_is_filled(
+    op: str, problem: Any, limits: DeviceLimits, lanes: int, down: int
+) -> None:
+    default = family_of(op).default(problem, limits)
+    assert (default["VW"], default["LANES"], default["DIMY"]) == (4, lanes, down)
+
+
+def scores(heads: int, tokens: int, width: int) -> BatchedMatMulProblem:
+    whole, square = heads * width, tokens * tokens
+    rows, turned = (width, whole, 1), (width, 1, whole)
+    elements = (tokens * whole, tokens * whole)
+    return BatchedMatMulProblem((heads,), tokens, width, tokens, rows, turned, (square, tokens, 1), elements)
+
+
+@pytest.mark.parametrize(
+    ("op", "problem"),
+    [
+        ("Conv", ConvProblem(1, 14, 14, 256, 256, (3, 3), pads=SAME)),
+        ("Conv", ConvProblem(1, 7, 7, 512, 512, (3, 3), pads=SAME)),
+        ("MatMul", MatMulProblem(49, 2048, 512)),
+        ("BatchedMatMul", scores(12, 128, 32)),
+    ],
+)
+def test_tiles_and_work_groups_are_small_where_others_would_leave_units_idle(op: str, problem: Any) -> None:
+    default = family_of(op).default(problem, LARGE)
+    assert default["MR"] == 1
+    assert default["LM"] * default["LN"] >= 32
+    for kernel in kernels(op, problem, default):
+        assert groups(kernel) >= LARGE.compute_units, kernel.entry
+
+
+def test_a_large_product_has_large_tiles_and_a_small_device_too() -> None:
+    assert family_of("MatMul").default(MatMulProblem(1024, 1024, 1024), LARGE)["MR"] == 4
+    few = replace(LARGE, compute_units=12)
+    default = family_of("Conv").default(ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=SAME), few)
+    assert (default["MR"], default["LM"], default["LN"]) == (4, 8, 8)
+
+
+def test_work_groups_of_all_products_count() -> None:
+    """Twelve grids of 13 x 16 tiles fill the device in groups of 64."""
+    default = family_of("BatchedMatMul").default(scores(12, 197, 64), LARGE)
+    assert (default["LM"], default["LN"]) == (8, 8)
+
+
+@pytest.mark.parametrize("algorithm", [2, 4])
+def test_winograds_work_items_hold_little_and_are_many(algorithm: int) -> None:
+    problem = ConvProblem(1, 14, 14, 256, 256, (3, 3), pads=SAME)
+    starters = family_of("Conv").starters(problem, LARGE)
+    chosen = next(one for one in starters if one["ALG"] == algorithm)
+    assert (algorithm**2 + 1) * chosen["MR"] * chosen["NV"] * chosen["VW"] <= GPU_SUMS
+    transform, _ = kernels("Conv", problem, chosen)
+    tiles = math.ceil(14 / algorithm) ** 2
+    assert math.prod(transform.global_size) >= tiles * 256 // 4
+    assert math.prod(transform.local_size) == chosen["LM"] * chosen["LN"]
