@@ -241,7 +241,8 @@ class ScatterFamily(KernelFamily):
         vectors, rows = ceil_div(problem.loops.inner, width), problem.loops.rows
         cpu = limits.device_type == "cpu"
         worth, lacking = problem.places // problem.count, 64 * limits.compute_units // (vectors * rows)
-        wanted = min(worth, lacking) if cpu else max(worth, lacking)
+        enough = next((each for each in PARTS if each >= lacking), PARTS[-1])
+        wanted = min(worth, lacking) if cpu else max(worth, enough)
         parts = max(each for each in PARTS if each <= max(min(wanted, problem.places), 1))
         across, down = default_group(limits, vectors, rows * parts)
         if cpu:  # a work-item has much to do, and there may be few
