@@ -24,11 +24,11 @@ from gputune.core.launches import Needs, Stage
 from gputune.kernels.catalogue import families, family_of
 
 H100, GFX90A, DG2 = DEVICES["h100"], DEVICES["gfx90a"], DEVICES["dg2"]
-KERNEL = Stage("run", (4096,), (64,), (), needs=Needs())
+KERNEL = Stage("run", (132 * 64,), (64,), (), needs=Needs())
 CASE = Case(Named("one", "Conv", None), H100, DEFAULT, {"VW": 4}, "", "", (KERNEL,), 1 << 20)
 FINE = Facts(40, 0, 0, 1 << 10, {"16": 96, "4": 4})
 GOOD = Look(CASE, KERNEL, FINE)
-LARGE = replace(KERNEL, local_size=(2048,))
+LARGE = replace(KERNEL, global_size=(132 * 2048,), local_size=(2048,))
 GREEDY = replace(KERNEL, needs=Needs(local_bytes=1 << 20))
 FENCES = {"membar.cta": 2, "ld.global.nc.f32": 1, "fence.acq_rel.gpu": 3}
 
@@ -43,7 +43,8 @@ FENCES = {"membar.cta": 2, "ld.global.nc.f32": 1, "fence.acq_rel.gpu": 3}
         ("no_stack", replace(GOOD, facts=replace(FINE, stack_bytes=8))),
         ("local_memory", replace(GOOD, facts=replace(FINE, local_bytes=(48 << 10) + 1))),
         ("wide_accesses", replace(GOOD, facts=replace(FINE, widths={"16": 80, "4": 20}))),
-        ("fills_device", replace(GOOD, kernel=replace(KERNEL, global_size=(1024,)))),
+        ("fills_device", replace(GOOD, kernel=replace(KERNEL, global_size=(1024,), local_size=(4,)))),
+        ("enough_groups", replace(GOOD, kernel=replace(KERNEL, global_size=(131 * 64,)))),
         (
             "ordered_memory",
             replace(
@@ -65,6 +66,8 @@ def test_a_rule_sees_what_it_is_for(rule: str, look: Look) -> None:
         replace(GOOD, facts=None),
         replace(GOOD, case=replace(CASE, configuration={"VW": 1}), facts=replace(FINE, widths={"4": 4})),
         replace(GOOD, case=replace(CASE, kind=RANDOM), kernel=replace(KERNEL, global_size=(64,))),
+        replace(GOOD, case=replace(CASE, elements=4 * 131 * 32), kernel=replace(KERNEL, global_size=(131 * 64,))),
+        replace(GOOD, case=replace(CASE, device=GFX90A), kernel=replace(KERNEL, global_size=(104 * 64,))),
         replace(GOOD, case=replace(CASE, elements=1000), kernel=replace(KERNEL, global_size=(64,))),
         replace(GOOD, facts=replace(FINE, instructions=FENCES)),
     ],

@@ -35,7 +35,6 @@ class Known:
 
 NVIDIA, AMD, INTEL = ("h100", "rtx3060"), ("gfx90a", "gfx1030"), ("dg2",)
 SCALAR = "memory is aligned to its elements only, so vload and vstore are accesses of 4 bytes on NVIDIA's devices"
-TAILS = "columns that no vector divides go through an array that is indexed at run time and so stays in memory"
 LARGE = "tiles that others have registers for are starters on Intel's devices, too"
 
 _WIDE = (
@@ -66,21 +65,6 @@ _WIDE = (
 """Families with vectors."""
 
 _STACK = (
-    Known(
-        "Conv",
-        "no_stack",
-        "Winograd's private arrays are indexed in loops that stay loops",
-        kernels=("winograd_transform", "winograd_multiply"),
-    ),
-    Known(
-        "Conv",
-        "no_stack",
-        "a tile at the sides of the map copies its rows into an array that is indexed at run time",
-        kernels=("conv_planes",),
-    ),
-    Known("ConvTranspose", "no_stack", "vectors at the sides of the map go through an array as tails do"),
-    Known("BatchedMatMul", "no_stack", TAILS, problems=("vit-scores",)),
-    Known("Softmax", "no_stack", TAILS, problems=("vit-attention",)),
     Known("Transpose", "no_stack", "starters hold a tile of 48 and more elements in an array", devices=NVIDIA),
     Known("Persistent", "no_stack", "a function is given the address of how long groups have waited"),
 )
@@ -97,17 +81,26 @@ _NARROW = (
     *(Known(family, "wide_accesses", SCALAR, devices=NVIDIA) for family in _WIDE),
 )
 
+_IDLE = (
+    *(
+        known
+        for rule in ("fills_device", "enough_groups")
+        for known in (
+            Known("Scan", rule, "a work-item goes along a row, and there are few rows"),
+            Known("Recurrent", rule, "one work-group computes all steps, because they wait for each other"),
+        )
+    ),
+    Known("InvertedResidual", "enough_groups", "a work-group has at least a row of the map, of which there are 28"),
+    Known("Normalise", "enough_groups", "a row has one work-group, and there are 128 rows", problems=("minilm-norm",)),
+)
+
 KNOWN: tuple[Known, ...] = (
     *_STACK,
     *_NARROW,
-    Known("Softmax", "fills_device", "lanes follow the number of rows: one row has one work-item"),
-    Known("Reduce", "fills_device", "lanes follow the number of rows: a work-item reduces 49 elements of 4 channels"),
-    Known("Scan", "fills_device", "a work-item goes along a row, and there are few rows"),
-    Known("Recurrent", "fills_device", "one work-group computes all steps, because they wait for each other"),
-    Known("InvertedResidual", "no_spills", "tiles follow the channels, not the registers", devices=INTEL),
+    *_IDLE,
     *(
         Known(family, "no_spills", LARGE, devices=INTEL)
-        for family in ("BatchedMatMul", "Conv", "ConvTranspose", "MatMul")
+        for family in ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul")
     ),
     Known("Persistent", "ordered_memory", "mem_fence orders memory for a work-group, and no device's fence is known"),
 )

@@ -17,6 +17,9 @@ FILLED = 1 / 4
 ELEMENTS_EACH = 16
 """A default for a small problem gives a work-item at most so many elements of the largest tensor."""
 
+UNITS, UNIT_VECTORS = 132, 32
+"""An H100's multiprocessors, and how many vectors of the largest tensor make a work-group of one worth it."""
+
 LEAST_RATIO: Mapping[str, float] = {}
 """By the entries of kernels: multiply-adds for each load of the hottest loop that a kernel was written for."""
 
@@ -107,6 +110,17 @@ def fills_device(look: Look) -> str:
     return f"{items} work-items, {math.ceil(wanted)} would be enough" if items < wanted else ""
 
 
+def enough_groups(look: Look) -> str:
+    """A default has a work-group for each compute unit, up to 132, if the largest tensor has 132 * 32 vectors."""
+    case, kernel = look.case, look.kernel
+    vectors = case.elements // case.configuration.get("VW", 1)
+    if case.kind != DEFAULT or vectors < UNITS * UNIT_VECTORS:
+        return ""
+    units = min(case.device.limits.compute_units, UNITS)
+    groups = math.prod(kernel.global_size) // math.prod(kernel.local_size)
+    return f"{groups} work-groups for {units} compute units" if groups < units else ""
+
+
 def ordered_memory(look: Look) -> str:
     """Persistent kernels read what others wrote, not older copies, and their fences are for the whole device."""
     if look.case.problem.family != PERSISTENT or look.facts is None:
@@ -129,6 +143,7 @@ RULES: Mapping[str, Rule] = {
         enough_arithmetic,
         own_instructions,
         fills_device,
+        enough_groups,
         ordered_memory,
     )
 }
