@@ -2,7 +2,8 @@
 
 Compilers for GPUs make an access of each element out of vload and vstore, since these take any element's address. A
 pointer to a vector becomes one access of up to 16 bytes. It promises an address that is a multiple of the vector's
-size. Two sides keep this promise:
+size. If compilers know that buffers begin at such addresses, they also read neighbouring elements of a row at once.
+Two sides keep these promises:
 
 * A family declares Launch.aligned where every vector that a kernel reads by LOAD_WIDE and writes by STORE_WIDE is a
   multiple of its width away from the beginning of its buffer.
@@ -14,12 +15,15 @@ CPUs access unaligned vectors as fast as aligned vectors. Their kernels use no p
 read an application's arrays in place.
 """
 
+import re
 from dataclasses import replace
 
 from gputune.core.launches import Launch
 from gputune.kernels.template import template
 
 POINTERS = "vector_pointers.cl"
+_PARAMETERS = re.compile(r"^__kernel\b[^{]*|^#define \w*_PARAMETERS .*", re.MULTILINE)
+"""Where a text declares the buffers of kernels: in their heads, and in macros for there."""
 
 
 def aligned(width: int, *distances: int) -> bool:
@@ -30,9 +34,13 @@ def aligned(width: int, *distances: int) -> bool:
 
 
 def by_pointers(launch: Launch) -> Launch:
-    """Return a launch whose vectors are accessed by pointers if the family declares them aligned. The text is the same
-    for launches that are not aligned, so that one source serves all configurations of a template."""
+    """Return a launch whose text says that buffers are aligned, and accesses vectors by pointers if the family declares
+    them aligned, too. The text is the same for all launches of a template. A text without elements.cl stays as it is.
+    """
     elements = template("elements.cl")
+    if elements not in launch.source:
+        return launch
     source = launch.source.replace(elements, elements + template(POINTERS))
+    source = _PARAMETERS.sub(lambda found: found[0].replace("*restrict ", "*restrict ALIGNED_BUFFER "), source)
     options = f"{launch.options} -DALIGNED_VECTORS=1" if launch.aligned else launch.options
     return replace(launch, source=source, source_sha256="", options=options)

@@ -1,9 +1,12 @@
 // Vectors of tensors accessed by pointers to vectors, in the place of vload and vstore. This file follows elements.cl in
-// the texts for devices on which all memory begins at multiples of every vector's size.
+// the texts for devices on which all buffers begin at multiples of every vector's size.
 //
 // vload and vstore take any element's address, so compilers for GPUs access each element by itself. A pointer to a vector
 // promises a multiple of the vector's size. With ALIGNED_VECTORS all vectors of a launch keep that promise. A vector of
 // 3 elements has the size of 4, so it keeps vload and vstore.
+//
+// ALIGNED_BUFFER stands behind each buffer among a kernel's parameters. From where buffers begin, compilers find out
+// which neighbouring elements they may read together, such as those of a row.
 
 #if ALIGNED_VECTORS
 #undef LOAD_WIDE
@@ -20,4 +23,13 @@
 #define STORE_4 STORE_2
 #define STORE_8 STORE_2
 #define STORE_16 STORE_2
+#endif
+
+#ifdef __has_attribute
+#if __has_attribute(align_value)
+#define ALIGNED_BUFFER __attribute__((align_value(64)))
+#endif
+#endif
+#ifndef ALIGNED_BUFFER
+#define ALIGNED_BUFFER
 #endif

@@ -23,6 +23,7 @@ PROBLEMS = [
 CHOICES = ("VW", "VR", "VC", "ALG", "PACK", "LANES", "STAGED")
 
 ROUNDED = """
+#define ALIGNED_BUFFER
 #if ALIGNED_VECTORS
 #undef LOAD_WIDE
 #undef STORE_WIDE
