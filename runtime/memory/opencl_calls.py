@@ -27,6 +27,7 @@ MEM_SIZE = 0x1102
 MEM_CONTEXT = 0x1106
 MEM_USES_SVM_POINTER = 0x1109
 DEVICE_GLOBAL_MEM_CACHELINE_SIZE = 0x101D
+DEVICE_EXTENSIONS_WITH_VERSION = 0x1060
 DEVICE_HOST_UNIFIED_MEMORY = 0x1035
 DEVICE_SVM_CAPABILITIES = 0x1053
 SVM_FINE_GRAIN_BUFFER = 1 << 1
@@ -74,6 +75,7 @@ ERRORS: Mapping[int, str] = {
     -30: "CL_INVALID_VALUE",
     -33: "CL_INVALID_DEVICE",
     -34: "CL_INVALID_CONTEXT",
+    -35: "CL_INVALID_QUEUE_PROPERTIES",
     -36: "CL_INVALID_COMMAND_QUEUE",
     -37: "CL_INVALID_HOST_PTR",
     -38: "CL_INVALID_MEM_OBJECT",
@@ -87,6 +89,9 @@ ERRORS: Mapping[int, str] = {
     -59: "CL_INVALID_OPERATION",
     -61: "CL_INVALID_BUFFER_SIZE",
     -64: "CL_INVALID_PROPERTY",
+    -1138: "CL_INVALID_COMMAND_BUFFER_KHR",
+    -1140: "CL_INCOMPATIBLE_COMMAND_QUEUE_KHR",
+    -1141: "CL_INVALID_MUTABLE_COMMAND_KHR",
 }
 
 
@@ -94,6 +99,12 @@ class Region(ctypes.Structure):
     """cl_buffer_region of cl.h."""
 
     _fields_ = (("origin", c_size_t), ("size", c_size_t))
+
+
+class NameVersion(ctypes.Structure):
+    """cl_name_version of cl.h."""
+
+    _fields_ = (("version", c_uint32), ("name", ctypes.c_char * 64))
 
 
 class ExternalHostPointer(ctypes.Structure):
@@ -114,8 +125,12 @@ class HardwareBufferHostPointer(ctypes.Structure):
     _fields_ = (("ext_host_ptr", ExternalHostPointer), ("ahb_ptr", c_void_p))
 
 
+UPDATE_BY_LIST = "clUpdateMutableCommandsKHR before 0.9.2"
+"""The function as cl_khr_command_buffer_mutable_dispatch had it before that version."""
+
 _COMMAND = (c_uint32, c_void_p, c_void_p)  # the events that a command waits for, and its own
 _QUERY = (c_void_p, c_uint32, c_size_t, c_void_p, c_void_p)
+_LAUNCH = (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p)  # kernel, dimensions, offset and sizes
 _OBJECTS = (c_int32, c_void_p, c_uint32, c_void_p, *_COMMAND)
 
 _TYPES: Mapping[str, tuple[Any, ...]] = {
@@ -140,9 +155,31 @@ _TYPES: Mapping[str, tuple[Any, ...]] = {
     "clImportMemoryARM": (c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_size_t, c_void_p),
     "clHostMemAllocINTEL": (c_void_p, c_void_p, c_void_p, c_size_t, c_uint32, c_void_p),
     "clMemBlockingFreeINTEL": (c_int32, c_void_p, c_void_p),
+    "clCreateCommandQueue": (c_void_p, c_void_p, c_void_p, c_uint64, c_void_p),
+    "clReleaseCommandQueue": (c_int32, c_void_p),
+    "clReleaseEvent": (c_int32, c_void_p),
+    "clEnqueueNDRangeKernel": (c_int32, c_void_p, *_LAUNCH, *_COMMAND),
+    "clCreateCommandBufferKHR": (c_void_p, c_uint32, c_void_p, c_void_p, c_void_p),
+    "clCommandNDRangeKernelKHR": (c_int32, c_void_p, c_void_p, c_void_p, *_LAUNCH, *_COMMAND, c_void_p),
+    "clFinalizeCommandBufferKHR": (c_int32, c_void_p),
+    "clEnqueueCommandBufferKHR": (c_int32, c_uint32, c_void_p, c_void_p, *_COMMAND),
+    "clReleaseCommandBufferKHR": (c_int32, c_void_p),
+    "clUpdateMutableCommandsKHR": (c_int32, c_void_p, c_uint32, c_void_p, c_void_p),
+    UPDATE_BY_LIST: (c_int32, c_void_p, c_void_p),
+    "clNewRecordingQCOM": (c_void_p, c_void_p, c_void_p),
+    "clEndRecordingQCOM": (c_int32, c_void_p),
+    "clReleaseRecordingQCOM": (c_int32, c_void_p),
+    "clEnqueueRecordingQCOM": (c_int32, c_void_p, c_void_p, *(c_size_t, c_void_p) * 4, *_COMMAND),
 }
+
+
+def _library_name(name: str) -> str:
+    """What the library calls a function."""
+    return name.partition(" ")[0]
+
+
 SIGNATURES: Mapping[str, Any] = {name: ctypes.CFUNCTYPE(*types) for name, types in _TYPES.items()}
-_EXTENSIONS = frozenset(name for name in SIGNATURES if name.endswith(("KHR", "ARM", "INTEL")))
+_EXTENSIONS = frozenset(name for name in SIGNATURES if _library_name(name).endswith(("KHR", "ARM", "INTEL", "QCOM")))
 
 
 class CallFailed(Exception):
@@ -230,6 +267,18 @@ class OpenCLCalls:
         self.do("clGetDeviceInfo", self.place.device, what, nbytes.value, ctypes.addressof(values), None)
         return list(values)
 
+    def extension_versions(self) -> dict[str, tuple[int, int, int]]:
+        """The version of each extension, where the device knows it. Raises CallFailed."""
+        nbytes = c_size_t(0)
+        what = self.place.device, DEVICE_EXTENSIONS_WITH_VERSION
+        self.do("clGetDeviceInfo", *what, 0, None, ctypes.addressof(nbytes))
+        listed = (NameVersion * (nbytes.value // ctypes.sizeof(NameVersion)))()
+        self.do("clGetDeviceInfo", *what, ctypes.sizeof(listed), ctypes.addressof(listed), None)
+        return {
+            one.name.decode("ascii", "replace"): (one.version >> 22, one.version >> 12 & 0x3FF, one.version & 0xFFF)
+            for one in listed
+        }
+
     # --- the calls that several importers need ---
 
     def create_buffer(self, flags: int, nbytes: int, host: int | None) -> int:
@@ -285,7 +334,9 @@ class OpenCLCalls:
         if name in _EXTENSIONS:
             # The loader's own entry would look for the driver in an object that an extension may not have made.
             find = self.function("clGetExtensionFunctionAddressForPlatform")
-            address = find(self.place.platform, name.encode())
+            address = find(self.place.platform, _library_name(name).encode())
+            if not address and name.endswith("QCOM"):  # phones have no loader in front of the driver
+                address = self._symbol(name)
         else:
             address = self._symbol(name)
         return SIGNATURES[name](address) if address else None

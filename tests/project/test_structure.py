@@ -49,6 +49,7 @@ BELOW: Mapping[str, set[str]] = {
         "runtime.memory",
         "runtime.power",
         "runtime.profiling",
+        "runtime.queues",
     },
     "runtime.application": {
         "runtime.devices",

@@ -8,6 +8,7 @@ It answers what a test says, and records each request with the structures and li
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -62,7 +63,7 @@ class FakeOpenCL:
 
     def symbol(self, name: str) -> int:
         """Extensions' functions are not among a library's own."""
-        return 0 if name.endswith(("KHR", "ARM", "INTEL")) else self._address(name)
+        return 0 if name.endswith(("KHR", "ARM", "INTEL")) or name in self.absent else self._address(name)
 
     def made(self) -> list[tuple[Any, ...]]:
         """The calls but for the questions, and then none."""
@@ -75,7 +76,8 @@ class FakeOpenCL:
 
     def _recorded(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
-            return getattr(self, "_" + name)(*(0 if argument is None else argument for argument in arguments))
+            method = getattr(self, "_" + re.sub(r"\W", "_", name))
+            return method(*(0 if argument is None else argument for argument in arguments))
 
         return call
 
@@ -142,7 +144,7 @@ class FakeOpenCL:
         self, context: int, properties: int, flags: int, size: int, host: int, error: int
     ) -> int:
         assert (context, host) == (PLACE.context, 0)
-        return self._made("clCreateBufferWithProperties", error, 0, _list_at(properties), flags, size)
+        return self._made("clCreateBufferWithProperties", error, 0, list_at(properties), flags, size)
 
     def _clCreateSubBuffer(self, parent: int, flags: int, kind: int, info: int, error: int) -> int:
         assert kind == cl.BUFFER_CREATE_TYPE_REGION
@@ -152,7 +154,7 @@ class FakeOpenCL:
 
     def _clImportMemoryARM(self, context: int, flags: int, properties: int, memory: int, size: int, error: int) -> int:
         assert context == PLACE.context
-        listed = _list_at(properties)
+        listed = list_at(properties)
         told = ctypes.c_int.from_address(memory).value if listed[1] == cl.IMPORT_TYPE_DMA_BUF else memory
         return self._made("clImportMemoryARM", error, memory, flags, listed, told, size)
 
@@ -224,7 +226,7 @@ class FakeOpenCL:
         return self._end(name)
 
 
-def _list_at(address: int) -> list[int]:
+def list_at(address: int) -> list[int]:
     """A list of numbers of eight bytes that ends with 0, with that."""
     listed: list[int] = []
     while not listed or listed[-1]:
