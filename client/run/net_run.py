@@ -174,12 +174,13 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
 def mostly_by_launches(executor: AnyExecutor) -> str:
     """Return a warning if most inferences were not persistent; else nothing."""
     runs = executor.runs if isinstance(executor, Executor) else None
-    if runs is None or runs.persistent >= runs.launches + runs.aborted:
+    if runs is None or not runs.persistent + runs.aborted or 2 * runs.persistent >= runs.inferences:
         return ""
+    others = runs.inferences - runs.persistent
     return (
-        f"{runs.launches + runs.aborted} of {runs.inferences} inferences ran or ended by launches one by one, because "
-        "persistent kernels were slower: other programs probably use the processors that they need. If this machine is "
-        'always so busy, generate the context with "persistent_kernels": false in the config file'
+        f"{others} of {runs.inferences} inferences ran or ended by launches one by one, because persistent kernels "
+        "were slower: other programs probably use the processors that they need. If this machine is always so busy, "
+        'generate the context with "persistent_kernels": false in the config file'
     )
 
 

@@ -253,7 +253,7 @@ def _named(inputs: Inputs, executor: Executor) -> Values:
 
 
 def _in_words(executor: Executor) -> str:
-    form = "persistent kernels" if executor.runs is not None else f"{len(executor.graph.launches)} launches"
+    form = "persistent kernels" if executor.has_persistent else f"{len(executor.graph.launches)} launches"
     return f"{_tensors(executor.graph.inputs)} -> {_tensors(executor.graph.outputs)}, {form}"
 
 

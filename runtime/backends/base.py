@@ -18,6 +18,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm, Work, check_sizes
 from gputune.runtime.backends.sources import refuse_files
 from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.queues.recorded import RecordedQueue
 
 Bytes = npt.NDArray[np.uint8]
 Times = npt.NDArray[np.int64]
@@ -349,6 +350,10 @@ class Backend(ABC):
                 self.enqueue(bound)
 
         return start
+
+    def recorded_queue(self) -> RecordedQueue | str:
+        """How launches on its queue are recorded, to be enqueued by one call, or why they cannot be."""
+        return "the device enqueues launches one by one"
 
     @contextmanager
     def timing(self) -> Iterator[None]:

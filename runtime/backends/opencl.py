@@ -44,7 +44,9 @@ from gputune.runtime.devices.settings import deciding, scarce_processors
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.ladder import Ladder
 from gputune.runtime.memory.opencl_calls import SIGNATURES, OpenCLCalls, Place, error_name, symbols_of
+from gputune.runtime.queues.choice import recorded_queue
 from gputune.runtime.queues.loop import in_c
+from gputune.runtime.queues.recorded import RecordedQueue
 
 Error = cl.Error
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
@@ -216,6 +218,10 @@ class OpenCLBackend(Backend):
                 deque(map(cl.enqueue_nd_range_kernel, repeat(queue), map(_KERNEL, sequence), *sizes), maxlen=0)
 
         return start
+
+    def recorded_queue(self) -> RecordedQueue | str:
+        drivers().check()
+        return recorded_queue(self._ladder.calls, self.identity)
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[None]:

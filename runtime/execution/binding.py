@@ -7,7 +7,7 @@ taken its place in all arguments, because a PoCL process aborts if a buffer is f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,6 +33,10 @@ class Binder:
         self._memory: dict[Place, Buffer] = {}
         self._parts: dict[Place, dict[BufferRef, Buffer]] = {}
         self._arguments: defaultdict[Place, list[tuple[Bound, int, BufferRef]]] = defaultdict(list)
+        self.changed: set[Place] = set()
+        """Where memory was exchanged since the set was emptied, by whoever reads it."""
+        self.keepers: list[Callable[[Buffer], object]] = []
+        """Are told of memory that must be given up; they may hold memory that launches do not use now."""
 
     def memory(self, kind: BufferKind, index: int) -> Buffer:
         """What launches use there now."""
@@ -59,12 +63,22 @@ class Binder:
                     with suppress(DeviceError):
                         self._backend.set_buffer(one, position, self._buffer(ref))
             raise
+        self.changed.add(place)
         del before, parts  # not before: drivers abort when memory is freed that is still an argument
 
     def use_all(self, kind: BufferKind, buffers: Sequence[Buffer]) -> None:
         """The memory of a kind, by its index."""
         for index, buffer in enumerate(buffers):
             self.use(kind, index, buffer)
+
+    def arguments(self, place: Place) -> list[tuple[Bound, int]]:
+        """The launches that use the memory there, each with the place of the argument."""
+        return [(bound, position) for bound, position, _ in self._arguments.get(place, ())]
+
+    def give_up(self, buffer: Buffer) -> None:
+        """Has nothing hold this memory any more; launches must not use it."""
+        for keeper in self.keepers:
+            keeper(buffer)
 
     def bind(self, program: Program, launch: LaunchRecord) -> Bound:
         """A launch with its arguments. Raises as Backend.bind does."""
@@ -83,6 +97,7 @@ class Binder:
 
     def close(self) -> None:
         """Forgets launches and then memory."""
+        self.keepers.clear()
         self._arguments.clear()
         self._parts.clear()
         self._memory.clear()

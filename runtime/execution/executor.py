@@ -28,6 +28,7 @@ from gputune.runtime.execution.binding import Binder, Place
 from gputune.runtime.execution.marked import MarkedRuns
 from gputune.runtime.execution.persistent import PersistentRuns, Runs
 from gputune.runtime.execution.programs import ProgramRecords, load_persistent_programs, load_programs, persistent_texts
+from gputune.runtime.execution.recorded import RecordedRuns, may_record
 from gputune.runtime.execution.shared import SharedParts
 from gputune.runtime.execution.tensor_memory import TensorMemory, Value
 from gputune.runtime.memory.counters import MemoryCounters
@@ -49,7 +50,8 @@ class Executor(Closing):
     """Run a loaded graph.
 
     If the context has persistent kernels and the device is the context's own, inferences run by persistent kernels as
-    long as they pay (`runs` counts them) and persistent_kernels is True. Otherwise they run launch by launch.
+    long as they pay (`runs` counts them) and persistent_kernels is True. Otherwise they run launch by launch, or as a
+    recorded queue if the first inferences were faster so.
 
     Several threads may use an executor, one inference at a time. close() frees its device memory; so does `with`.
 
@@ -124,6 +126,8 @@ class Executor(Closing):
             self._launches: list[Bound] = []
             self._programs = [] if persistent is None else list(persistent.values())
             self._enqueue = backend.in_order(())
+            self._recorded: RecordedRuns | None = None
+            self._may_record = may_record(file.header, graph)
             self._records: ProgramRecords | None = None
             self._persistent = None if persistent is None else self._persistent_runs(persistent)
             self._markable = None if persistent is None else (persistent, persistent_texts(file, graph.persistent))
@@ -190,8 +194,16 @@ class Executor(Closing):
 
     @property
     def runs(self) -> Runs | None:
-        """Return how many inferences ran in which form; None if there is only one form."""
-        return None if self._persistent is None else self._persistent.runs
+        """Return how many inferences ran in which form; None if they all ran by launches one by one."""
+        recorded = None if self._recorded is None else self._recorded.runs
+        if self._persistent is not None and (self.persistent_kernels or recorded is None):
+            return self._persistent.runs
+        return recorded if recorded is not None and recorded.recorded else None
+
+    @property
+    def has_persistent(self) -> bool:
+        """Return whether inferences may run by persistent kernels here."""
+        return self._persistent is not None
 
     # --- clocks and power -----------------------------------------------------------------------------
 
@@ -248,7 +260,9 @@ class Executor(Closing):
     @property
     def last_form(self) -> Form:
         """Return how the last inference ran that was not recorded launch by launch."""
-        return "launches" if self._persistent is None or not self.persistent_kernels else self._persistent.last_form
+        if self._persistent is not None and self.persistent_kernels:
+            return self._persistent.last_form
+        return self._launched_form()
 
     def one_by_one(self) -> Sequence[Bound]:
         """Return the launches of an inference, loaded if they are not the usual form. For recorders, which have the
@@ -333,6 +347,8 @@ class Executor(Closing):
     def use_arenas(self, arenas: list[Buffer]) -> None:
         """Let all launches use these arenas, each at least as large as the graph's; for groups, which hold a turn."""
         self._binder.use_all("arena", arenas)
+        if self._recorded is not None:
+            self._recorded.drop()
 
     def close(self) -> None:
         """Free its memory and release registered handles. What it shares with others stays theirs. A second call does
@@ -344,7 +360,9 @@ class Executor(Closing):
             with _NO_VOTES if self.power is None else self.power.phase("deinit"):
                 self.wait()  # for an inference that has failed, or feeds another
                 self._enqueue = _closed
-                self._persistent = None
+                if self._recorded is not None:
+                    self._recorded.close()  # before what it uses
+                self._persistent = self._recorded = None
                 self._marked = self._markable = None
                 self._launches = []
                 self._binder.close()
@@ -380,23 +398,31 @@ class Executor(Closing):
     def _start(self) -> bool:
         """Enqueues an inference; says whether it is over, as that of persistent kernels is."""
         if self._persistent is None or not self.persistent_kernels:
-            self._one_by_one()()
-            return False
-        self._persistent.run(self._one_by_one)
+            return bool(self._one_by_one()())
+        self._persistent.run(self._one_by_one, self._launched_form)
         return True
 
-    def _one_by_one(self, first: int = 0) -> Callable[[], None]:
-        """what enqueues the launches from one on. Where they are not the usual form, this loads them before."""
+    def _one_by_one(self, first: int | None = None) -> Callable[[], object]:
+        """What enqueues the launches from one on, or all in the form that is faster, and says whether they are over.
+        Where they are not the usual form, this loads them before."""
         if self._records is not None:
             known, warn = self._shared.programs, self._warn
             self._bind_launches(load_programs(self._backend, self._records, known, warn))
             self._records = None
-        return self._enqueue if first == 0 else self._backend.in_order(self._launches[first:])
+        if first is None and self._recorded is not None:
+            return self._recorded.start
+        return self._backend.in_order(self._launches[first:]) if first else self._enqueue
+
+    def _launched_form(self) -> Form:
+        return "launches" if self._recorded is None else self._recorded.last_form
 
     def _bind_launches(self, programs: Mapping[int, Program]) -> None:
         self._programs += programs.values()
         self._launches = [self._binder.bind(programs[launch.program], launch) for launch in self.graph.launches]
         self._enqueue = self._backend.in_order(self._launches)
+        if self._may_record and not isinstance(queue := self._backend.recorded_queue(), str):
+            bound = self._launches, self._enqueue
+            self._recorded = RecordedRuns(self._backend, queue, self._binder, *bound, self._warn)
 
     def _constants(self, file: ContextFile, binaries: bool, strict: bool) -> dict[Place, Buffer]:
         """The constant buffers that the graph reads: weights as they lie in the file, and what is packed from them."""

@@ -39,16 +39,19 @@ CALIBRATIONS, ALIKE = 8, 1.1
 NEVER, TAKEN = -(1 << 30), 1 << 30
 """Counts of arrivals that are never complete, and of groups that have all been taken."""
 MOST_ROUNDS = (1 << 31) - 1
+Launches = Callable[[int | None], Callable[[], object]]
+"""Gives what enqueues launches: those from one on, or for None all of them."""
 
 
 @dataclass
 class Runs:
-    """Count the inferences of a context that has persistent kernels, by how they ran.
+    """Count the inferences of a context that can run in several forms, by how they ran.
 
     Attributes:
         persistent: run by persistent kernels to their end.
         aborted: begun by persistent kernels, given up on the way and finished by launches.
         launches: run by launches from the beginning.
+        recorded: run by launches that were enqueued as a recorded queue.
         attempts: the persistent and aborted inferences that tested whether persistent kernels pay again.
     """
 
@@ -56,11 +59,12 @@ class Runs:
     aborted: int = 0
     launches: int = 0
     attempts: int = 0
+    recorded: int = 0
 
     @property
     def inferences(self) -> int:
         """Return the number of all inferences."""
-        return self.persistent + self.aborted + self.launches
+        return self.persistent + self.aborted + self.launches + self.recorded
 
 
 class PersistentRuns:
@@ -93,16 +97,20 @@ class PersistentRuns:
         self._rounds_per_ns = self._calibrated(waiting)
         backend.fill(counters, 0)
 
-    def run(self, launches: Callable[[int], Callable[[], None]]) -> None:
+    def run(self, launches: Launches, form: Callable[[], Form]) -> None:
         """One inference: inputs lie in their buffers, and outputs do when it returns. launches: gives, where that is
-        needed, what enqueues the launches from one on. Raises DeviceError."""
+        needed, what enqueues the launches from one on, or all of them; form: says how all of them ran. Raises
+        DeviceError."""
         if self._breaker.persistent:
             self.runs.attempts += not self._breaker.closed
             self._run_persistently(launches)
-        else:
-            self.runs.launches += 1
-            self.last_form = "launches"
-            self._run_launches(launches, 0, 0, persistent=False)
+            return
+        self.runs.launches += 1
+        self._run_launches(launches, None, 0, persistent=False)
+        self.last_form = form()
+        if self.last_form == "recorded":
+            self.runs.launches -= 1
+            self.runs.recorded += 1
 
     def prepare(self) -> None:
         """For an inference by kernels of this form that are enqueued elsewhere, and of which nothing is learnt. Raises
@@ -117,7 +125,7 @@ class PersistentRuns:
             self._backend.fill(self._counters, 0)
         return bool(flag)
 
-    def _run_persistently(self, launches: Callable[[int], Callable[[], None]]) -> None:
+    def _run_persistently(self, launches: Launches) -> None:
         rounds = self._rounds()
         self._prepare(rounds)
         elapsed_ns = self._watched_ns() if self._breaker.watchful else self._elapsed_ns(self._start)
@@ -136,10 +144,9 @@ class PersistentRuns:
         self._backend.fill(self._counters, 0)
         self._run_launches(launches, flag - 1, elapsed_ns, persistent=True)
 
-    def _run_launches(
-        self, launches: Callable[[int], Callable[[], None]], first: int, before_ns: int, persistent: bool
-    ) -> None:
-        """Runs those from one on. before_ns: what the inference has taken before; persistent: the form of that."""
+    def _run_launches(self, launches: Launches, first: int | None, before_ns: int, persistent: bool) -> None:
+        """Runs those from one on, or all. before_ns: what the inference has taken before; persistent: the form of
+        that."""
         if self._launched:
             self._breaker.record(persistent, before_ns + self._elapsed_ns(launches(first)))
             return
@@ -166,7 +173,7 @@ class PersistentRuns:
     def _limited(self, rounds: float) -> int:
         return min(max(1, int(rounds)), MOST_ROUNDS)
 
-    def _elapsed_ns(self, start: Callable[[], None]) -> int:
+    def _elapsed_ns(self, start: Callable[[], object]) -> int:
         begun_ns = time.perf_counter_ns()
         start()
         self._backend.finish()

@@ -318,8 +318,7 @@ class TensorMemory:
     def close(self) -> None:
         """Gives up all handles. Launches must be gone."""
         while self._known:
-            _, known = self._known.popitem()
-            self._forget(known)
+            self._forget(self._known.popitem()[1])
         for tensor in self._tensors():
             tensor.own, tensor.registered = None, None
             tensor.lent.clear()
@@ -445,6 +444,7 @@ class TensorMemory:
         for tensor in self._tensors():
             if tensor.here is known.imported.buffer:
                 self._point(tensor, tensor.own or unallocated(tensor.record.nbytes))
+        self._binder.give_up(known.imported.buffer)
         if not known.imported.coherent:
             with suppress(DeviceError):  # a device that is lost has nothing to be given back
                 self._backend.end_host_access(known.imported)

@@ -34,8 +34,9 @@ SYNONYMS: Mapping[str, Level] = {"backend": "qhas", "linting": "qhas"}
 QUEUED, SUBMITTED, STARTED, ENDED = range(4)
 """The columns of launches' timestamps; those of level detailed are the last two of them."""
 
-Form = Literal["launches", "persistent", "aborted"]
-"""How an inference ran: launch by launch; by persistent kernels; begun by those, given up and ended by launches."""
+Form = Literal["launches", "recorded", "persistent", "aborted"]
+"""How an inference ran: launch by launch; by launches that were recorded and enqueued at once; by persistent kernels;
+begun by those, given up and ended by launches."""
 
 INIT, FINALIZE, EXECUTE, NODE, QUEUE_WAIT, PREPROCESS, DEVICE, POSTPROCESS, DEINIT = (
     100,

@@ -126,7 +126,7 @@ class Device:
         runs = PersistentRuns(cast(Backend, self), [bound], bound, GROUPS, *buffers)
         try:
             for _ in range(inferences):
-                runs.run(lambda first: lambda: self.start(False, first))
+                runs.run(lambda first: lambda: self.start(False, first or 0), lambda: "launches")
         except Ended:
             pass
         return self.noted, [runs.runs.persistent, runs.runs.aborted, runs.runs.launches]

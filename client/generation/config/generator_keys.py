@@ -107,10 +107,12 @@ KEYS = Keys(
 
 @dataclass(frozen=True)
 class GraphSettings:
-    """How a graph is made. persistent_kernels: also in fewer launches. fusion: operations in one kernel where that is
-    faster. shared_memory: tensors that are never alive together share arenas, else each has a place of its own."""
+    """How a graph is made and run. persistent_kernels: also in fewer launches. queue_recording: launches may run
+    as a recorded queue. fusion: operations in one kernel where that is faster. shared_memory: tensors that are never
+    alive together share arenas, else each has a place of its own."""
 
     persistent_kernels: bool = True
+    queue_recording: bool = True
     fusion: bool = True
     shared_memory: bool = True
 
@@ -189,23 +191,17 @@ def read_config(path: Path | None) -> Config:
     found = read_file(path, KEYS)
     fields = dict(found.keys)
     _check_together(path, found)
-    graphs = [GraphKeys((), _settings(path, {key: fields.pop(key) for key in _OF_GRAPHS if key in fields}))]
-    graphs += [GraphKeys(each["graph_names"], _settings(path, each)) for each in found.graphs]
+    graphs = [GraphKeys((), _settings({key: fields.pop(key) for key in _OF_GRAPHS if key in fields}))]
+    graphs += [GraphKeys(each["graph_names"], _settings(each)) for each in found.graphs]
     tuning = {name: fields.pop(key) for key, (name, _) in _TUNING.items() if key in fields}
     return Config(**fields, graphs=tuple(each for each in graphs if each.settings), tuning=TuningOptions(**tuning))
 
 
-def _settings(path: Path, keys: Mapping[str, Any]) -> dict[str, bool]:
-    """The fields of GraphSettings that these keys say. Raises ConfigError for two that contradict each other."""
-    recording = not keys["disable_queue_recording"] if "disable_queue_recording" in keys else None
-    persistent = keys.get("persistent_kernels", recording)
-    if recording is not None and persistent != recording:
-        raise ConfigError(
-            f"config file {path}: disable_queue_recording and persistent_kernels contradict each other: both say "
-            "whether launches are combined into persistent kernels; drop one of them"
-        )
+def _settings(keys: Mapping[str, Any]) -> dict[str, bool]:
+    """The fields of GraphSettings that these keys say."""
     said = {
-        "persistent_kernels": persistent,
+        "persistent_kernels": keys.get("persistent_kernels"),
+        "queue_recording": _negated(keys.get("disable_queue_recording")),
         "fusion": _negated(keys.get("disable_node_optimizations")),
         "shared_memory": _negated(keys.get("disable_memory_optimizations")),
     }

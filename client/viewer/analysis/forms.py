@@ -18,7 +18,11 @@ from gputune.runtime.profiling.records import Comparison, Form
 
 SWITCH = '`"persistent_kernels": false` in the generator\'s --config_file'
 """Keeps a context to launches one by one."""
-_FORMS = {"persistent": "persistent kernels", "aborted": "persistent kernels that gave up"}
+_FORMS = {
+    "recorded": "a recorded queue",
+    "persistent": "persistent kernels",
+    "aborted": "persistent kernels that gave up",
+}
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,12 @@ class Forms:
         form, ratio = _FORMS.get(self.usual_form, self.usual_form), self.usual
         times = f"{time_text(self.usual_ns)} against {time_text(self.unprofiled_ns)} by launches one by one, "
         times += f"{ratio.median:.2f} times as long ({ratio.low:.2f} to {ratio.high:.2f})"
-        if ratio.certain and ratio.median > 1:
+        if ratio.certain and ratio.median > 1 and self.usual_form != "recorded":
             return (
                 f"launches one by one are faster here: the context usually runs by {form}, {times}; other programs may "
                 f"use the processors that these need: if they always do, {SWITCH} turns these off"
             )
-        text = f"the recorded form is not the usual one: the context usually runs by {form}, {times}"
+        text = f"the profiled form is not the usual one: the context usually runs by {form}, {times}"
         return text if ratio.certain else f"{text}; no certain difference"
 
     def to_dict(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gputune.runtime.profiling.records import Form
 
 FORM_NAMES: dict[Form, str] = {
     "launches": "launch by launch",
+    "recorded": "as a recorded queue",
     "persistent": "by persistent kernels",
     "aborted": "started by persistent kernels, finished by launches",
 }

@@ -34,7 +34,7 @@ def in_python(context: Path, form: str, inputs: Inputs) -> Iterator[Infer]:
 
         def infer() -> bool:
             executor.run(inputs)
-            return executor.last_form != "launches"
+            return executor.last_form in ("persistent", "aborted")
 
         yield infer
 

@@ -167,7 +167,7 @@ def contexts_of(name: str, model: Model, device: str | None) -> tuple[Path, Path
 def _measured(name: str, contexts: tuple[Path, Path], others: int, runs: int) -> Measured:
     executors = [runtime.load(path) for path in contexts]
     persistent, launches = executors
-    if persistent.runs is None:
+    if persistent.runs is None or not persistent.has_persistent:
         raise Failed(f"{name}: {'; '.join(persistent.warnings)}")
     numbers = np.random.default_rng(0)
     inputs = {t.name: numbers.standard_normal(t.shape).astype(t.dtype) for t in persistent.graph.inputs}

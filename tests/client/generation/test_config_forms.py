@@ -34,15 +34,15 @@ def test_sections_and_the_file_that_they_name_are_one_configuration(tmp_path: Pa
             context_configs={"enable_graphs": ["a", "b"], "memory_limit_hint": 5, "context_priority": "normal"},
             graph_configs=[
                 {"graph_names": ["a", "b"], "disable_node_optimizations": True},
-                {"graph_name": "b", "persistent_kernels": True},
+                {"graph_name": "b", "disable_queue_recording": False},
             ],
         )
     )
     assert (found.tuning_mode, found.performance_cache_dir) == (True, Path("caches"))
     assert (found.enable_graphs, found.memory_limit_hint) == (("a", "b"), 5)
-    assert found.settings_of("a") == GraphSettings(persistent_kernels=False, fusion=False)
-    assert found.settings_of("b") == GraphSettings(persistent_kernels=True, fusion=False), "what comes later counts"
-    assert found.settings_of("c") == GraphSettings(persistent_kernels=False)
+    assert found.settings_of("a") == GraphSettings(queue_recording=False, fusion=False)
+    assert found.settings_of("b") == GraphSettings(fusion=False), "what comes later counts"
+    assert found.settings_of("c") == GraphSettings(queue_recording=False)
 
 
 def test_graph_names_narrow_the_keys_beside_them(tmp_path: Path) -> None:
@@ -91,7 +91,6 @@ def context(**keys: object) -> dict[str, object]:
         ({"backend_extensions": {"config_file_path": "nowhere.json"}}, "config file nowhere.json cannot be read"),
         ({"backend_extensions": {"shared_library_path": "libQnnHtpNetRunExtensions.so"}}, "is no extension for GPUs"),
         ({"graph_names": ["a"]}, "graph_names names the graphs that keys next to it are for"),
-        ({"persistent_kernels": True, "disable_queue_recording": True}, "contradict each other"),
         (
             {"disable_memory_optimizations": True, "memory_limit_hint": 3},
             "memory_limit_hint is about how tensors share",

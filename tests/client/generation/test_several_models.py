@@ -166,7 +166,7 @@ def test_a_context_says_what_every_key_has_come_to(generate: Any, tmp_path: Path
         "weights are said of compact contexts alone"
     )
     assert set(KEYS.context) <= told
-    settings = {"persistent_kernels": True, "fusion": True, "shared_memory": True}
+    settings = {"persistent_kernels": True, "queue_recording": True, "fusion": True, "shared_memory": True}
     assert configuration["graphs"] == {"a": settings, "b": settings}
 
 

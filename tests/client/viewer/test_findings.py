@@ -62,7 +62,7 @@ def test_the_usual_path_is_told_with_its_launches_or_why_they_have_no_times(unma
     log = made_up.read(made_up.written([graph], records))
     log.comparisons.append(Comparison(0, (3_000,), (2_000,), (1_000,), "persistent"))
     of = profile_of([log], None)
-    assert named(of, "usual-form").text.startswith("The recorded form is not the usual one: ")
+    assert named(of, "usual-form").text.startswith("The profiled form is not the usual one: ")
     assert rest in named(of, "usual-form").text
     assert len(of.graphs[0].inferences) == 1, "an inference with marks counts nowhere else"
     lines = lines_of(content_of(log, 0), forms_in(log, 0))
@@ -156,7 +156,7 @@ def test_another_usual_form_is_named_with_both_times() -> None:
 @pytest.mark.parametrize(
     ("usual_ns", "advice", "said"),
     [
-        ([1_000_000], "the context usually runs by persistent kernels, which avoid them", "The recorded form is not"),
+        ([1_000_000], "the context usually runs by persistent kernels, which avoid them", "The profiled form is not"),
         ([5_000_000], "larger fusion groups would avoid them", "Launches one by one are faster here: "),
         ([1_000_000, 5_000_000], "larger fusion groups would avoid them", "(0.50 to 2.50); no certain difference"),
         ([], "larger fusion groups would avoid them", ""),

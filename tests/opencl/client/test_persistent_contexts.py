@@ -304,7 +304,8 @@ def test_it_is_resumed_behind_each_launch(
     resumed: list[int] = []
     by_launches = executor._one_by_one
 
-    def suffix(first: int) -> Callable[[], None]:
+    def suffix(first: int | None) -> Callable[[], object]:
+        assert first is not None
         resumed.append(first)
         return by_launches(first)
 

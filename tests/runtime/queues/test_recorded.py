@@ -9,7 +9,7 @@ from gputune.runtime.memory.opencl_calls import CallFailed
 from gputune.runtime.queues import command_buffers, qualcomm
 from gputune.runtime.queues.choice import recorded_queue
 from gputune.runtime.queues.recorded import RecordedQueue, Recording
-from tests.runtime.memory.fake_opencl import FIRST
+from tests.runtime.memory.fake_opencl import FIRST, identity
 from tests.runtime.queues.fake_queues import COMMAND, FakeLaunch, FakeQueues, launches, memory
 
 KHR, MUTABLE, QUALCOMM = command_buffers.EXTENSION, command_buffers.MUTABLE, qualcomm.EXTENSION
@@ -22,13 +22,13 @@ ADRENO = {QUALCOMM: (1, 0, 0)}
 
 
 def way_of(fake: FakeQueues) -> RecordedQueue:
-    found = recorded_queue(fake.opencl, fake.extensions)
+    found = recorded_queue(fake.opencl, identity(*fake.extensions))
     assert not isinstance(found, str), found
     return found
 
 
 def refusal_of(fake: FakeQueues) -> str:
-    found = recorded_queue(fake.opencl, fake.extensions)
+    found = recorded_queue(fake.opencl, identity(*fake.extensions))
     assert isinstance(found, str)
     return found
 
