@@ -311,7 +311,7 @@ static void warn(run *run, gputune_graph *graph) {
 static void warn_of_launches(gputune_graph *graph) {
     gputune_counters total;
     gputune_counters_of(graph, &total, NULL);
-    unsigned long long others = total.launches + total.aborted;
+    unsigned long long others = total.launches + total.recorded + total.aborted;
     if (total.persistent + total.aborted && total.persistent < others)
         fprintf(stderr, "warning: %llu of %llu inferences ran or ended by launches one by one, because persistent "
                 "kernels were slower: other programs probably use the processors that they need. If this machine is "

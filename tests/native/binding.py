@@ -64,7 +64,18 @@ class Value(Structure):
     _fields_ = (("name", c_char_p), ("data", c_void_p), ("memory", c_void_p))
 
 
-COUNTERS = ("inferences", "persistent", "aborted", "launches", "bytes_copied", "writes", "reads", "maps", "allocations")
+COUNTERS = (
+    "inferences",
+    "persistent",
+    "aborted",
+    "launches",
+    "bytes_copied",
+    "writes",
+    "reads",
+    "maps",
+    "allocations",
+    "recorded",
+)
 
 
 class Counters(Structure):

@@ -2,8 +2,9 @@
 
 import ctypes
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,8 @@ class Fake:
         self._library.fake_alive.restype = self._library.fake_calls.restype = ctypes.c_long
         self._library.fake_failed.restype = ctypes.c_char_p
         self._library.fake_stamp.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
+        self._library.fake_delay.argtypes = self._library.fake_refuse.argtypes = [ctypes.c_long]
+        self._library.fake_replays.restype = ctypes.c_long
 
     @property
     def failed(self) -> str:
@@ -69,6 +72,18 @@ class Fake:
         """Since fail_at was called last."""
         return int(self._library.fake_calls())
 
+    @property
+    def replays(self) -> int:
+        """Recordings that were enqueued so far."""
+        return int(self._library.fake_replays())
+
+    def records(self, how: int, delay_ns: int = 0, refuses: bool = False) -> None:
+        """how: 0 for no recorded queues, 1 for command buffers, 2 for recordable queues. delay_ns: what enqueuing a
+        launch takes. refuses: whether replays fail."""
+        self._library.fake_records(how)
+        self._library.fake_delay(delay_ns)
+        self._library.fake_refuse(refuses)
+
     def stamp(self, begun_ns: int, ended_ns: int) -> None:
         """Gives events these times from now on; 0: their own."""
         self._library.fake_stamp(begun_ns, ended_ns)
@@ -84,6 +99,7 @@ def doubling_context(
     binary: bytes = SOURCE.encode(),
     device: DeviceIdentity = DEVICE,
     apart: int = NBYTES,
+    configuration: Mapping[str, Any] | None = None,
 ) -> Path:
     """Graphs that take x and give y, which is x times two to the power of STAGES, by an arena between the stages, whose
     parts are so many bytes apart."""
@@ -97,7 +113,8 @@ def doubling_context(
     inputs, outputs = ((TensorRecord(name, (ELEMENTS,)),) for name in "xy")
     records = [GraphRecord(name, inputs, outputs, launches, (apart + NBYTES,)) for name in graphs]
     programs = (ProgramRecord(binary, SOURCE, ""),)
-    write_context(path, Context(records, programs, (), device.to_dict(), "fake", {}, {"gputune": "0.1.0"}, True))
+    said = dict(configuration or {})
+    write_context(path, Context(records, programs, (), device.to_dict(), "fake", said, {"gputune": "0.1.0"}, True))
     return path
 
 

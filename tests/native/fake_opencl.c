@@ -3,7 +3,9 @@
  * It runs a command when it is enqueued, on the caller's thread, and locks nothing but its counts, so that a sanitizer
  * sees two threads that use a queue or a kernel at once, and memory that is freed too early. It counts what is alive
  * (fake_alive) and calls that could fail, of which one can be made to (fake_fail_at), and events may have times that are
- * made up (fake_stamp). A program is its text: a binary is one that has "__kernel" in it. */
+ * made up (fake_stamp). A program is its text: a binary is one that has "__kernel" in it. Launches can be recorded
+ * (fake_records), in command buffers or on Qualcomm's queues, by a device without memory of its own, and may take time
+ * when they are enqueued (fake_delay). */
 #define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -17,6 +19,9 @@ enum { OUT_OF_RESOURCES = -5, INVALID_VALUE = -30, INVALID_BINARY = -42, INVALID
 enum { MOST_ARGUMENTS = 16, NAME_BYTES = 64 };
 
 typedef struct object object;
+typedef struct step {
+    object *kernel, *given[MOST_ARGUMENTS];
+} step;
 struct object {
     atomic_int owners;
     object *parent; /* of a part of a buffer, and of a kernel its program */
@@ -31,15 +36,26 @@ struct object {
     } given[MOST_ARGUMENTS];
     uint64_t begun_ns, ended_ns; /* of an event */
     uint64_t commands;           /* of a queue */
+    object *recording;           /* of a queue on which launches are recorded */
+    step *steps;                 /* of a recording */
+    size_t step_count;
 };
 
 static atomic_long alive, calls, failing;
 static _Atomic uint64_t begun_ns, ended_ns; /* of each event; 0: as it was */
 static _Atomic(const char *) failed = "";
+static atomic_int records; /* 0: nothing, 1: command buffers, 2: recordable queues */
+static atomic_long delay_ns, replays, refusing;
 static int platform, device; /* whose addresses are their handles */
 
 API long fake_alive(void) { return atomic_load(&alive); }
 API long fake_calls(void) { return atomic_load(&calls); }
+API void fake_records(int how) { atomic_store(&records, how); }
+/* Enqueuing a launch takes so long. */
+API void fake_delay(long ns) { atomic_store(&delay_ns, ns); }
+API long fake_replays(void) { return atomic_load(&replays); }
+/* Every replay fails. */
+API void fake_refuse(long refuses) { atomic_store(&refusing, refuses); }
 /* The call of this number from now on fails; 0: none does. */
 API void fake_fail_at(long number) {
     atomic_store(&calls, 0);
@@ -82,6 +98,8 @@ static int32_t release(object *one) {
     if (atomic_fetch_sub(&one->owners, 1) > 1) return 0;
     if (one->parent != NULL) release(one->parent);
     if (one->owns_bytes) free(one->bytes);
+    for (size_t at = 0; at < one->step_count; at++) release(one->steps[at].kernel);
+    free(one->steps);
     free(one);
     atomic_fetch_sub(&alive, 1);
     return 0;
@@ -128,6 +146,14 @@ API int32_t clGetDeviceIDs(void *of, uint64_t kind, uint32_t room, void **device
     return fails() ? OUT_OF_RESOURCES : 0;
 }
 
+static const char *const EXTENSIONS[] = {
+    "cl_khr_fp16 cl_khr_byte_addressable_store", "cl_khr_fp16 cl_khr_byte_addressable_store",
+    "cl_khr_fp16 cl_khr_byte_addressable_store cl_qcom_recordable_queues"};
+static const struct {
+    uint32_t version;
+    char name[64];
+} COMMAND_BUFFERS = {9 << 12, "cl_khr_command_buffer"};
+
 API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     static const size_t items[3] = {1024, 1024, 64};
     (void)of;
@@ -146,8 +172,11 @@ API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size
     case 0x102C: return answer_text("gputune", room, to, needed);
     case 0x102D: return answer_text("1.0", room, to, needed);
     case 0x102F: return answer_text("OpenCL 1.2 fake", room, to, needed);
-    case 0x1030: return answer_text("cl_khr_fp16 cl_khr_byte_addressable_store", room, to, needed);
-    case 0x1035: return answer_number(0, 4, room, to, needed);            /* unified memory */
+    case 0x1030: return answer_text(EXTENSIONS[atomic_load(&records)], room, to, needed);
+    case 0x1060: return atomic_load(&records) == 1 ? answer(&COMMAND_BUFFERS, sizeof COMMAND_BUFFERS, room, to, needed) : INVALID_VALUE;
+    case 0x12A9: return answer_number(1 << 2, 8, room, to, needed);       /* simultaneous use */
+    case 0x41DE: return answer_number(2, 4, room, to, needed);            /* launches in a recording */
+    case 0x1035: return answer_number(records != 0, 4, room, to, needed); /* unified memory */
     default: return INVALID_VALUE;
     }
 }
@@ -159,7 +188,8 @@ API object *clCreateContext(const intptr_t *wishes, uint32_t count, void *const 
 }
 
 API object *clCreateCommandQueue(object *context, void *of, uint64_t wishes, int32_t *status) {
-    (void)of, (void)wishes;
+    (void)of;
+    if (wishes & 1 << 30 && atomic_load(&records) != 2) return made(status, INVALID_VALUE);
     object *queue = made(status, fails() ? OUT_OF_RESOURCES : 0);
     if (queue != NULL) queue->parent = shared(context);
     return queue;
@@ -323,26 +353,134 @@ API int32_t clSetKernelArg(object *kernel, uint32_t place, size_t length, const 
     return 0;
 }
 
-API int32_t clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, const size_t *offset,
-                                   const size_t *global_size, const size_t *local_size, uint32_t count,
-                                   const void *after, object **event) {
+static void compute(const step *step) {
     object *from = NULL, *to = NULL;
-    (void)dimensions, (void)offset, (void)global_size, (void)local_size, (void)count, (void)after;
-    for (unsigned place = 0; place < kernel->arguments; place++) {
-        if (!kernel->given[place].set) return INVALID_ARGUMENTS;
-        object *buffer = kernel->given[place].buffer;
+    for (unsigned place = 0; place < step->kernel->arguments; place++) {
+        object *buffer = step->given[place];
         from = from != NULL ? from : buffer;
         to = buffer != NULL ? buffer : to;
     }
-    int32_t status = command(queue, event);
-    for (size_t at = 0; !status && to != NULL && at + 4 <= from->nbytes && at + 4 <= to->nbytes; at += 4) {
+    for (size_t at = 0; to != NULL && at + 4 <= from->nbytes && at + 4 <= to->nbytes; at += 4) {
         float value;
         memcpy(&value, from->bytes + at, sizeof value);
         value *= 2;
         memcpy(to->bytes + at, &value, sizeof value);
     }
+}
+
+static int32_t record(object *recording, const step *step) {
+    recording->steps = realloc(recording->steps, (recording->step_count + 1) * sizeof *step);
+    if (recording->steps == NULL) abort();
+    recording->steps[recording->step_count++] = *step;
+    shared(step->kernel);
+    return 0;
+}
+
+API int32_t clEnqueueNDRangeKernel(object *queue, object *kernel, uint32_t dimensions, const size_t *offset,
+                                   const size_t *global_size, const size_t *local_size, uint32_t count,
+                                   const void *after, object **event) {
+    step step = {.kernel = kernel};
+    const struct timespec delay = {.tv_nsec = atomic_load(&delay_ns)};
+    (void)dimensions, (void)offset, (void)global_size, (void)local_size, (void)count, (void)after;
+    for (unsigned place = 0; place < kernel->arguments; place++) {
+        if (!kernel->given[place].set) return INVALID_ARGUMENTS;
+        step.given[place] = kernel->given[place].buffer;
+    }
+    int32_t status = command(queue, event);
+    if (!status && queue->recording != NULL) return record(queue->recording, &step);
+    if (delay.tv_nsec) nanosleep(&delay, NULL);
+    if (!status) compute(&step);
     if (!status && event != NULL) (*event)->ended_ns = now_ns();
     return status;
+}
+
+/* --- recorded queues --- */
+
+static int32_t replay(object *queue, const object *recording) {
+    int32_t status = refusing ? OUT_OF_RESOURCES : command(queue, NULL);
+    atomic_fetch_add(&replays, !status);
+    for (size_t at = 0; !status && at < recording->step_count; at++) compute(&recording->steps[at]);
+    return status;
+}
+
+static object *clCreateCommandBufferKHR(uint32_t count, object *const *queues, const uint64_t *wishes,
+                                        int32_t *status) {
+    bool good = count == 1 && wishes != NULL && wishes[0] == 0x1293 && wishes[1] == 1;
+    object *recording = made(status, fails() ? OUT_OF_RESOURCES : good ? 0 : INVALID_VALUE);
+    if (recording != NULL) recording->parent = shared(*queues);
+    return recording;
+}
+
+static int32_t clCommandNDRangeKernelKHR(object *recording, object *queue, const uint64_t *wishes, object *kernel,
+                                         uint32_t dimensions, const size_t *offset, const size_t *global_size,
+                                         const size_t *local_size, uint32_t count, const uint32_t *after,
+                                         uint32_t *point, void **handle) {
+    step step = {.kernel = kernel};
+    (void)dimensions, (void)offset, (void)global_size, (void)local_size, (void)after;
+    if (queue != NULL || wishes != NULL || count || point != NULL || handle != NULL) return INVALID_VALUE;
+    for (unsigned place = 0; place < kernel->arguments; place++) step.given[place] = kernel->given[place].buffer;
+    return fails() ? OUT_OF_RESOURCES : record(recording, &step);
+}
+
+static int32_t clFinalizeCommandBufferKHR(object *recording) { return (void)recording, fails() ? OUT_OF_RESOURCES : 0; }
+static int32_t clReleaseCommandBufferKHR(object *recording) { return release(recording); }
+
+static int32_t clEnqueueCommandBufferKHR(uint32_t queues, object *const *queue, object *recording, uint32_t count,
+                                         const void *after, object **event) {
+    (void)count, (void)after;
+    int32_t status = queues || queue != NULL ? INVALID_VALUE : replay(recording->parent, recording);
+    if (!status) *event = made(NULL, 0); /* without asking, as PoCL does */
+    return status;
+}
+
+API object *clNewRecordingQCOM(object *queue, int32_t *status) {
+    object *recording = made(status, fails() ? OUT_OF_RESOURCES : queue->recording != NULL ? INVALID_VALUE : 0);
+    if (recording != NULL) queue->recording = recording, recording->parent = shared(queue);
+    return recording;
+}
+
+API int32_t clEndRecordingQCOM(object *recording) {
+    recording->parent->recording = NULL;
+    return fails() ? OUT_OF_RESOURCES : recording->step_count > 2 ? INVALID_VALUE : 0;
+}
+
+API int32_t clReleaseRecordingQCOM(object *recording) { return release(recording); }
+
+typedef struct moved {
+    uint32_t launch, place;
+    size_t nbytes;
+    object *const *value;
+} moved;
+
+API int32_t clEnqueueRecordingQCOM(object *queue, object *recording, size_t count, const moved *changes, size_t offsets,
+                                   const void *offset, size_t globals, const void *global_size, size_t locals,
+                                   const void *local_size, uint32_t waits, const void *after, object **event) {
+    (void)offset, (void)global_size, (void)local_size, (void)after;
+    if (offsets || globals || locals || waits || event != NULL) return INVALID_VALUE;
+    object changed = *recording; /* a change holds for one replay */
+    step steps[2];
+    memcpy(steps, recording->steps, recording->step_count * sizeof *steps);
+    changed.steps = steps;
+    for (size_t at = 0; at < count; at++) {
+        if (changes[at].launch >= recording->step_count || changes[at].nbytes != sizeof(object *)) return INVALID_VALUE;
+        steps[changes[at].launch].given[changes[at].place] = *changes[at].value;
+    }
+    return replay(queue, &changed);
+}
+
+API void *clGetExtensionFunctionAddressForPlatform(void *of, const char *name) {
+    static const struct {
+        const char *name;
+        void (*function)(void);
+    } FUNCTIONS[] = {
+#define FUNCTION(name) {#name, (void (*)(void))name}
+        FUNCTION(clCreateCommandBufferKHR), FUNCTION(clCommandNDRangeKernelKHR), FUNCTION(clFinalizeCommandBufferKHR),
+        FUNCTION(clEnqueueCommandBufferKHR), FUNCTION(clReleaseCommandBufferKHR)};
+    void *address = NULL;
+    (void)of;
+    for (size_t at = 0; atomic_load(&records) == 1 && at < sizeof FUNCTIONS / sizeof *FUNCTIONS; at++)
+        if (strcmp(FUNCTIONS[at].name, name) == 0) memcpy(&address, &FUNCTIONS[at].function, sizeof address);
+    return address;
 }
 
 API int32_t clWaitForEvents(uint32_t count, object *const *events) { return (void)count, (void)events, 0; }

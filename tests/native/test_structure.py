@@ -7,12 +7,12 @@ import c_tables
 from gputune.runtime import native
 from tests.native.binding import SIGNATURES
 
-MOST_LINES = 6475
+MOST_LINES = 6735
 """Of those that people write; scripts/docs writes GENERATED."""
 GENERATED = Path(c_tables.PATH).name
 MOST_LINES_OF_A_FUNCTION = 59
 MOST_COLUMNS = 120
-MOST_FILES = 35
+MOST_FILES = 37
 
 C_FILES = [native.FOLDER / path for path in native.files() if path.suffix in (".c", ".h")]
 
@@ -78,7 +78,7 @@ def test_each_part_of_a_graph_has_a_header_and_no_header_includes_itself() -> No
         path.name: re.findall(r'^#include "(\w+\.h)"', path.read_text(encoding="utf-8"), re.MULTILINE)
         for path in C_FILES
     }
-    for name in ("graph", "inference", "persistent", "profile", "programs"):
+    for name in ("graph", "inference", "persistent", "profile", "programs", "recorded"):
         assert included[f"{name}.c"][0] == f"{name}.h"
     left = {name: set(others) for name, others in included.items()}
     while last := {name for name, others in left.items() if not others}:

@@ -152,7 +152,7 @@ typedef struct gputune_load_options {
     const gputune_shape *shapes; /* of inputs; selects the graph that takes them */
     size_t shape_count;
     bool strict;              /* refuse a context for another device; default: build it from source */
-    bool one_by_one;          /* no persistent kernels */
+    bool one_by_one;          /* no persistent kernels, and no recorded queue */
     gputune_group *group;     /* NULL: its own arenas */
     const char *perf_profile; /* preset with the clocks and power to vote for around inferences; NULL: no vote */
 } gputune_load_options;
@@ -196,6 +196,7 @@ gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, 
 typedef struct gputune_counters {
     uint64_t inferences, persistent, aborted, launches;
     uint64_t bytes_copied, writes, reads, maps, allocations;
+    uint64_t recorded; /* inferences by launches as a recorded queue */
 } gputune_counters;
 
 void gputune_counters_of(gputune_graph *graph, gputune_counters *total, gputune_counters *last);

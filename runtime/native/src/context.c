@@ -237,6 +237,21 @@ void place_sections(reader *reader, extent file, size_t head_bytes, section *sec
     for (size_t i = 0; i < count && !reader->code; i++) sections[i].at = file.at + start + sections[i].offset;
 }
 
+static item member(item map, const char *name) {
+    item found = {MISSING, 0, {NULL, 0}};
+    for (uint64_t left = map.kind == MAP ? map.number : 0; left > 0; left--) {
+        const item key = msgpack_take(&map.content), value = msgpack_take(&map.content);
+        if (key.kind == TEXT && is_text(key.content, name)) found = value;
+    }
+    return found;
+}
+
+/* What the configuration says of a graph, which may be nothing. */
+static void read_configuration(item graphs, graph_record *graph) {
+    const item wanted = member(member(graphs, graph->info.name), "queue_recording");
+    graph->one_by_one = wanted.kind == BOOL && !wanted.number;
+}
+
 size_t read_head(reader *reader, extent file, context *context) {
     const size_t begin = file.nbytes < FRONT_BYTES ? file.nbytes : FRONT_BYTES;
     const uint8_t *data = bytes_of(reader, part_of(file, 0, begin));
@@ -261,6 +276,8 @@ size_t read_head(reader *reader, extent file, context *context) {
     read_row(reader, &REQUIREMENTS, header, context); /* first: without a feature the rest may look malformed */
     read_row(reader, &HEADER, header, context);
     if (!reader->code) check(reader, context);
+    const item graphs = member(member(header, "configuration"), "graphs");
+    for (size_t i = 0; i < context->graph_count && !reader->code; i++) read_configuration(graphs, &context->graphs[i]);
     if ((context->packing_count || context->require_count) != (little_endian(data + 8) == REQUIRING_VERSION))
         MALFORMED(reader, "contexts of version %d, and no others, have packings or require features",
                   (int)REQUIRING_VERSION);

@@ -55,6 +55,7 @@ typedef struct graph_record {
     size_t arena_count, counter_bytes;
     uint64_t arena_bound_bytes; /* what no plan of the arenas can do without; 0: unknown */
     enum { SUB_BUFFERS, BUFFERS, SVM, OFFSETS } argument_form; /* how launches are given what lies in arenas */
+    bool one_by_one;            /* the configuration wants no recorded queue */
 } graph_record;
 
 typedef struct section {

@@ -86,8 +86,7 @@ static const char *text_of(gputune_device *device, cl_platform_id platform, cl_d
     return copy ? copy : "";
 }
 
-/* Shorter numbers fill the start of it. */
-static uint64_t number_of(const gputune_device *device, cl_device_id id, cl_uint what) {
+uint64_t number_of(const gputune_device *device, cl_device_id id, cl_uint what) {
     uint64_t value = 0;
     return device->cl.GetDeviceInfo(id, what, sizeof value, &value, NULL) ? 0 : value;
 }

@@ -32,6 +32,8 @@ gputune_code check_here(const gputune_device *device, gputune_error *error);
 /* Takes the turn; in a fork, where there is one thread, nothing. */
 void device_take(gputune_device *device);
 void device_leave(gputune_device *device);
+/* What clGetDeviceInfo says; shorter numbers fill the start of it. 0: an error. */
+uint64_t number_of(const gputune_device *device, cl_device_id id, cl_uint what);
 /* A code for a status of OpenCL, with what was done and the status in the message where it is an error. */
 gputune_code checked(gputune_error *error, const char *what, cl_int status);
 

@@ -14,6 +14,7 @@
 #include "persistent.h"
 #include "profile.h"
 #include "programs.h"
+#include "recorded.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -258,6 +259,7 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     made->device = device;
     made->file = another_owner(file);
     made->strict = given->strict;
+    made->one_by_one = given->one_by_one;
     made->shared = given->group ? &given->group->shared : &made->own;
     device_take(device);
     made->next = device->graphs;
@@ -283,6 +285,7 @@ void gputune_unload(gputune_graph *graph) {
     *at = graph->next;
     record_no_more(graph);
     free(graph->persistent);
+    recorded_forget(graph, NULL); /* before what it uses */
     unbind(graph);
     release_all(device, &graph->own);
     if (here) votes_end(graph->votes, "deinit");

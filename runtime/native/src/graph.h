@@ -50,9 +50,11 @@ typedef struct tensor {
     held *own;
     void *data;
     gputune_memory *memory;
+    cl_mem seen; bool moved; /* recorded.c: the place's in the last inference; that was recorded with another one */
 } tensor;
 
 typedef struct persistent persistent; /* persistent.c: breaker, calibration, counts of runs */
+typedef struct recorded recorded;     /* recorded.c: the launches as a recorded queue */
 typedef struct recorder recorder;     /* profile.c */
 typedef struct async async;           /* async.c: a thread and a queue of inferences */
 typedef struct votes votes;           /* power.c */
@@ -66,7 +68,7 @@ struct gputune_graph {
     holdings own, *shared; /* shared: weights and programs, a group's or its own */
     pool pool;
     char choice[REASON_BYTES];
-    bool strict, from_binaries, is_ready; /* ready: launches are */
+    bool strict, from_binaries, one_by_one, is_ready; /* ready: launches are */
     cl_program *programs;                 /* by their index, those that are loaded */
     uint8_t **copies;                     /* of sections, by their index: what launches need that are loaded later */
     bound *launches, *kernels;            /* kernels: of the persistent form; a kernel of NULL behind the last */
@@ -79,6 +81,7 @@ struct gputune_graph {
         const char *text;
     } *warnings;
     persistent *persistent; /* NULL: launches one by one */
+    recorded *recorded;     /* NULL: launches are enqueued */
     recorder *recorder;
     async *async;
     votes *votes;

@@ -4,6 +4,7 @@
 #include "persistent.h"
 #include "profile.h"
 #include "programs.h"
+#include "recorded.h"
 
 #include <string.h>
 
@@ -29,7 +30,7 @@ gputune_code launches_needed(gputune_graph *graph, gputune_error *error) {
     TRY(bind_launches(graph, record->launches, record->info.launch_count, &graph->launches, error));
     graph->is_ready = true;
     drop_copies(graph);
-    return GPUTUNE_OK;
+    return recorded_open(graph, error);
 }
 
 gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error *error) {
@@ -39,10 +40,7 @@ gputune_code enqueue_launches(gputune_graph *graph, size_t first, gputune_error 
 }
 
 gputune_code start_inference(gputune_graph *graph, gputune_error *error) {
-    if (graph->persistent) return persistent_run(graph, error);
-    graph->last.launches++;
-    graph->total.launches++;
-    return enqueue_launches(graph, 0, error);
+    return graph->persistent ? persistent_run(graph, error) : recorded_start(graph, error);
 }
 
 /* --- one tensor --------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* Memory that a device uses as it lies, where it can; as runtime/memory/, with fewer ways: a dma-buf is mapped and
  * copied here, because what ARM's and Qualcomm's drivers take by descriptor this does not ask of them. */
 #define _GNU_SOURCE /* F_GET_SEALS */
-#include "graph.h"
+#include "recorded.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -177,6 +177,7 @@ bool memories_meet(const gputune_memory *one, const gputune_memory *other) {
 
 /* Launches that still use it get other memory before: drivers abort when memory is freed that is an argument. */
 static void forget(gputune_memory *memory) {
+    for (gputune_graph *one = memory->device->graphs; one; one = one->next) recorded_forget(one, memory->memory);
     for (gputune_graph *graph = memory->device->graphs; graph; graph = graph->next)
         for (size_t i = 0; i < graph->tensor_count; i++) {
             const tensor *tensor = &graph->tensors[i];

@@ -82,6 +82,7 @@ enum {
     X(GetEventProfilingInfo, cl_int, (cl_event, cl_uint, CL_ANSWER))
 /* ...and these may be missing (NULL). */
 #define OPENCL_LATER_FUNCTIONS(X) \
+    X(GetExtensionFunctionAddressForPlatform, void *, (cl_platform_id, const char *)) \
     X(SVMAlloc, void *, (cl_context, cl_bitfield, size_t, cl_uint)) \
     X(SVMFree, void, (cl_context, void *)) \
     X(SetKernelArgSVMPointer, cl_int, (cl_kernel, cl_uint, const void *)) \

@@ -3,6 +3,7 @@
 #include "persistent.h"
 #include "inference.h"
 #include "profile.h"
+#include "recorded.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #define ALIKE 1.1
 enum { CALIBRATING_ROUNDS = 1 << 14, CALIBRATIONS = 8, NEVER = -(1 << 30), TAKEN = 1 << 30 };
 #define MOST_ROUNDS 2147483647.0
+#define WHOLE SIZE_MAX /* all launches, in the form that is faster */
 
 #define ATTEMPTS (0.8 * 0.005)
 #define LAUNCHES (1.0 / 64)
@@ -189,12 +191,12 @@ static gputune_code fill_counters(gputune_graph *graph, int32_t pattern, gputune
     return fill_buffer(graph->device, graph->places[COUNTERS]->memory, pattern, graph->record->counter_bytes, error);
 }
 
-/* Enqueues persistent kernels, or where there are none the graph's launches from one on, and waits for them. */
+/* Enqueues persistent kernels, or where there are none the graph's launches from one on or as a whole, and waits. */
 static gputune_code timed(gputune_graph *graph, const bound *kernels, size_t count, size_t first, double *elapsed_ns,
                           gputune_error *error) {
     const uint64_t begun_ns = now_ns();
     gputune_code code = kernels ? enqueue(graph->device, kernels, count, NULL, error)
-                                : enqueue_launches(graph, first, error);
+                    : first == WHOLE ? recorded_start(graph, error) : enqueue_launches(graph, first, error);
     if (!code) code = finish(graph->device, error);
     *elapsed_ns += (double)(now_ns() - begun_ns);
     return code;
@@ -224,7 +226,7 @@ static gputune_code run_launches(gputune_graph *graph, size_t first, double befo
     persistent *persistent = graph->persistent;
     gputune_code code = launches_needed(graph, error);
     if (!code) /* drivers load code at a first launch: all at once, and the time says nothing */
-        code = timed(graph, NULL, 0, persistent->launched ? first : 0, &before_ns, error);
+        code = timed(graph, NULL, 0, persistent->launched || first == WHOLE ? first : 0, &before_ns, error);
     if (!code && persistent->launched) breaker_record(&persistent->breaker, form, before_ns);
     persistent->launched |= !code;
     return code;
@@ -275,7 +277,6 @@ gputune_code persistent_open(gputune_graph *graph, int32_t *status_host, gputune
 
 gputune_code persistent_run(gputune_graph *graph, gputune_error *error) {
     if (breaker_persistent(&graph->persistent->breaker)) return run_persistently(graph, error);
-    graph->total.launches++, graph->last.launches++;
     graph->persistent->begun = true;
-    return run_launches(graph, 0, 0, false, error);
+    return run_launches(graph, WHOLE, 0, false, error);
 }

@@ -229,7 +229,8 @@ gputune_code record_launches(gputune_graph *graph, gputune_error *error) {
 static gputune_code put_inference(gputune_graph *graph, uint64_t ended_ns, gputune_error *error) {
     recorder *recorder = graph->recorder;
     FILE *log = recorder->profile->log;
-    const char *form = graph->last.persistent ? "persistent" : graph->last.aborted ? "aborted" : "launches";
+    const gputune_counters *of = &graph->last;
+    const char *form = of->persistent ? "persistent" : of->aborted ? "aborted" : of->recorded ? "recorded" : "launches";
     begin_record(log, "inference", 13);
     put_field(log, "graph", UINT, recorder->place);
     put_field(log, "number", UINT, recorder->number++);

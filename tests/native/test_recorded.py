@@ -1,0 +1,141 @@
+"""Test recorded queues of the C runtime on a made-up library, where only launches one by one take time."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.native.binding import Graph, Native, NativeError
+from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
+
+VALUES = np.arange(ELEMENTS, dtype=np.float32)
+COMMAND_BUFFERS, RECORDABLE_QUEUES = 1, 2
+SLOW_NS = 3_000_000
+DECIDED = 14
+"""Inferences after which a form is chosen."""
+TURNS = 5 * ["launches", "recorded"]
+
+
+@pytest.fixture(scope="module")
+def fake(native: Native) -> Fake:
+    return Fake()
+
+
+@pytest.fixture(autouse=True)
+def _all_is_released(fake: Fake) -> Iterator[None]:
+    yield
+    fake.fail_at(0)
+    fake.records(0)
+    assert fake.alive == 0
+
+
+def infer(graph: Graph, number: int = 1) -> str:
+    """Runs an inference; the form in which it ran."""
+    got = graph.run({"x": VALUES * number})["y"]
+    assert got.tobytes() == (VALUES * number * 2**STAGES).tobytes()
+    last = graph.counters()[1]
+    assert last["inferences"] == last["launches"] + last["recorded"] == 1
+    return "recorded" if last["recorded"] else "launches"
+
+
+@pytest.mark.parametrize("how", [COMMAND_BUFFERS, RECORDABLE_QUEUES])
+def test_the_first_inferences_decide(native: Native, fake: Fake, tmp_path: Path, how: int) -> None:
+    path = doubling_context(tmp_path / "a.bin")
+    fake.records(how, SLOW_NS)
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+    ):
+        forms = [infer(graph, number) for number in range(DECIDED + 5)]
+        first = ["launches"] if how == RECORDABLE_QUEUES else 2 * ["launches"]
+        assert forms == [*first, "recorded", *TURNS, *(DECIDED + 4 - len(first + TURNS)) * ["recorded"]]
+        fake.records(how)
+        assert graph.warnings == []
+        total = graph.counters()[0]
+        assert total["recorded"] == forms.count("recorded") and total["launches"] == forms.count("launches")
+
+
+@pytest.mark.parametrize("how", [COMMAND_BUFFERS, RECORDABLE_QUEUES])
+def test_launches_follow_the_memory(native: Native, fake: Fake, tmp_path: Path, how: int) -> None:
+    path = doubling_context(tmp_path / "a.bin")
+    fake.records(how, SLOW_NS)
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+    ):
+        for number in range(DECIDED):
+            infer(graph, number)
+        fake.records(how)
+        forms: list[str] = []
+        for number in range(6):
+            with device.allocate(VALUES.nbytes) as x, device.allocate(VALUES.nbytes) as y:
+                x.array("float32", (ELEMENTS,))[...] = VALUES * number
+                for _ in range(3):
+                    graph.run({"x": x}, {"y": y})
+                    assert y.array("float32", (ELEMENTS,)).tobytes() == (VALUES * number * 2**STAGES).tobytes()
+                    last = graph.counters()[1]
+                    assert last["bytes_copied"] == 0
+                    forms.append("recorded" if last["recorded"] else "launches")
+        first = "recorded" if how == RECORDABLE_QUEUES else "launches"
+        assert forms == 6 * [first, "recorded", "recorded"]
+        assert [infer(graph, number) for number in range(2)] == [first, "recorded"]
+
+
+@pytest.mark.parametrize("how", [COMMAND_BUFFERS, RECORDABLE_QUEUES])
+def test_a_replay_that_fails_is_told_once(native: Native, fake: Fake, tmp_path: Path, how: int) -> None:
+    path = doubling_context(tmp_path / "a.bin")
+    fake.records(how, refuses=True)
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+    ):
+        assert {infer(graph, number) for number in range(6)} == {"launches"}
+        (warning,) = graph.warnings
+        assert warning.startswith("launches are enqueued one by one and not as a recorded queue: replaying failed")
+
+
+@pytest.mark.parametrize("how", [COMMAND_BUFFERS, RECORDABLE_QUEUES])
+def test_every_call_may_fail(native: Native, fake: Fake, tmp_path: Path, how: int) -> None:
+    path = doubling_context(tmp_path / "a.bin")
+    fake.records(how)
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+    ):
+        with device.load(file) as graph:
+            fake.fail_at(0)
+            for number in range(4):
+                infer(graph, number)
+            calls = fake.calls
+        for call in range(1, calls + 1):
+            with device.load(file) as graph:
+                fake.fail_at(call)
+                for _ in range(4):
+                    with contextlib.suppress(NativeError):
+                        graph.run({"x": VALUES})
+                fake.fail_at(0)
+                infer(graph)
+
+
+def test_what_one_by_one_and_the_configuration_say(native: Native, fake: Fake, tmp_path: Path) -> None:
+    fake.records(COMMAND_BUFFERS, SLOW_NS)
+    for number, (configuration, one_by_one, wanted) in enumerate(
+        [
+            ({"graphs": {"main": {"queue_recording": True}}}, False, True),
+            ({"graphs": {"other": {"queue_recording": False}}}, False, True),
+            ({"graphs": {"main": {"queue_recording": False}}}, False, False),
+            ({}, True, False),
+        ]
+    ):
+        path = doubling_context(tmp_path / f"{number}.bin", configuration=configuration)
+        with (
+            native.open(path) as file,
+            native.device(file, opencl=str(fake.path)) as device,
+            device.load(file, one_by_one=one_by_one) as graph,
+        ):
+            assert ("recorded" in [infer(graph) for _ in range(4)]) == wanted
