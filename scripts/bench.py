@@ -34,7 +34,7 @@ from benchmarks.memory import handles as memory
 from benchmarks.native import bench as native
 from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
 from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
-from benchmarks.persistent import contention, short_processes
+from benchmarks.persistent import contention, recorded, short_processes
 from benchmarks.profiles import recording, viewer
 from benchmarks.search import bench as search_bench
 from benchmarks.tuning import bench as tune_bench
@@ -258,6 +258,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "memory": memory.run,
     "models": networks.run,
     "native": native.run,
+    "recorded": recorded.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
     "short": short_processes.run,
@@ -278,6 +279,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     certainty.run: certainty.add_arguments,
     contention.run: contention.add_arguments,
     executor.run: executor.add_arguments,
+    recorded.run: recorded.add_arguments,
     farm_bench.run: farm_bench.add_arguments,
     recording.run: recording.add_arguments,
     kernels.run: kernels.add_arguments,

@@ -18,13 +18,12 @@ from gputune.client.outputs import file_stem
 from gputune.runtime import Executor, load
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import TensorRecord
-from models.zoo_models import ENTRIES, Entry, sample
+from models.zoo_models import ENTRIES, Entry, sample, untuned_context
 
 sys.path.append(str(tool.ROOT))
 from tests.native.binding import Array, Device, File, Graph, Memory, Native
 from tests.native.compiling import library, opencl_library
 
-WORK = tool.ROOT / "build" / "zoo_native"
 SEED, INFERENCES = 6, 3
 COUNTED = ("bytes_copied", "writes", "reads", "maps", "allocations")
 FORMS = ("persistent", "one by one", "handles", "group")
@@ -39,7 +38,7 @@ def main() -> None:
     known = {file_stem(title): entry for title, entry in ENTRIES.items()}
     native, rows, wrong = Native(library()), [], 0
     for name in options.models or ENTRIES:
-        context = Path(name) if name not in ENTRIES else _generated(name, ENTRIES[name], options.device)
+        context = Path(name) if name not in ENTRIES else untuned_context(name, options.device)
         entry = known.get(context.stem, Entry(Path))
         found = dict(_compared(native, context, entry, options.device))
         rows.append((context.stem, str(len(read_header(context).graphs[0].launches)), *(found[form] for form in FORMS)))
@@ -47,19 +46,6 @@ def main() -> None:
         print(*rows[-1], sep=", ", flush=True)
     print("\n" + tool.table(["model", "launches", *FORMS], rows))
     sys.exit(1 if wrong else 0)
-
-
-def _generated(name: str, entry: Entry, device: str | None) -> Path:
-    """A context of a model with default configurations; made once for a device."""
-    path = WORK / (device or "default") / f"{file_stem(name)}.bin"
-    if not path.exists():
-        arguments: list[str | Path] = ["--model", entry.file(), "--binary_file", path.stem, "--tuning_effort", "none"]
-        for tensor, shape in entry.dimensions.items():
-            arguments += ["--input_dimensions", f"{tensor}={','.join(map(str, shape))}"]
-        arguments += ["--device", device] if device else []
-        made = tool.gputune(path.with_suffix(""), "context-binary-generator", *arguments, quiet=True)
-        (made.folder / path.name).replace(path)
-    return path
 
 
 def _compared(native: Native, context: Path, entry: Entry, device: str | None) -> Iterator[tuple[str, str]]:
