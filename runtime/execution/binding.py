@@ -71,6 +71,10 @@ class Binder:
         for index, buffer in enumerate(buffers):
             self.use(kind, index, buffer)
 
+    def places(self) -> list[Place]:
+        """Where launches that are bound use memory."""
+        return list(self._arguments)
+
     def arguments(self, place: Place) -> list[tuple[Bound, int]]:
         """The launches that use the memory there, each with the place of the argument."""
         return [(bound, position) for bound, position, _ in self._arguments.get(place, ())]

@@ -27,13 +27,15 @@ from gputune.runtime.queues.recorded import RecordedQueue, Recording
 
 TURNS = 5
 """Inferences in each form that decide."""
+MOST_COMPARED = 50
+"""Inferences after which launches are chosen, if others could not be recorded: the memory is new each time."""
 GAIN = 0.03
 """A recorded queue must save this part of the time of launches."""
 MOST_KNOWN = 4
 """Sets of memory that are remembered, each with its recording."""
 
 Memory = tuple[int, ...]
-"""The ids of the buffers that launches use."""
+"""The ids of the buffers that are inputs and outputs."""
 
 
 def may_record(header: ContextHeader, graph: GraphRecord) -> bool:
@@ -65,11 +67,12 @@ class RecordedRuns:
         self._backend, self._queue, self._binder, self._warn = backend, queue, binder, warn
         self._launch = launch
         self._sequence = [one for bound in launches for one in bound.sequence]
+        self._places = [place for place in binder.places() if place[0] in ("input", "output")]
         self._known: OrderedDict[Memory, Recording | None] = OrderedDict()
         self._current: Recording | None = None  # that of the memory in use
         self._fresh = False  # it was recorded in this inference
         self._turn = False  # while the forms are compared: whether the next inference is to be recorded
-        self._begun = False
+        self._compared = 0
         self._launches_ns: deque[int] = deque(maxlen=TURNS)
         self._recorded_ns: deque[int] = deque(maxlen=TURNS)
         self.decided: bool | None = None
@@ -106,14 +109,15 @@ class RecordedRuns:
         elapsed_ns = time.perf_counter_ns() - begun_ns
         if recorded and not self._fresh:
             self._recorded_ns.append(elapsed_ns)
-        elif self._begun and not self._turn:
+        elif self._compared and not self._turn:
             self._launches_ns.append(elapsed_ns)
-        self._turn, self._begun = not recorded, True
+        self._turn = not recorded
+        self._compared += 1
         if self.decided is None and len(self._recorded_ns) >= TURNS:
             limit_ns = (1 - GAIN) * statistics.median(self._launches_ns)
             self.decided = statistics.median(self._recorded_ns) <= limit_ns
-            if not self.decided:
-                self.close()
+        if not self.decided and (self.decided is False or self._compared >= MOST_COMPARED):
+            self.close()
 
     def _launched(self) -> None:
         self._launch()
@@ -151,7 +155,7 @@ class RecordedRuns:
             else:
                 self._known[()] = self._current = self._recorded()
             return self._current
-        memory = tuple([id(buffer) for one in self._sequence for buffer in one.buffers])
+        memory = tuple([id(self._binder.memory(*place)) for place in self._places])
         if memory in self._known:
             self._known.move_to_end(memory)
             self._current = self._known[memory] = self._known[memory] or self._recorded()

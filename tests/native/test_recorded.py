@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gputune.runtime.execution.recorded import MOST_COMPARED
 from tests.native.binding import Graph, Native, NativeError
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
 
@@ -83,6 +84,22 @@ def test_launches_follow_the_memory(native: Native, fake: Fake, tmp_path: Path, 
         first = "recorded" if how == RECORDABLE_QUEUES else "launches"
         assert forms == 6 * [first, "recorded", "recorded"]
         assert [infer(graph, number) for number in range(2)] == [first, "recorded"]
+
+
+def test_memory_that_is_always_new_runs_by_launches(native: Native, fake: Fake, tmp_path: Path) -> None:
+    path = doubling_context(tmp_path / "a.bin")
+    fake.records(COMMAND_BUFFERS)
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+    ):
+        for _ in range(MOST_COMPARED):
+            with device.allocate(VALUES.nbytes) as y:
+                graph.run({"x": VALUES}, {"y": y})
+                assert y.array("float32", (ELEMENTS,)).tobytes() == (VALUES * 2**STAGES).tobytes()
+        assert [infer(graph) for _ in range(4)] == 4 * ["launches"]
+        assert graph.counters()[0]["recorded"] == 0
 
 
 @pytest.mark.parametrize("how", [COMMAND_BUFFERS, RECORDABLE_QUEUES])

@@ -10,7 +10,7 @@
 
 #define GAIN 0.03
 #define VERSION(major, minor, patch) ((cl_uint)(major) << 22 | (minor) << 12 | (patch))
-enum { TURNS = 5, MOST_CHANGES = 64, EXTENSIONS_WITH_VERSION = 0x1060 };
+enum { TURNS = 5, MOST_COMPARED = 50, MOST_CHANGES = 64, EXTENSIONS_WITH_VERSION = 0x1060 };
 enum { CAPABILITIES = 0x12A9, CAN_BE_SIMULTANEOUS = 1 << 2, FLAGS = 0x1293, SIMULTANEOUS_USE = 1 << 0 }; /* Khronos */
 enum { RECORDABLE = 1 << 30, MAX_SIZE = 0x41DE, MOST_LAUNCHES = 1 << 16 }; /* Qualcomm */
 
@@ -38,7 +38,8 @@ struct recorded {
     cl_command_queue queue; /* Qualcomm's, to record on */
     void **parts;           /* a command buffer, or Qualcomm's recordings */
     size_t part_count;
-    bool decided, wins, turn, begun, fresh;
+    bool decided, wins, turn, fresh;
+    int compared; /* inferences */
     double times[2][TURNS]; /* of launches, and recorded */
     size_t counts[2];
 };
@@ -210,9 +211,10 @@ static gputune_code compare(gputune_graph *graph, gputune_error *error) {
     const bool turn = own->turn, recorded = turn && replayed(graph);
     if (!recorded) TRY(launched(graph, error));
     TRY(finish(graph->device, error));
-    if (recorded ? !own->fresh : own->begun && !turn)
+    if (recorded ? !own->fresh : own->compared && !turn)
         own->times[recorded][own->counts[recorded]++ % TURNS] = (double)(now_ns() - begun_ns);
-    own->turn = !recorded, own->begun = true;
+    own->turn = !recorded;
+    if (!own->decided && ++own->compared >= MOST_COMPARED) decide(graph, false); /* the memory is new each time */
     if (!own->decided && own->counts[1] >= TURNS)
         decide(graph, median_of(own->times[1]) <= (1 - GAIN) * median_of(own->times[0]));
     return GPUTUNE_OK;

@@ -16,7 +16,7 @@ from benchmarks.memory import made
 from gputune.core.quirks import OTHER
 from gputune.runtime.backends import Backend, Bound, Buffer
 from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.recorded import MOST_KNOWN, TURNS, RecordedRuns
+from gputune.runtime.execution.recorded import MOST_COMPARED, MOST_KNOWN, TURNS, RecordedRuns
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.opencl_calls import CallFailed
 from gputune.runtime.queues import choice
@@ -198,6 +198,19 @@ def test_memory_that_is_used_in_turns_is_recorded_and_new_memory_is_not(
     for _ in range(3):
         np.testing.assert_array_equal(executor.run({"x": numbers(9)})["y"], made.expected(numbers(9)))
     assert executor.last_form == "recorded"
+
+
+def test_memory_that_is_always_new_runs_by_launches(executor: Executor, queue: RecordedQueue) -> None:
+    if queue.rebinds:
+        pytest.skip("arguments can be changed here")
+    runs = recorded_runs(executor, None)
+    for seed in range(MOST_COMPARED):
+        with executor.allocate_for(executor.graph.outputs[0]) as y:
+            np.testing.assert_array_equal(
+                executor.run({"x": numbers(seed)}, {"y": y})["y"], made.expected(numbers(seed))
+            )
+            executor.release(y)
+    assert runs.decided is False
 
 
 @pytest.mark.parametrize("failing", ["record", "replay"])
