@@ -27,10 +27,16 @@ from gputune.runtime.context.records import STATUS_BYTES, ContextHeader, GraphRe
 from gputune.runtime.execution.binding import Binder, Place
 from gputune.runtime.execution.marked import MarkedRuns
 from gputune.runtime.execution.persistent import PersistentRuns, Runs
-from gputune.runtime.execution.programs import ProgramRecords, load_persistent_programs, load_programs, persistent_texts
+from gputune.runtime.execution.programs import (
+    ProgramRecords,
+    SharedParts,
+    load_persistent_programs,
+    load_programs,
+    persistent_texts,
+)
 from gputune.runtime.execution.recorded import RecordedRuns, may_record
-from gputune.runtime.execution.shared import SharedParts
 from gputune.runtime.execution.tensor_memory import TensorMemory, Value
+from gputune.runtime.execution.verdict import needed_alignment
 from gputune.runtime.memory.counters import MemoryCounters
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.actuators.keep_warm import KeepWarm
@@ -102,10 +108,7 @@ class Executor(Closing):
         self._binder = Binder(backend)
         self._warn = _Warnings(graph.name, self.warnings)
         try:
-            own_kernels = file.header.configuration.get("op_packages") == []
-            # Kernels of op packages and for GPUs may read vectors by pointers, for which devices align memory.
-            by_elements = own_kernels and file.header.device.device_type == "cpu"
-            alignment = 1 if by_elements else backend.identity.base_address_alignment_bytes
+            alignment = needed_alignment(file.header, backend.identity)
             self._tensors = TensorMemory(backend, graph, self._binder, self._warn, alignment)
             arenas = self._shared.arenas
             if arenas is None:
@@ -114,11 +117,8 @@ class Executor(Closing):
             with ThreadPoolExecutor(1) as beside:  # checksums and copies leave the interpreter to the programs
                 constants = beside.submit(self._constants, file, binaries, strict)
                 known, warn = self._shared.programs, self._warn
-                persistent = (
-                    load_persistent_programs(backend, file, graph.persistent, known, warn)
-                    if binaries and self._shared.persistent
-                    else None
-                )
+                alone = binaries and self._shared.persistent
+                persistent = load_persistent_programs(backend, file, graph.persistent, known, warn) if alone else None
                 records = ProgramRecords(file, [launch.program for launch in graph.launches], binaries, strict)
                 programs = load_programs(backend, records, known, warn) if persistent is None else None
                 for (kind, index), buffer in constants.result().items():

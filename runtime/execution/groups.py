@@ -26,7 +26,7 @@ from gputune.runtime.context.package import is_package, open_package, open_packe
 from gputune.runtime.context.stored import Extent
 from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
 from gputune.runtime.execution.loading import Compatibility, check_trusted, executor_on, is_strict, open_timed
-from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.execution.programs import SharedParts
 from gputune.runtime.execution.verdict import open_chosen
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 

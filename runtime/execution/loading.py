@@ -33,7 +33,7 @@ from gputune.runtime.devices.discovery import (
 )
 from gputune.runtime.devices.drivers import driver_files
 from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.execution.programs import SharedParts
 from gputune.runtime.execution.verdict import made_by_null, open_chosen, verdict_on
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile

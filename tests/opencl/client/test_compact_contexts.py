@@ -24,7 +24,7 @@ from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, op
 from gputune.runtime.context.records import Context
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
-from gputune.runtime.execution.shared import SharedParts
+from gputune.runtime.execution.programs import SharedParts
 from tests.client.model.test_alternatives import block, two_blocks
 from tests.client.model.test_recurrent import case
 from tests.client.models import build
