@@ -334,6 +334,11 @@ class Backend(ABC):
         code. None where that cannot be known, or not cheaply."""
         return None
 
+    @property
+    def cache_bytes(self) -> int:
+        """What the device's last cache holds, 0 where that is not known."""
+        return 0
+
     def flush_caches(self, nbytes: int | None = None) -> None:  # noqa: B027 - nothing to do where nothing is computed
         """Puts other data into the device's caches and waits for that: so many bytes, or enough for all of them. The
         first call may compile. Raises DeviceError."""

@@ -38,6 +38,7 @@ from gputune.runtime.backends.compiled_kernels import code_of, spare_general_cod
 from gputune.runtime.backends.merging import OWN_NAMES
 from gputune.runtime.backends.opencl_devices import cl, drivers, identity_of, visible_devices
 from gputune.runtime.backends.sources import shortened_log
+from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors
@@ -291,9 +292,13 @@ class OpenCLBackend(Backend):
             return None
         return code_of(self.compiled, name, bound.local_size)
 
+    @property
+    def cache_bytes(self) -> int:
+        return last_cache_bytes(self.identity, self._device.global_mem_cache_size)
+
     def flush_caches(self, nbytes: int | None = None) -> None:
         if nbytes is None:
-            nbytes = max(FLUSHED_BYTES, 2 * self._device.global_mem_cache_size)
+            nbytes = max(FLUSHED_BYTES, 2 * self.cache_bytes)
         if nbytes not in self._flushers:
             groups = min(nbytes, self.identity.max_allocation_bytes) // LINE_BYTES // LINE_BYTES
             buffer = self.allocate(groups * LINE_BYTES * LINE_BYTES)

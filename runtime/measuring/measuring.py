@@ -3,9 +3,10 @@
 Every variant is built, launched with its real sizes and verified before anything is timed: on a CPU device, a compiler
 next to a measurement spoils it. Variants with the same machine code are timed once.
 
-In a network a kernel does not find its weights in the caches, but a kernel that runs again and again does. So on a CPU,
-if the baseline packs MANY_WEIGHT_BYTES or more, other data evict the weights before each launch. Fewer weights are
-measured warm; kernels prefetch packed weights anyway (kernels/tiling/prefetching.py).
+In a network a kernel does not find its weights in the caches, but a kernel that runs again and again does. So if the
+baseline packs MANY_WEIGHT_BYTES or more, other data evict the weights before each launch: on a CPU from the caches of
+its cores, on other devices from the last cache, if its size is known. Fewer weights are measured warm; kernels prefetch
+packed weights anyway (kernels/tiling/prefetching.py). Families pack all weights that they know to be constant.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from gputune.runtime.measuring.watcher import UNWATCHED, Cancelled, Course, Watc
 
 MESSAGE_CHARACTERS = 4000
 MANY_WEIGHT_BYTES = 512 << 10
-"""So many packed weights, or more, do not stay in a core's caches from one inference to the next."""
+"""So many packed weights, or more, do not stay in a core's caches from one inference to the next. A GPU's last cache
+may hold those of one task, but not those of a network."""
 
 EVICT_BYTES, MOST_EVICT_BYTES = 4 << 20, 64 << 20
-"""Other data that pass between two launches with such weights: for each core twice its own caches, and at most."""
+"""Other data that pass between two launches with such weights: for each core twice its own caches, and at most. On
+other devices it is twice the last cache."""
 
 
 @dataclass(frozen=True)
@@ -175,16 +178,23 @@ class _Batch:
                 self._measured(runner)
 
     def _chosen_protocol(self) -> Protocol:
-        """The request's, with other data between launches on a CPU where the baseline packs many weights, or the first
-        variant where there is no baseline: that is the same in all batches of a task, so these are measured alike."""
-        wanted, identity = self._request.protocol, self._backend.identity
+        """The request's, with other data between launches where the baseline packs many weights, or the first variant
+        where there is no baseline: that is the same in all batches of a task, so these are measured alike."""
+        wanted = self._request.protocol
         number = self._request.baseline_number
         baseline = self._verified.get(min(self._request.numbers) if number is None else number)
-        if wanted.cold or baseline is None or identity.device_type != "cpu" or not self._backend.computes:
+        if wanted.cold or baseline is None or not self._backend.computes:
             return wanted
         packed = sum(buffer.nbytes for buffer in baseline.packed.buffers.values())
-        evicting = min(EVICT_BYTES * identity.compute_units, MOST_EVICT_BYTES)
-        return replace(wanted, evict_bytes=evicting) if packed >= MANY_WEIGHT_BYTES else wanted
+        return replace(wanted, evict_bytes=self._evicting_bytes) if packed >= MANY_WEIGHT_BYTES else wanted
+
+    @property
+    def _evicting_bytes(self) -> int:
+        """Other data that evict the weights; 0 where such weights do not fit a cache, or nothing is known of one."""
+        identity, cached = self._backend.identity, self._backend.cache_bytes
+        if identity.device_type == "cpu":
+            return min(EVICT_BYTES * identity.compute_units, MOST_EVICT_BYTES)
+        return 2 * cached if cached >= MANY_WEIGHT_BYTES else 0
 
     def winner(self) -> tuple[int | None, bytes]:
         """The fastest variant that is still right after all have been timed, and its binary; (None, b"") without

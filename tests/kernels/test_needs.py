@@ -88,3 +88,14 @@ def test_a_device_says_what_it_lacks(needs: Needs, lacks: str) -> None:
         with pytest.raises(ValueError, match=re.escape("nothing can run this problem on this device: rows: the ker")):
             space.first()
     assert space.sha256 == TuningSpace(space.parameters, ()).sha256, "what a driver offers today identifies no space"
+
+
+@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
+def test_weights_are_packed_so_that_measurements_evict_them(op: str, problem: Any) -> None:
+    """Only packed buffers count as weights there. Constants that a kernel reads as they lie are few."""
+    family = family_of(op)
+    constants = {spec.name: spec.nbytes for spec in family.inputs(problem) if spec.constant}
+    for limits in (CPU, GPU):
+        for kernel in family.render(problem, family.default(problem, limits)).main.sequence:
+            read = {name for name in kernel.arguments if isinstance(name, str)} & constants.keys()
+            assert sum(constants[name] for name in read) < 64 << 10, kernel.entry

@@ -326,11 +326,19 @@ def test_one_allocation_is_bounded_by_the_device(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("least", [4 * SIZE, 4 * SIZE + 1])
-def test_a_cpu_sees_other_data_between_launches_where_the_baseline_packs_many_weights(
-    programs: ProgramCache, values: Values, monkeypatch: pytest.MonkeyPatch, least: int
-) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cached", "evicting"),
+    [("cpu", 0, 8 << 20), ("gpu", 6 << 20, 12 << 20), ("gpu", 4 * SIZE - 1, 0), ("gpu", 0, 0)],
+)
+def test_other_data_pass_between_launches_where_the_baseline_packs_many_weights(
+    programs: ProgramCache, values: Values, monkeypatch: pytest.MonkeyPatch,
+    least: int, kind: str, cached: int, evicting: int,
+) -> None:  # fmt: skip
+    """A CPU of two units, and other devices whose last cache holds as much, too little or nobody knows what."""
     monkeypatch.setattr(measuring, "MANY_WEIGHT_BYTES", least)
     backend = programs.backend
+    monkeypatch.setattr(backend, "identity", replace(backend.identity, device_type=kind, compute_units=2))
+    monkeypatch.setattr(type(backend), "cache_bytes", cached)
     variants = numbered(
         [variant(launch("copy", "packed", "output"), launch("doubled", "x", "packed"), packed=4 * SIZE)]
     )
@@ -338,9 +346,9 @@ def test_a_cpu_sees_other_data_between_launches_where_the_baseline_packs_many_we
     work = Work(SIZE, 8 * SIZE)
     request = MeasureRequest("t", variants, buffers, reference, 1e-5, 0.0, work, QUICK, baseline=variants[0])
     trial = measure(programs, request).trials[0]
-    expected = least <= 4 * SIZE and backend.identity.device_type == "cpu"
+    expected = evicting if least <= 4 * SIZE else 0
     assert (trial.status, trial.measured["cold"]) == ("ok", False)
-    assert (trial.measured["evict_bytes"] > 0) is expected
+    assert trial.measured["evict_bytes"] == expected
     assert not expected or trial.measured["launches_per_sample"] <= 16
 
 
