@@ -86,6 +86,33 @@ def test_launches_follow_the_memory(native: Native, fake: Fake, tmp_path: Path, 
         assert [infer(graph, number) for number in range(2)] == [first, "recorded"]
 
 
+@pytest.mark.parametrize(("how", "objects"), [(COMMAND_BUFFERS, 1), (RECORDABLE_QUEUES, 3)])
+def test_a_recording_goes_before_the_memory_that_it_uses(
+    native: Native, fake: Fake, tmp_path: Path, how: int, objects: int
+) -> None:
+    """Of Qualcomm's there are two for three launches, and a queue."""
+    path = doubling_context(tmp_path / "a.bin")
+    fake.records(how, SLOW_NS)
+    with (
+        native.open(path) as file,
+        native.device(file, opencl=str(fake.path)) as device,
+        device.load(file) as graph,
+        device.allocate(VALUES.nbytes) as x,
+        device.allocate(VALUES.nbytes) as other,
+    ):
+        for number in range(DECIDED):
+            infer(graph, number)
+        for memory in (x, x, other, x, other, other):  # Qualcomm's follow, and others are recorded for the last one
+            memory.array("float32", (ELEMENTS,))[...] = VALUES
+            got = graph.run({"x": memory})["y"]
+            assert got.tobytes() == (VALUES * 2**STAGES).tobytes()
+            memory.array("float32", (ELEMENTS,))[...] = 0
+        assert graph.counters()[1]["recorded"] == 1
+        alive = fake.alive
+        other.close()
+        assert fake.alive == alive - objects - 1
+
+
 def test_memory_that_is_always_new_runs_by_launches(native: Native, fake: Fake, tmp_path: Path) -> None:
     path = doubling_context(tmp_path / "a.bin")
     fake.records(COMMAND_BUFFERS)
