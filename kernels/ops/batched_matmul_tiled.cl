@@ -61,7 +61,7 @@
 #include "vectors.cl"
 
 #define NW (NV * VW)
-#include "tails.cl"
+#include "small_tiles.cl"
 #define TILES ((N + NW - 1) / NW)
 #define PANELS ((TILES + LN - 1) / LN)
 

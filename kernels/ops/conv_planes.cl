@@ -10,7 +10,8 @@
 //
 // It is for few input channels, where a conversion of the map and finding each pixel's window cost more than the sums:
 // the pixels of a tile are neighbours in a row, so all of their elements lie at distances from one place that are known
-// when this is compiled. Only a tile that reaches beyond the sides of the map asks for each where it lies.
+// when this is compiled. Only a tile that reaches beyond the sides of the map asks for each where it lies, and a large one
+// copies its rows first, with zeros around.
 // Work split: one grid dimension runs over channel tiles of NW = NV * VW, LN of them to a work-group, the other over
 // strips of MR pixels, LM to a work-group; with ORDER 0 channel tiles are dimension 0.
 //   packed = [panel][ky][kx][channel][tile of the panel][NW], then bias as [panel][tile][NW]; output channels beyond
@@ -51,6 +52,7 @@
 #include "vectors.cl"
 
 #define NW (NV * VW)
+#include "small_tiles.cl"
 #define TILES ((OUTPUTS + NW - 1) / NW)
 #define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
 #define PANELS ((TILES + LN - 1) / LN)
@@ -62,6 +64,7 @@
 // The element `x` of a channel's row of the map, counted from the tile's first one; zeros around the map.
 #define INSIDE(c, x) ELEMENT(rows, (c) * PLANE + (x))
 #define AROUND(c, x) ((uint)(left_edge + (x)) < WIDTH ? INSIDE(c, x) : (SUM)0)
+#define COPIED(c, x) OWN_ELEMENT(copied, (c) * SPAN + (x))
 
 // One input channel of one tap: each pixel's element times the tile's row of packed.
 #define ACCUMULATE(READ, kx, c)                                                               \
@@ -121,8 +124,17 @@ void conv_planes(__global const TYPE *restrict input, __global const TYPE *restr
         __global const TYPE *rows = input + ((line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge);
         if (between)
             ACCUMULATE_ROW(, INSIDE)
-        else
+        else {
+#if SMALL_TILE
             ACCUMULATE_ROW(__attribute__((opencl_unroll_hint(1))), AROUND)
+#else
+            SUM copied[INPUTS * SPAN];
+            for (int c = 0; c < INPUTS; ++c)
+                for (int i = 0; i < SPAN; ++i)
+                    copied[c * SPAN + i] = AROUND(c, i);
+            ACCUMULATE_ROW(, COPIED)
+#endif
+        }
     }
 
 #if TAIL

@@ -63,7 +63,7 @@
 #include "vectors.cl"
 
 #define NW (NV * VW)
-#include "tails.cl"
+#include "small_tiles.cl"
 #define COLUMNS (SH * SW * OUTPUTS)
 #define PHASE_ROW (SW * OUTPUTS)  // columns of one row phase
 #define RUN (GROUPS == 1 ? PHASE_ROW : OUTPUTS)  // columns that are neighbours in the output

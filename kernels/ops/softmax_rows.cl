@@ -57,13 +57,23 @@ typedef vec one;
 #define MAX(a, b) ((b) > (a) ? (b) : (a))
 #define ADD(a, b) ((a) + (b))
 
+// A loop over a vector that is not whole: a GPU has its elements in registers if it is unrolled. The wide vectors of a CPU
+// would take a branch for each.
+#if VW <= 4
+#define TAILS UNROLL
+#define ENDS(elements) VW
+#else
+#define TAILS
+#define ENDS(elements) (elements)
+#endif
+
 // The first `elements` of a vector; the others are -INFINITY, which no maximum and no sum of exponentials sees.
 static inline vec load(__global const TYPE *p, int elements)
 {
 #if RAGGED
     if (elements < VW) {
         SUM lanes[VW];
-        UNROLL for (int i = 0; i < VW; ++i)
+        TAILS for (int i = 0; i < VW; ++i)
             lanes[i] = i < elements ? ELEMENT(p, i) : -INFINITY;
         return OWN_LOAD(lanes, 0);
     }
@@ -77,7 +87,7 @@ static inline void store(vec value, __global TYPE *p, int elements)
     if (elements < VW) {
         SUM lanes[VW];
         OWN_STORE(value, lanes, 0);
-        UNROLL for (int i = 0; i < VW; ++i)
+        TAILS for (int i = 0; i < ENDS(elements); ++i)
             if (i < elements)
                 STORE_ELEMENT(lanes[i], p, i);
         return;
@@ -94,7 +104,7 @@ static inline void store(vec value, __global TYPE *p, int elements)
         SUM lanes[VW];                        \
         OWN_STORE(value, lanes, 0);           \
         result = lanes[0];                    \
-        UNROLL for (int i = 1; i < VW; ++i)   \
+        for (int i = 1; i < VW; ++i)          \
             result = OP(result, lanes[i]);    \
     }
 #else
