@@ -1,7 +1,8 @@
 """Run the launches of an inference as a recorded queue, if that is faster than to enqueue them.
 
 The first inferences decide: the two forms take turns, each inference is waited for, and the recorded queue is used from
-then on if its median is clearly lower. Inferences in which code is loaded or launches are recorded do not count.
+then on if its median is clearly lower and it was faster nearly each time. So a busy machine, where a median of a few
+inferences is luck, stays with launches. Inferences in which code is loaded or launches are recorded do not count.
 
 A recording belongs to the memory that its launches use. If the way can rebind, there is one recording, whose arguments
 follow. Otherwise launches are recorded for memory that is used repeatedly, and a few recordings are kept: applications
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -25,8 +26,9 @@ from gputune.runtime.memory.opencl_calls import CallFailed
 from gputune.runtime.profiling.records import Form
 from gputune.runtime.queues.recorded import RecordedQueue, Recording
 
-TURNS = 5
-"""Inferences in each form that decide."""
+TURNS, MOST_TURNS = 11, 9
+"""Inferences in each form that decide, and how many of them must be faster than the launches right before: by chance,
+that happens once in thirty times."""
 MOST_COMPARED = 50
 """Inferences after which launches are chosen, if others could not be recorded: the memory is new each time."""
 GAIN = 0.03
@@ -73,8 +75,8 @@ class RecordedRuns:
         self._fresh = False  # it was recorded in this inference
         self._turn = False  # while the forms are compared: whether the next inference is to be recorded
         self._compared = 0
-        self._launches_ns: deque[int] = deque(maxlen=TURNS)
-        self._recorded_ns: deque[int] = deque(maxlen=TURNS)
+        self._launches_ns = 0  # what the last inference by launches took
+        self._turns_ns: list[tuple[int, int]] = []  # of launches, and of the recorded queue after them
         self.decided: bool | None = None
         binder.keepers.append(self._give_up)
 
@@ -107,15 +109,16 @@ class RecordedRuns:
             self._launched()
         self._backend.finish()
         elapsed_ns = time.perf_counter_ns() - begun_ns
-        if recorded and not self._fresh:
-            self._recorded_ns.append(elapsed_ns)
-        elif self._compared and not self._turn:
-            self._launches_ns.append(elapsed_ns)
+        if not recorded:
+            self._launches_ns = elapsed_ns
+        elif not self._fresh:
+            self._turns_ns.append((self._launches_ns, elapsed_ns))
         self._turn = not recorded
         self._compared += 1
-        if self.decided is None and len(self._recorded_ns) >= TURNS:
-            limit_ns = (1 - GAIN) * statistics.median(self._launches_ns)
-            self.decided = statistics.median(self._recorded_ns) <= limit_ns
+        if self.decided is None and len(self._turns_ns) >= TURNS:
+            launches_ns, recorded_ns = map(statistics.median, zip(*self._turns_ns, strict=True))
+            often = sum(own_ns < other_ns for other_ns, own_ns in self._turns_ns) >= MOST_TURNS
+            self.decided = often and recorded_ns <= (1 - GAIN) * launches_ns
         if not self.decided and (self.decided is False or self._compared >= MOST_COMPARED):
             self.close()
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputune.runtime.execution.recorded import MOST_COMPARED
+from gputune.runtime.execution.recorded import MOST_COMPARED, TURNS
 from tests.native.binding import Graph, Native, NativeError
 from tests.native.fake import ELEMENTS, STAGES, Fake, doubling_context
 
 VALUES = np.arange(ELEMENTS, dtype=np.float32)
 COMMAND_BUFFERS, RECORDABLE_QUEUES = 1, 2
-SLOW_NS = 3_000_000
-DECIDED = 14
+SLOW_NS = 1_000_000
+DECIDED = 2 * TURNS + 4
 """Inferences after which a form is chosen."""
-TURNS = 5 * ["launches", "recorded"]
+IN_TURNS = TURNS * ["launches", "recorded"]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_the_first_inferences_decide(native: Native, fake: Fake, tmp_path: Path,
     ):
         forms = [infer(graph, number) for number in range(DECIDED + 5)]
         first = ["launches"] if how == RECORDABLE_QUEUES else 2 * ["launches"]
-        assert forms == [*first, "recorded", *TURNS, *(DECIDED + 4 - len(first + TURNS)) * ["recorded"]]
+        assert forms == [*first, "recorded", *IN_TURNS, *(DECIDED + 4 - len(first + IN_TURNS)) * ["recorded"]]
         fake.records(how)
         assert graph.warnings == []
         total = graph.counters()[0]

@@ -10,7 +10,7 @@
 
 #define GAIN 0.03
 #define VERSION(major, minor, patch) ((cl_uint)(major) << 22 | (minor) << 12 | (patch))
-enum { TURNS = 5, MOST_COMPARED = 50, MOST_CHANGES = 64, EXTENSIONS_WITH_VERSION = 0x1060 };
+enum { TURNS = 11, MOST_TURNS = 9, MOST_COMPARED = 50, MOST_CHANGES = 64, EXTENSIONS_WITH_VERSION = 0x1060 };
 enum { CAPABILITIES = 0x12A9, CAN_BE_SIMULTANEOUS = 1 << 2, FLAGS = 0x1293, SIMULTANEOUS_USE = 1 << 0 }; /* Khronos */
 enum { RECORDABLE = 1 << 30, MAX_SIZE = 0x41DE, MOST_LAUNCHES = 1 << 16 }; /* Qualcomm */
 
@@ -40,8 +40,8 @@ struct recorded {
     size_t part_count;
     bool decided, wins, turn, fresh;
     int compared; /* inferences */
-    double times[2][TURNS]; /* of launches, and recorded */
-    size_t counts[2];
+    double launches_ns, times[2][TURNS]; /* of launches, and recorded right after them */
+    size_t turns;
 };
 
 static bool find(const gputune_device *device, const char *name, void *function) {
@@ -208,15 +208,18 @@ static double median_of(const double times[TURNS]) {
 static gputune_code compare(gputune_graph *graph, gputune_error *error) {
     recorded *own = graph->recorded;
     const uint64_t begun_ns = now_ns();
-    const bool turn = own->turn, recorded = turn && replayed(graph);
+    const bool recorded = own->turn && replayed(graph);
     if (!recorded) TRY(launched(graph, error));
     TRY(finish(graph->device, error));
-    if (recorded ? !own->fresh : own->compared && !turn)
-        own->times[recorded][own->counts[recorded]++ % TURNS] = (double)(now_ns() - begun_ns);
+    const double elapsed_ns = (double)(now_ns() - begun_ns);
+    if (!recorded) own->launches_ns = elapsed_ns;
+    else if (!own->fresh) own->times[0][own->turns] = own->launches_ns, own->times[1][own->turns++] = elapsed_ns;
     own->turn = !recorded;
     if (!own->decided && ++own->compared >= MOST_COMPARED) decide(graph, false); /* the memory is new each time */
-    if (!own->decided && own->counts[1] >= TURNS)
-        decide(graph, median_of(own->times[1]) <= (1 - GAIN) * median_of(own->times[0]));
+    size_t often = 0;
+    for (size_t i = 0; i < own->turns; i++) often += own->times[1][i] < own->times[0][i];
+    if (!own->decided && own->turns == TURNS)
+        decide(graph, often >= MOST_TURNS && median_of(own->times[1]) <= (1 - GAIN) * median_of(own->times[0]));
     return GPUTUNE_OK;
 }
 

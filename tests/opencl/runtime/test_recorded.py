@@ -123,13 +123,23 @@ def test_a_network_gives_the_bits_of_launches(
         assert executor.runs.inferences == 6 and executor.runs.persistent == 0
 
 
-@pytest.mark.parametrize(("recorded_ns", "wins"), [(969, True), (971, False), (1031, False)])
+@pytest.mark.parametrize(
+    ("recorded_ns", "slow", "wins"),
+    [(969, 0, True), (969, 2, True), (969, 3, False), (971, 0, False), (1031, 0, False)],
+)
 def test_the_first_inferences_decide(
-    executor: Executor, monkeypatch: pytest.MonkeyPatch, recorded_ns: int, wins: bool
+    executor: Executor, monkeypatch: pytest.MonkeyPatch, recorded_ns: int, slow: int, wins: bool
 ) -> None:
+    """slow: turns in which the recorded queue is slower than launches."""
     runs = recorded_runs(executor, None)
-    times_ns, moments = {"launches": 1000, "recorded": recorded_ns}, itertools.count()
-    clock = SimpleNamespace(perf_counter_ns=lambda: next(moments) % 2 * times_ns[runs.last_form])
+    moments = itertools.count()
+
+    def taken_ns() -> int:
+        if runs.last_form == "launches":
+            return 1000
+        return 2000 if runs.runs.recorded <= 1 + slow else recorded_ns  # the first does not count
+
+    clock = SimpleNamespace(perf_counter_ns=lambda: next(moments) % 2 * taken_ns())
     monkeypatch.setattr("gputune.runtime.execution.recorded.time", clock)
     count = 0
     while runs.decided is None:
