@@ -2,6 +2,7 @@
 
 import gc
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -135,6 +136,13 @@ def test_a_device_that_knows_no_versions_does_not_record() -> None:
     fake = FakeQueues(None, CAPABLE)
     fake.extensions = [KHR]
     assert refusal_of(fake).startswith(f"{KHR}: clGetDeviceInfo failed: CL_INVALID_VALUE")
+
+
+def test_a_driver_that_leaks_with_each_replay_is_not_used() -> None:
+    fake = FakeQueues(INTEL, CAPABLE)
+    of = replace(identity(*fake.extensions, kind="cpu"), platform="Intel(R) OpenCL")
+    assert recorded_queue(fake.opencl, of) == "Intel's driver leaks memory with every inference that is replayed"
+    assert not isinstance(recorded_queue(fake.opencl, replace(of, device_type="gpu")), str)
 
 
 # --- Qualcomm's recordable queues ---
