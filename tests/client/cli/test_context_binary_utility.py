@@ -91,7 +91,7 @@ def test_a_summary_for_people_fits_a_narrow_terminal(gputune: Gputune, tmp_path:
     assert first == str(path)
     assert lines == [
         f"  size: {path.stat().st_size:,} bytes",
-        f"  of its bytes: source of programs 20 (0.3%), the rest {path.stat().st_size - 20:,} (99.7%)",
+        f"  of its bytes: source of programs 20 (0.2%), the rest {path.stat().st_size - 20:,} (99.8%)",
         "  device: null, driver 1, null, simulated: it computes nothing",
         "  tier: null",
         "  made by: 0",
