@@ -34,35 +34,9 @@ class Known:
 
 
 NVIDIA, AMD, INTEL = ("h100", "rtx3060"), ("gfx90a", "gfx1030"), ("dg2",)
-SCALAR = "memory is aligned to its elements only, so vload and vstore are accesses of 4 bytes on NVIDIA's devices"
+BY_COLUMNS = "a right side that lies by columns is packed by elements"
+TOKENS = "no vector divides the 197 tokens, so rows begin at any element"
 LARGE = "tiles that others have registers for are starters on Intel's devices, too"
-
-_WIDE = (
-    "ArgMax",
-    "BatchedMatMul",
-    "Concat",
-    "Conv",
-    "ConvTranspose",
-    "DepthwiseConv",
-    "Elementwise",
-    "Gather",
-    "GridSample",
-    "InvertedResidual",
-    "LRN",
-    "MatMul",
-    "Move",
-    "Normalise",
-    "Pool",
-    "Recurrent",
-    "Reduce",
-    "Resample",
-    "Resize",
-    "Scatter",
-    "SeparableConv",
-    "Softmax",
-    "Typed",
-)
-"""Families with vectors."""
 
 _STACK = (
     Known("Transpose", "no_stack", "starters hold a tile of 48 and more elements in an array", devices=NVIDIA),
@@ -70,15 +44,16 @@ _STACK = (
 )
 
 _NARROW = (
-    Known("BatchedMatMul", "wide_accesses", "a right side that lies by columns is packed by elements", devices=AMD),
-    Known("Conv", "wide_accesses", "pixels of planes are read by elements", kernels=("conv_planes",), devices=AMD),
-    Known("ConvTranspose", "wide_accesses", "vectors at the sides of the map are stored by elements", devices=AMD),
-    Known("InvertedResidual", "wide_accesses", "a starter with KU=1 reads a map by elements", devices=AMD),
-    Known("LRN", "wide_accesses", "neighbours of a vector are read by elements", devices=AMD),
-    Known("Scatter", "wide_accesses", "updates are added by elements, and only copies have vectors", devices=AMD),
+    Known("BatchedMatMul", "wide_accesses", BY_COLUMNS, kernels=("pack_right",)),
+    Known("BatchedMatMul", "wide_accesses", TOKENS, problems=("vit-scores", "vit-values"), devices=NVIDIA),
+    Known("Conv", "wide_accesses", "pixels of planes are read by elements", kernels=("conv_planes",)),
+    Known("ConvTranspose", "wide_accesses", "vectors at the sides of the map are stored by elements"),
+    Known("InvertedResidual", "wide_accesses", "a starter with KU=1 reads a map by elements"),
+    Known("LRN", "wide_accesses", "neighbours of a vector are read by elements"),
+    Known("Scatter", "wide_accesses", "updates are added by elements, and only copies have vectors"),
     Known("Softmax", "wide_accesses", "tails are loops and weigh as much as the vectors before them", devices=AMD),
-    Known("Typed", "wide_accesses", "a vector of four bools is 4 bytes", devices=AMD),
-    *(Known(family, "wide_accesses", SCALAR, devices=NVIDIA) for family in _WIDE),
+    Known("Softmax", "wide_accesses", TOKENS, problems=("vit-attention",), devices=NVIDIA),
+    Known("Typed", "wide_accesses", "a vector of four bools is 4 bytes"),
 )
 
 _IDLE = (
