@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import tool
-from benchmarks.native.peers import FLAGS, HERE, library
+from benchmarks.native.peers import FLAGS, HERE, environment, library
 from gputune.core.launches import ARGUMENT_FORMS, OFFSET_BYTES, ArgumentForm
 from gputune.runtime.backends import Backend, Bound, Buffer, open_backend
-from gputune.runtime.devices.discovery import find, wanted_device
+from gputune.runtime.devices.discovery import DeviceReport, find, wanted_device
 from gputune.runtime.native.building import COMPILER, NONE, native_part
 from gputune.runtime.queues.loop import loop
 from tests.native.compiling import compiled
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
     taken: dict[Chain, dict[str, list[tuple[int, int]]]] = {
         chain: {"Python": [], "C": [], "by hand": []} for chain in chains
     }
-    with tempfile.TemporaryDirectory() as folder, _by_hand(chains, report.identity.name, Path(folder)) as by_hand:
+    with tempfile.TemporaryDirectory() as folder, _by_hand(chains, report, Path(folder)) as by_hand:
         loops = {name: [_loop(backend, chain, name == "C") for chain in chains] for name in ("Python", "C")}
         for _ in range(options.rounds):
             for number, chain in enumerate(chains):
@@ -126,15 +126,19 @@ def _turn(backend: Backend, start: Callable[[], None]) -> list[tuple[int, int]]:
 
 
 @contextmanager
-def _by_hand(chains: Sequence[Chain], device: str, folder: Path) -> Iterator[Callable[[int], list[tuple[int, int]]]]:
+def _by_hand(
+    chains: Sequence[Chain], report: DeviceReport, folder: Path
+) -> Iterator[Callable[[int], list[tuple[int, int]]]]:
     """The program in C, which runs a turn of the chain with this number."""
     program = compiled("launches", [HERE / "launches.c"], FLAGS, ("-std=c99",))
-    command: list[str] = [str(program), library(), device, str(LAUNCHES)]
+    assert report.identity is not None
+    command: list[str] = [str(program), library(), report.identity.name, str(LAUNCHES)]
     for form, arguments in chains:
         source = folder / f"{form}_{arguments}.cl"
         source.write_text(_source(form, arguments), encoding="utf-8")
         command += [form, str(arguments), str(source)]
-    peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    variables = environment() | report.environment()
+    peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables)
     assert peer.stdin is not None and peer.stdout is not None
     try:
         if peer.stdout.readline() != "ready\n":
