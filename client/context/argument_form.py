@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 LAUNCHES = 32
 ELEMENTS = 1024
 WORTH = 1.03
-"""Of forms that take at most so many times what the fastest takes, the first of ARGUMENT_FORMS is chosen."""
+"""A form is as good as the fastest form if it takes at most so many times as long. The first such form is chosen."""
 IN_WORDS: Mapping[ArgumentForm, str] = {
     "sub_buffers": "sub-buffers",
     "buffers": "whole buffers",
@@ -94,7 +94,7 @@ class FormChoice:
         return chosen
 
     def _digest(self) -> str:
-        """What the choice belongs to: the device and all that changes times there."""
+        """Return the identity of the choice: the device and all that changes times there."""
         search = TaskSearch(_TASK, self._device, device_limits(self._device), EFFORTS["quick"], self._settings)
         return hashlib.sha256(json.dumps(["argument form", search.validity.digest]).encode()).hexdigest()
 

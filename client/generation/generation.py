@@ -273,7 +273,7 @@ class Generation:
         return self._graphs.inference_ns(time_ns, launch_ns)
 
     def _persistent(self, graph: str) -> bool:
-        """Whether persistent kernels are an alternative for a graph, whose kernels do not take offsets themselves."""
+        """Return whether persistent kernels are an alternative for a graph. Their parts take no offsets."""
         possible = groups_at_once(self.device) > 0 and self._form != "offsets"
         return possible and self._settings[graph].persistent_kernels
 

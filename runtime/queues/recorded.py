@@ -76,8 +76,9 @@ class Recording(Closing, ABC):
         self._release()
         self._held.clear()
 
+    @abstractmethod
     def _rebind(self, changes: Sequence[Change]) -> None:
-        raise NotImplementedError
+        """Let arguments be other buffers, if the way can do that. Raises CallFailed."""
 
     def _released_by(self, release: Callable[[], object]) -> None:
         """Have this called once: by `close`, or when nothing refers to the recording. A fork cannot give it back."""

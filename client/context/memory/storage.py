@@ -15,7 +15,7 @@ from gputune.runtime.context.records import BufferRef
 
 @dataclass(frozen=True)
 class Storage:
-    """Where each tensor of a plan lies: a graph input or output has its own buffer, all else shares arenas.
+    """Say where each tensor of a plan lies: a graph input or output has its own buffer, all else shares arenas.
 
     instances: of the plan's operations. uses: by the tensor whose memory it is, the places of the first and the last
     operation that need it. own: the buffers of inputs and outputs, by the same."""
@@ -60,7 +60,7 @@ class Storage:
 
 
 def arena_lifetimes(plan: Plan, instances: Sequence[Instance]) -> list[Lifetime]:
-    """What shares arenas, with the operations from whose first to whose last it is needed: the tensors between
+    """Return what shares arenas, with the first and the last operation that needs it: the tensors between
     operations, and the scratch buffers of operations. instances: those of the plan's operations."""
     return _lifetimes(plan, instances, _uses(plan), _own_buffers(plan))
 
@@ -111,5 +111,5 @@ def _lifetimes(
 
 
 def _scratch_name(operation: int, name: str) -> str:
-    """What the memory plan calls a scratch buffer: no name that a model's tensor may have."""
+    """Return the name of a scratch buffer in a memory plan, which no tensor of a model may have."""
     return f"\0{operation} {name}"

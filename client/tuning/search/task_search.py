@@ -40,8 +40,8 @@ DEADLY = ("timeout", "crash")
 
 
 def device_limits(device: DeviceIdentity, form: ArgumentForm | None = None) -> DeviceLimits:
-    """What constraints and kernels need to know of a device. form: how launches are given what lies in arenas; None
-    where that was not measured."""
+    """Return the properties of a device that constraints and kernels depend on. form: how launches take tensors that
+    lie in arenas; None if that was not measured."""
     return DeviceLimits(
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=device.max_work_item_sizes,
@@ -180,7 +180,7 @@ class TaskSearch:
         return self._strategy
 
     def rendered(self, configuration: Configuration) -> Instance:
-        """What a configuration renders to for the device."""
+        """Render a configuration for the device."""
         return self.family.rendered(self.task.problem, configuration, self._limits)
 
     def rendered_sha256(self, configuration: Configuration) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputune.client.context.memory.memory_planner import Lifetime, plan_arenas
+from gputune.client.context.memory.memory_planner import Lifetime, plan_arenas, plan_shared_buffers
 from gputune.client.errors import MemoryPlanError
 
 ALIGNMENTS = st.sampled_from([1, 4, 64, 128])
@@ -44,6 +44,27 @@ def test_arenas_never_exceed_all_tensors_side_by_side(tensors: list[Lifetime], a
 @given(lifetimes())
 def test_the_order_of_the_tensors_does_not_matter(tensors: list[Lifetime]) -> None:
     assert plan_arenas(tensors, 64, 1000) == plan_arenas(tensors[::-1], 64, 1000)
+
+
+@given(lifetimes())
+def test_tensors_that_share_a_buffer_are_never_alive_together(tensors: list[Lifetime]) -> None:
+    placement = plan_shared_buffers(tensors, 64, 1000)
+    assert placement.offsets.keys() == {tensor.name for tensor in tensors}
+    assert all(offset == 0 for _, offset in placement.offsets.values())
+    for index, tensor in enumerate(tensors):
+        buffer = placement.offsets[tensor.name][0]
+        assert tensor.nbytes <= placement.arenas[buffer]
+        assert not any(
+            tensor.overlaps(other) and placement.offsets[other.name][0] == buffer for other in tensors[:index]
+        )
+    assert plan_shared_buffers(tensors[::-1], 64, 1000) == placement
+
+
+def test_a_chain_has_two_shared_buffers_and_too_large_tensors_are_refused() -> None:
+    chain = [Lifetime(name, 64 * (i + 1), i, i + 1) for i, name in enumerate("abcd")]
+    assert plan_shared_buffers(chain, 64, 1 << 20).arenas == (256, 192)
+    with pytest.raises(MemoryPlanError, match="at most 100 bytes at once"):
+        plan_shared_buffers(chain, 64, 100)
 
 
 def test_a_chain_needs_its_two_largest_neighbours_only() -> None:
