@@ -23,7 +23,7 @@ from gputune.kernels.template import template
 
 POINTERS = "vector_pointers.cl"
 _PARAMETERS = re.compile(r"^__kernel\b[^{]*|^#define \w*_PARAMETERS .*", re.MULTILINE)
-"""Where a text declares the buffers of kernels: in their heads, and in macros for there."""
+"""The declarations of buffers in a text: in heads of kernels, and in macros for heads."""
 
 
 def aligned(width: int, *distances: int) -> bool:

@@ -23,7 +23,7 @@ GPU_ITEMS_PER_UNIT = 64
 """So many work-items a compute unit of a GPU gets by default, where the rows have enough vectors."""
 
 MANY_ROWS_LANES = 32
-"""Where there are rows for all work-items, neighbours still read neighbouring vectors of a row."""
+"""If there are rows for all work-items, neighbours still read neighbouring vectors of a row."""
 
 GROUP = 64
 """Work-items of a work-group, unless a row takes more or there would be fewer groups than compute units."""
@@ -112,7 +112,7 @@ class Rows:
         return Needs(lanes * down * self._bytes_each(width), cooperates=True) if lanes > 1 else ALONE
 
     def _bytes_each(self, width: int) -> int:
-        """What a work-item hands over: a vector where those lie across rows."""
+        """Return the elements that a work-item hands over: a vector if vectors lie across rows."""
         return self.size if self.loops.along else width * self.size
 
     def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:

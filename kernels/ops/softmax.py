@@ -171,7 +171,7 @@ def _needs(problem: SoftmaxProblem) -> Declared:
 
 
 def _bytes_each(problem: SoftmaxProblem, width: int) -> int:
-    """What a work-item hands over: a vector where those lie across rows."""
+    """Return the elements that a work-item hands over: a vector if vectors lie across rows."""
     return ELEMENT_TYPES[problem.dtype].sum_bytes * (1 if problem.inner == 1 else width)
 
 

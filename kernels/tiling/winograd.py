@@ -61,7 +61,7 @@ LEAST_GAIN = 1.2
 """A default that is computed by this algorithm is expected to be so many times as fast as a direct one."""
 
 CPU_PRODUCT_BYTES = 160 << 10
-"""What a work-item may keep of its products: a part of a core's second cache."""
+"""The bytes of products that a work-item may keep: a part of a core's second cache."""
 
 GPU_SUMS = 160
 """Sums of a GPU's work-item, of a product and of all pixels of its tiles: they must be in registers."""

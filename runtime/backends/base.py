@@ -40,7 +40,7 @@ class Buffer:
     owner: object = None
     """What the memory belongs to where it is not the buffer's own; behind `handle`, so that it is given up after it."""
     pointer: int = 0
-    """Where kernels find it in shared virtual memory, if it lies there."""
+    """The address that kernels use, if it lies in shared virtual memory."""
 
 
 @dataclass(eq=False)
@@ -336,7 +336,7 @@ class Backend(ABC):
 
     @property
     def cache_bytes(self) -> int:
-        """What the device's last cache holds, 0 where that is not known."""
+        """Return the bytes of the last-level cache of the device; 0 if the size is not known."""
         return 0
 
     def flush_caches(self, nbytes: int | None = None) -> None:  # noqa: B027 - nothing to do where nothing is computed

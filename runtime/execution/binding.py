@@ -34,7 +34,7 @@ class Binder:
         self._parts: dict[Place, dict[BufferRef, Buffer]] = {}
         self._arguments: defaultdict[Place, list[tuple[Bound, int, BufferRef]]] = defaultdict(list)
         self.changed: set[Place] = set()
-        """Where memory was exchanged since a reader has emptied the set."""
+        """The places whose memory was exchanged since a reader has emptied the set."""
         self.keepers: list[Callable[[Buffer], object]] = []
         """Are told of memory that must be given up; they may hold memory that launches do not use now."""
 

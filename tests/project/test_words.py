@@ -101,7 +101,7 @@ OFTEN = {
 
 PAGES = ("README.md", "GLOSSARY.md", "ARCHITECTURE.md", "CHANGELOG.md")
 SUBJECTS_SINCE = "2026-11-28T00:00:00Z"
-FEW = 4
+FEW = 2
 """So many subjects with a pattern are chance: they cannot be written again."""
 SENTENCE, PARAGRAPH = 25, 60
 """The most words of the mean sentence and paragraph of a page."""
