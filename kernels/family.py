@@ -36,7 +36,7 @@ vectors: they get aligned memory.
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -105,6 +105,10 @@ class DeviceLimits:
             local_memory_bytes=most,
             max_allocation_bytes=most,
         )
+
+
+Estimate = Callable[[Configuration], float]
+"""About how many clocks a device takes for a configuration; the numbers only say which is faster."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +209,11 @@ class KernelFamily(ABC):
         default, space = self.default(problem, limits), self.space(problem, limits)
         different = {configuration_key(one): one for one in self.guesses(problem, limits)}.values()
         return [one for one in different if one != default and not space.violations(one)]
+
+    def estimate(self, problem: Any, limits: DeviceLimits) -> Estimate | None:
+        """Return what estimates how many clocks a device takes for a valid configuration, as far as one tells from
+        sizes, so that a search knows where to begin; None if nothing is known."""
+        return None
 
     @abstractmethod
     def render(self, problem: Any, configuration: Configuration) -> Instance:

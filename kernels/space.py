@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from operator import itemgetter
 
@@ -130,6 +130,68 @@ class TuningSpace:
             [[rule.names, rule.reason] for rule in rules],
         ]
         return hashlib.sha256(json.dumps(declared).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ChoiceSpace(TuningSpace):
+    """A space whose first parameter chooses among several, by their numbers.
+
+    A parameter that the chosen space does not have has its `idle` value, so that nothing comes twice. Enumerating goes
+    through the spaces one after the other, so no rule of another space is asked.
+    """
+
+    spaces: Mapping[int, TuningSpace]
+    idle: Mapping[str, int]
+
+    def configurations(self) -> Iterator[dict[str, int]]:
+        for number, space in self.spaces.items():
+            for configuration in space.configurations():
+                yield self.filled(number, configuration)
+
+    def filled(self, number: int, configuration: Configuration) -> dict[str, int]:
+        """Return a configuration of the space of this number with the parameters of the others."""
+        own = {name: configuration.get(name, idle) for name, idle in self.idle.items()}
+        return {self.parameters[0].name: number} | own
+
+
+def choice(name: str, meaning: str, spaces: Mapping[int, TuningSpace]) -> ChoiceSpace:
+    """Return the space in which a parameter chooses among spaces by their numbers. Parameters of several spaces are one
+    parameter; its meaning is that of the first space that has it."""
+    meanings: dict[str, Parameter] = {}
+    values: dict[str, tuple[int, ...]] = {}
+    for space in spaces.values():
+        for each in space.parameters:
+            meanings.setdefault(each.name, each)
+            known = values.setdefault(each.name, each.values)
+            values[each.name] = (*known, *(value for value in each.values if value not in known))
+    idle = {each: legal[0] for each, legal in values.items()}
+    rules: list[Constraint] = []
+    for number, space in spaces.items():
+        own = {each.name: each.values for each in space.parameters}
+        rules += (where(name, number, rule) for rule in space.constraints)
+        rules += (
+            where(name, number, _limited(each, own.get(each, (idle[each],))))
+            for each, legal in values.items()
+            if own.get(each) != legal
+        )
+    parameters = (Parameter(each, legal, meanings[each].meaning) for each, legal in values.items())
+    return ChoiceSpace((Parameter(name, tuple(spaces), meaning), *parameters), tuple(rules), spaces, idle)
+
+
+def where(name: str, value: int, rule: Constraint) -> Constraint:
+    """Return a rule for configurations in which a parameter has this value."""
+    return replace(
+        rule,
+        names=(name, *rule.names),
+        holds=lambda chosen, *values: chosen != value or rule.holds(*values),
+        reason=f"with {name} {value}: {rule.reason}",
+    )
+
+
+def _limited(name: str, values: tuple[int, ...]) -> Constraint:
+    """Return the rule that a parameter has one of these values."""
+    which = f"{name} is {' or '.join(map(str, values))}"
+    return Constraint((name,), lambda value: value in values, which)
 
 
 def _chooser(names: Sequence[str]) -> _Values:

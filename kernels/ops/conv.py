@@ -30,7 +30,7 @@ from gputune.kernels.family import (
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.space import Configuration, Parameter, TuningSpace, choice
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import winograd
 from gputune.kernels.tiling.streaming import check_indices
@@ -147,18 +147,12 @@ class ConvFamily(KernelFamily):
         others = _winograds(problem)
         if not others:
             return direct
-        return TuningSpace(
-            (
-                Parameter("ALG", (0, *others), "algorithm: 0 direct, m Winograd in tiles of m x m outputs"),
-                *direct.parameters,
-                Parameter("RB", winograd.BLOCKS, "register tiles of a block, with Winograd"),
-            ),
-            (
-                *(winograd.where(0, rule) for rule in direct.constraints),
-                winograd.where(0, Constraint(("RB",), lambda rb: rb == 1, "RB is 1")),
-                *(rule for other in others.values() for rule in other.constraints(limits)),
-            ),
-        )
+        blocks = Parameter("RB", winograd.BLOCKS, "register tiles of a block, with Winograd")
+        by_winograd = {
+            outputs: TuningSpace((*direct.parameters, blocks), tuple(other.constraints(limits)))
+            for outputs, other in others.items()
+        }
+        return choice("ALG", "algorithm: 0 direct, m Winograd in tiles of m x m outputs", {0: direct} | by_winograd)
 
     def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
         """By Winograd's algorithm on a CPU where that is expected to be clearly faster."""

@@ -19,4 +19,8 @@
 #define LOAD_WIDE(n, p, i) CAT(vload, n)(0, (p) + (i))
 #define STORE_WIDE(n, v, p, i) CAT(vstore, n)(v, 0, (p) + (i))
 #define OWN_ELEMENT(p, i) ((p)[i])
+#ifndef LOCAL
+#define LOCAL(type, name, n) __local type name[n] __attribute__((aligned(16)))
+#define LOCAL_POOL
+#endif
 #define UNROLL __attribute__((opencl_unroll_hint))

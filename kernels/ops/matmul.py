@@ -1,4 +1,6 @@
-"""Multiply a matrix by a constant right side, with bias and a fused chain: register tiles in matmul_tiled.cl.
+"""Multiply a matrix by a constant right side, with bias and a fused chain.
+
+matmul_tiled.cl computes tiles in registers. matmul_local.cl is for GPUs: work-groups compute tiles in local memory.
 
 output[m, n] = epilogue(sum over k of a[m, k] * b[k, n] + bias[n])
 
@@ -16,6 +18,8 @@ from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
     Array,
+    DeviceLimits,
+    Estimate,
     Instance,
     Launch,
     TensorSpec,
@@ -28,6 +32,9 @@ from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.algorithms import ALG, Algorithms
+from gputune.kernels.tiling.estimate import WIDEST
+from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.workgroups import launch_sizes
@@ -62,8 +69,12 @@ class MatMulProblem:
         check_indices("MatMul", (self.m, self.k), (self.k, self.n), (self.m, self.n))
 
 
+TILED, LOCAL = 0, 1
+MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory"
+
+
 class MatMulFamily(TiledFamily):
-    """One template: register tiles over packed columns."""
+    """Two algorithms over packed columns."""
 
     op = "MatMul"
     heavy = True
@@ -81,36 +92,36 @@ class MatMulFamily(TiledFamily):
     def output(self, problem: MatMulProblem) -> TensorSpec:
         return TensorSpec("output", (problem.m, problem.n), dtype=problem.dtype)
 
-    def tiling(self, problem: MatMulProblem) -> Tiling:
-        return Tiling(
-            rows=problem.m,
-            columns=problem.n,
-            reduction=problem.k,
-            output_stride=1,
-            input_stride=problem.n,
-            splits=True,
-            prefetches=True,
-            pitch=0 if problem.parts else problem.k,
-            dtype=problem.dtype,
-        )
+    def tiling(self, problem: MatMulProblem) -> Algorithms:
+        return Algorithms({TILED: _tiles(problem), LOCAL: _local_tiles(problem)}, MEANING, frozenset({LOCAL}))
+
+    def estimate(self, problem: MatMulProblem, limits: DeviceLimits) -> Estimate | None:
+        return None if limits.device_type == "cpu" else self.tiling(problem).estimate(limits)
 
     def render(self, problem: MatMulProblem, configuration: Configuration) -> Instance:
-        tiling = self.tiling(problem)
-        packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
-        global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
-        operands = problem.epilogue.operand_names
+        tiles, parts, operands = _tiles(problem), tuple(_parts(problem)), problem.epilogue.operand_names
+        packing = tiles.packing(configuration["NV"], configuration["VW"], configuration["LN"])
+        prepare, packed = (packing.launch("b", problem.bias),), {"packed": packing.nbytes}
+        prelude = _prelude(problem) + problem.epilogue.prelude()
+        whole_vectors = aligned(configuration["VW"], problem.n)
+        if configuration.get(ALG, TILED) == LOCAL:
+            local = _local_tiles(problem)
+            source, inputs = prelude + template("matmul_local.cl", dtype=problem.dtype), (*parts, "packed")
+            main = local.launch(configuration, source, "matmul_local", {}, inputs, operands, whole_vectors)
+            return Instance(main, prepare, packed, local.stored(configuration))
+        global_size, local_size = launch_sizes(tiles.launch_grid(configuration), configuration)
         main = Launch(
-            source=_prelude(problem) + problem.epilogue.prelude() + template("matmul_tiled.cl", dtype=problem.dtype),
+            source=prelude + template("matmul_tiled.cl", dtype=problem.dtype),
             entry="matmul_tiled",
             needs=ALONE,
             writes=("output",),
-            aligned=aligned(configuration["VW"], problem.n),
+            aligned=whole_vectors,
             options=build_options({"M": problem.m, "K": problem.k, "N": problem.n, **configuration}),
             global_size=global_size,
             local_size=local_size,
-            arguments=(*_parts(problem), "packed", "output", *operands),
+            arguments=(*parts, "packed", "output", *operands),
         )
-        return Instance(main, (packing.launch("b", problem.bias),), {"packed": packing.nbytes})
+        return Instance(main, prepare, packed)
 
     def reference(self, problem: MatMulProblem, inputs: Mapping[str, Array]) -> Array:
         """numpy's product in float64."""
@@ -128,19 +139,45 @@ class MatMulFamily(TiledFamily):
         return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(problem.k), absolute=1e-5)
 
 
+def _tiles(problem: MatMulProblem) -> Tiling:
+    return Tiling(
+        rows=problem.m,
+        columns=problem.n,
+        reduction=problem.k,
+        output_stride=1,
+        input_stride=problem.n,
+        splits=True,
+        prefetches=True,
+        pitch=0 if problem.parts else problem.k,
+        dtype=problem.dtype,
+    )
+
+
+def _local_tiles(problem: MatMulProblem) -> LocalTiles:
+    width = math.gcd(WIDEST, *_parts(problem).values())
+    return LocalTiles(problem.m, problem.n, problem.k, left_width=width, dtype=problem.dtype)
+
+
 def _parts(problem: MatMulProblem) -> dict[str, int]:
     """The tensors that a is there in, by name, and how many of its columns each has."""
     return {f"a{i}": width for i, width in enumerate(problem.parts)} or {"a": problem.k}
 
 
 def _prelude(problem: MatMulProblem) -> str:
-    """The macros that matmul_tiled.cl takes where a is there in parts: their parameters, the first and the others."""
+    """The macros that templates take where a is there in parts: their parameters, the first and the others, and the
+    element k of a row."""
     if not problem.parts:
         return ""
+    place, begins, parts = "", 0, _parts(problem)
+    for name, width in parts.items():
+        begins += width
+        more = f"(k) < {begins} ? " if begins < problem.k else ""
+        place += f"{more}LOAD({name}, (row) * {width} + (k) - {begins - width}){' : ' if more else ''}"
     parameters = "".join(f"__global const TYPE *restrict {name}, " for name in _parts(problem))
     (first, width), *others = _parts(problem).items()
     return (
         f"#define PART_PARAMETERS {parameters}\n#define FIRST_PART {first}\n#define FIRST_WIDTH {width}\n"
+        f"#define PART_LOAD(row, k, LOAD) ({place})\n"
         f"#define OTHER_PARTS {' '.join(f'PART({name}, {width})' for name, width in others)}\n"
     )
 

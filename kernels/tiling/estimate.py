@@ -8,7 +8,8 @@ of a cache. For a step along the reduction a warp needs
     wavefronts      of its reads of both factors, and of its share in filling local memory: a clock each
 
 and the larger of the two bounds it. What is left of latency depends on how many warps there are to hide it, which
-registers and local memory decide. At last, tiles that do not fill the multiprocessors to the end leave some idle.
+registers and local memory decide. The multiprocessor with the most work-groups is the last to end: its groups run in
+turns, as many at a time as there is room for. If the reduction is split, the sums of the shares are written and read.
 
 Nothing is fitted to measurements. The model orders configurations; the numbers themselves mean little. On the recorded
 spaces of CLBlast's xgemm (4096 x 4096 x 4096, 17 956 configurations) its rank correlation with the measured times is
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+from gputune.kernels.family import DeviceLimits
 
 WARP = 32
 BANKS = 32
@@ -45,6 +47,8 @@ REGISTER_FILE = 65536
 MOST_GROUPS = 16
 """Work-groups of a multiprocessor at a time."""
 
+MOST_WORK_ITEMS = 2048
+
 RESERVED_BYTES = 1024
 """Each work-group takes so much local memory for itself."""
 
@@ -52,7 +56,19 @@ CACHE_WAVEFRONTS = 2.0
 """A line that comes from a cache takes the pipe as long as so many wavefronts of local memory."""
 
 FILL_WAVEFRONTS = 2.5
-"""To bring a line into local memory: it is read, and written, in part with conflicts."""
+"""To bring a line into local memory: it is read, and written, in part with conflicts, unless those are known."""
+
+BARRIER = 20
+"""Clocks for which a work-group waits at a barrier."""
+
+START = 500
+"""Clocks until a work-group has its first numbers, and between its last and the next one's begin."""
+
+LAUNCH = 3000
+"""Clocks of another launch, 2 us."""
+
+UNIT_BYTES = 16
+"""Bytes that a multiprocessor writes or reads in a clock."""
 
 LOCAL_LATENCY, CACHE_LATENCY = 8.0, 20.0
 """Clocks of a step that a single warp would wait, in units of the time that a step takes."""
@@ -66,16 +82,27 @@ class Card:
     local_bytes: int
     work_items: int
 
+    @classmethod
+    def of(cls, limits: DeviceLimits) -> Card:
+        """Return what is known of a device. Its multiprocessors have more local memory than a work-group may have, and
+        OpenCL does not say how much, nor how many work-items they hold."""
+        return cls(limits.compute_units, 2 * limits.local_memory_bytes, MOST_WORK_ITEMS)
+
 
 @dataclass(frozen=True)
 class Side:
     """Describe how a work-group reads a factor: `tile` rows or columns, which `items` work-items share out in
-    vectors of `width` elements, from local memory where it is `staged`."""
+    vectors of `width` elements, from local memory where it is `staged`, into which a line comes in `fill` wavefronts.
+    A work-item's vectors lie side by side, or `spread` so that neighbouring work-items have neighbouring vectors. In
+    memory the elements of a side lie next to each other, or `scattered`, each in a line of its own."""
 
     tile: int
     items: int
     width: int
     staged: bool
+    spread: bool = False
+    fill: float = FILL_WAVEFRONTS
+    scattered: bool = False
 
     @property
     def own(self) -> int:
@@ -86,11 +113,14 @@ class Side:
 @dataclass(frozen=True)
 class Tile:
     """Describe how a work-group cuts a product. Neighbouring work-items lie along the rows. depth: steps of the
-    reduction that are in local memory at once."""
+    reduction that a block in local memory has; stages: blocks that are there; shares: work-groups among which the
+    reduction of a tile is split."""
 
     rows: Side
     columns: Side
     depth: int
+    stages: int = 1
+    shares: int = 1
 
     @property
     def work_items(self) -> int:
@@ -105,18 +135,29 @@ class Tile:
     @property
     def local_bytes(self) -> int:
         """The local memory of a work-group."""
-        return FLOAT_BYTES * self.depth * sum(side.tile for side in (self.rows, self.columns) if side.staged)
+        block = self.depth * sum(side.tile for side in (self.rows, self.columns) if side.staged)
+        return FLOAT_BYTES * self.stages * block
 
 
-def clocks(tile: Tile, rows: int, columns: int, depth: int, card: Card) -> float:
-    """Return about how many clocks a card takes for a product of [rows, depth] by [depth, columns]."""
-    warps = tile.work_items / WARP
+def clocks(tile: Tile, rows: int, columns: int, depth: int, card: Card, products: int = 1) -> float:
+    """Return about how many clocks a card takes for so many products of [rows, depth] by [depth, columns]."""
+    whole = math.ceil(rows / tile.rows.tile) * math.ceil(columns / tile.columns.tile) * products * tile.shares
     groups = _groups_at_once(tile, card)
+    turns, last = divmod(math.ceil(whole / card.units), groups)
+    steps = math.ceil(depth / tile.shares)
+    total = turns * _turn(tile, groups, steps) + (_turn(tile, last, steps) if last else 0)
+    if tile.shares > 1:
+        total += LAUNCH + 2 * tile.shares * products * rows * columns * FLOAT_BYTES / (card.units * UNIT_BYTES)
+    return total
+
+
+def _turn(tile: Tile, groups: int, steps: int) -> float:
+    """Return the clocks in which a multiprocessor does so many steps of so many work-groups at a time."""
+    warps = tile.work_items / WARP
     step = _step(tile) * _latency(tile, groups * warps)
     spilt = max(0, tile.registers - MOST_REGISTERS)  # each goes to memory and comes back
-    whole = math.ceil(rows / tile.rows.tile) * math.ceil(columns / tile.columns.tile)
-    turns = math.ceil(whole / (card.units * groups))
-    return turns * groups * depth * warps * step * (1 + spilt / 8)
+    barriers = (1 if tile.stages > 1 else 2) * steps / tile.depth if tile.local_bytes else 0
+    return START + BARRIER * barriers + groups * steps * warps * step * (1 + spilt / 8)
 
 
 def _step(tile: Tile) -> float:
@@ -124,8 +165,8 @@ def _step(tile: Tile) -> float:
     rows, columns = tile.rows, tile.columns
     products = rows.own * columns.own
     reads = sum(side.own / min(side.width, WIDEST) for side in (rows, columns))
-    filled = sum(side.tile for side in (rows, columns) if side.staged) * FLOAT_BYTES / LINE_BYTES
-    fill = filled * FILL_WAVEFRONTS * WARP / tile.work_items
+    filled = sum(side.tile * side.fill for side in (rows, columns) if side.staged) * FLOAT_BYTES / LINE_BYTES
+    fill = filled * WARP / tile.work_items
     pipe = _wavefronts(rows, 1) + _wavefronts(columns, rows.items) + fill
     return max(pipe, (products + reads + LOOP) / ISSUED)
 
@@ -149,19 +190,20 @@ def _wavefronts(side: Side, apart: int) -> float:
     """Return the pipe's clocks for a warp's reads of a factor in a step. apart: how many neighbouring work-items read
     the same, because they differ along the other factor only."""
     if side.staged:
-        return conflicts(side.items, side.own, side.width, apart)
-    return CACHE_WAVEFRONTS * _lines(side.items, side.own, side.width, apart)
+        return conflicts(side.items, side.own, side.width, apart, side.spread)
+    elements = 1 if side.scattered else LINE_BYTES // FLOAT_BYTES
+    return CACHE_WAVEFRONTS * _lines(side.items, side.own, side.width, apart, side.spread, elements)
 
 
 @cache
-def conflicts(items: int, own: int, width: int, apart: int) -> int:
+def conflicts(items: int, own: int, width: int, apart: int, spread: bool = False) -> int:
     """Return the wavefronts of local memory in which the work-items of a warp read `own` elements each, in vectors.
 
     A wide access is served in parts of the warp: 8 work-items that read 16 bytes each fill all banks. In each part the
     bank that is asked for most different words decides; work-items that ask for the same word share it."""
     read, per = min(width, WIDEST), WARP // min(width, WIDEST)
     total = 0
-    for first, lanes in _reads(items, own, width, apart):
+    for first, lanes in _reads(items, own, width, apart, spread):
         for begin in range(0, WARP, per):
             banks: dict[int, set[int]] = {}
             for place in lanes[begin : begin + per]:
@@ -172,15 +214,26 @@ def conflicts(items: int, own: int, width: int, apart: int) -> int:
 
 
 @cache
-def _lines(items: int, own: int, width: int, apart: int) -> int:
-    """Return the lines of a cache that a warp touches, and at least a clock for each element of a vector."""
+def turned(width: int, depth: int, pitch: int) -> int:
+    """Return the wavefronts in which a warp writes vectors of `width` elements along the reduction into a block whose
+    steps lie `pitch` elements apart, for each element of a vector: neighbours have the vectors of a row."""
+    across = depth // width
+    banks = [(lane % across * width * pitch + lane // across) % BANKS for lane in range(WARP)]
+    return max(map(banks.count, banks))
+
+
+@cache
+def _lines(items: int, own: int, width: int, apart: int, spread: bool, elements: int) -> int:
+    """Return the lines of so many elements that a warp touches, and at least a clock for each element of a vector."""
     return sum(
-        max(len({(place + first) * FLOAT_BYTES // LINE_BYTES for place in lanes}), min(width, WIDEST))
-        for first, lanes in _reads(items, own, width, apart)
+        max(len({(place + first) // elements for place in lanes}), min(width, WIDEST))
+        for first, lanes in _reads(items, own, width, apart, spread)
     )
 
 
-def _reads(items: int, own: int, width: int, apart: int) -> list[tuple[int, list[int]]]:
+def _reads(items: int, own: int, width: int, apart: int, spread: bool) -> list[tuple[int, list[int]]]:
     """Return the accesses of a warp: for each, an offset and where each work-item's elements begin."""
-    lanes = [lane // apart % items * own for lane in range(WARP)]
-    return [(first, lanes) for first in range(0, own, min(width, WIDEST))]
+    read = min(width, WIDEST)
+    numbers = (lane // apart % items for lane in range(WARP))
+    lanes = [number * (read if spread else own) for number in numbers]
+    return [(first * (items if spread else 1), lanes) for first in range(0, own, read)]

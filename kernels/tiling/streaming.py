@@ -69,12 +69,12 @@ def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") ->
 
 @dataclass(frozen=True)
 class NeedsLimit(DeviceLimit):
-    """Hold if the device has all that a kernel needs; `lack` names the rest for values of the parameters."""
+    """Hold if the device has all that a kernel needs; `lack` names the rest for a configuration."""
 
-    lack: Callable[..., str]
+    lack: Callable[[Configuration], str]
 
     def why(self, configuration: Configuration) -> str:
-        return f"{self.reason}: the kernel needs {self.lack(*(configuration[name] for name in self.names))}"
+        return f"{self.reason}: the kernel needs {self.lack(configuration)}"
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,12 @@ class Declared:
     def limit(self, limits: DeviceLimits) -> NeedsLimit:
         """Return the rule that a device has them all."""
 
-        def lack(*values: int) -> str:
-            return limits.lack(self.needs(*values))
-
-        return NeedsLimit(self.names, lambda *values: not lack(*values), self.shared, lack)
+        return NeedsLimit(
+            self.names,
+            lambda *values: not limits.lack(self.needs(*values)),
+            self.shared,
+            lambda configuration: limits.lack(self.of(configuration)),
+        )
 
 
 def fits(extent: int, axis: str, name: str = "VW") -> Constraint:

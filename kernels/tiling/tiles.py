@@ -27,8 +27,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
-from gputune.kernels.family import DeviceLimits
+from gputune.kernels.family import DeviceLimits, Estimate
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
+from gputune.kernels.tiling.estimate import Card, Side, Tile, clocks
 from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
@@ -54,6 +55,9 @@ from gputune.kernels.tiling.workgroups import (
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14, 16)
 VECTORS = (1, 2, 3, 4)
+GPU_ROWS, GPU_VECTORS, GPU_WIDTHS = (1, 2, 4, 8, 16), (1, 2, 4), (1, 2, 4, 8)
+"""On GPUs many work-items are as good as a tile that fits, and there are other algorithms to be tried."""
+
 FEW_ROWS = 4
 """Up to here a tile is too small to hide the latency of an FMA, and the reduction is split instead."""
 
@@ -176,14 +180,14 @@ class Tiling:
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
         """Every tile that fits the registers, with its unrolling and its work-group."""
-        few = self.splits and self.rows <= FEW_ROWS
+        cpu, few = limits.device_type == "cpu", self.splits and self.rows <= FEW_ROWS
         unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
         sets = Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction")
         return TuningSpace(
             (
-                Parameter("MR", ROWS, "rows of a work-item's tile"),
-                Parameter("NV", VECTORS, "vectors of a tile's row"),
-                Parameter("VW", VECTOR_WIDTHS, "columns of a vector"),
+                Parameter("MR", rows_of(limits), "rows of a work-item's tile"),
+                Parameter("NV", VECTORS if cpu else GPU_VECTORS, "vectors of a tile's row"),
+                Parameter("VW", VECTOR_WIDTHS if cpu else GPU_WIDTHS, "columns of a vector"),
                 *((sets,) if self.splits else ()),
                 *((PREFETCH,) if self.prefetches else ()),
                 Parameter("KU", unrolls, "unrolling of the reduction"),
@@ -216,7 +220,7 @@ class Tiling:
             wanted = self._cut(guess, limits)
         least = LEAST_ROWS if limits.device_type == "cpu" else 1
         while wanted["MR"] > least and math.prod(self._tiles(wanted)) < least_tiles(limits):
-            guess["MR"] = ROWS[ROWS.index(wanted["MR"]) - 1]
+            guess["MR"] = wanted["MR"] - 1
             wanted = self._cut(guess, limits)
         return space.first() if space.violations(wanted) else wanted
 
@@ -224,6 +228,21 @@ class Tiling:
         """Tiles that won on other devices of the kind, cut to the problem."""
         guesses = CPU_GUESSES if limits.device_type == "cpu" else GPU_GUESSES
         return [self._cut(guess, limits) for guess in guesses]
+
+    def estimate(self, limits: DeviceLimits) -> Estimate:
+        """Return what estimates the clocks of a configuration on a GPU."""
+        card = Card.of(limits)
+
+        def clocks_of(configuration: Configuration) -> float:
+            mr, nv, vw, lm, ln = (configuration[name] for name in ("MR", "NV", "VW", "LM", "LN"))
+            rows = Side(mr * lm, lm, 1, staged=False, scattered=True)
+            columns = Side(nv * vw * ln, ln, vw, staged=False)
+            sides = (rows, columns) if configuration["ORDER"] else (columns, rows)
+            sizes = (self.rows, self.columns) if configuration["ORDER"] else (self.columns, self.rows)
+            tile = Tile(*sides, configuration["KU"])
+            return clocks(tile, *sizes, self.taps * self.reduction, card, self.groups)
+
+        return clocks_of
 
     def _tiles(self, configuration: Configuration) -> Grid:
         """Tiles down and across all groups."""
@@ -316,17 +335,17 @@ class Tiling:
         cut = dict(guess)
         if limits.device_type == "cpu" and limits.preferred_float_width >= 8:
             cut["VW"] = min(cut["VW"], limits.preferred_float_width)  # narrower registers make up for it by more
-        cut["MR"] = max(rows for rows in ROWS if rows <= min(self.line, guess["MR"]))
+        cut["MR"] = max(rows for rows in rows_of(limits) if rows <= min(self.line, guess["MR"]))
         while cut["VW"] > 1 and cut["VW"] // 2 >= self.columns:
             cut["VW"] //= 2
         while (cut["NV"] - 1) * cut["VW"] >= self.columns:
             cut["NV"] -= 1
         while not tile_fits(1, 1, cut["VW"], limits):
             cut["VW"] //= 2
-        heights = [rows for rows in ROWS if rows <= cut["MR"]]
+        heights = [rows for rows in rows_of(limits) if rows <= cut["MR"]]
         cut["MR"], cut["NV"] = cut_tile(heights, cut["NV"], cut["VW"], limits)
         tiles = ceil_div(self.line, cut["MR"])
-        cut["MR"] = next(rows for rows in ROWS if ceil_div(self.line, rows) == tiles)
+        cut["MR"] = next(rows for rows in rows_of(limits) if ceil_div(self.line, rows) == tiles)
         if self.prefetches:
             cut["PF"] = steps_ahead(self.weight_bytes, limits)
         if not self.splits:
@@ -341,3 +360,8 @@ class Tiling:
         while cut.get("KA", 1) > self.reduction:
             cut["KA"] //= 2
         return cut | clip_group(self.grid(cut["MR"], cut["NV"], cut["VW"]), cut, limits, self.groups)
+
+
+def rows_of(limits: DeviceLimits) -> tuple[int, ...]:
+    """The heights of tiles on a device."""
+    return ROWS if limits.device_type == "cpu" else GPU_ROWS

@@ -11,7 +11,7 @@ LEAST_CHANNELS there is no gain, and the algorithm does not apply. An infinite i
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
@@ -150,11 +150,6 @@ class Winograd:
         """Elements of the transformed input."""
         slices = ceil_div(self.tiles, rows * blocks) * self.side**2
         return slices * (rows * blocks * self.in_channels + SKEW)
-
-    def constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
-        """What a configuration with this ALG must keep."""
-        for rule in self._rules(limits):
-            yield where(self.outputs, rule)
 
     def guesses(self, limits: DeviceLimits) -> Iterator[dict[str, int]]:
         """Guesses for this ALG, best first, cut to the problem; a device's limits may forbid them."""
@@ -301,7 +296,8 @@ class Winograd:
         """What the packed filters take at least."""
         return self.packed_size(1, 1) * self._nbytes
 
-    def _rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
+    def constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        """What a configuration with this ALG must keep."""
         cpu = limits.device_type == "cpu"
         yield prefetch_constraint(self._weight_bytes, limits)
         yield Constraint(("MR",), lambda mr: mr <= self.tiles, f"MR must not exceed the {self.tiles} tiles")
@@ -341,13 +337,3 @@ class Winograd:
         yield from group_constraints(("MR", "RB", "NV", "VW"), self.grid, limits)
         yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits, self.dtype)
         yield from buffer_constraints(("MR", "RB"), self.transformed_size, "the transformed input", limits, self.dtype)
-
-
-def where(alg: int, rule: Constraint) -> Constraint:
-    """The rule for configurations with this ALG only."""
-    return replace(
-        rule,
-        names=("ALG", *rule.names),
-        holds=lambda chosen, *values: chosen != alg or rule.holds(*values),
-        reason=f"with ALG {alg}: {rule.reason}",
-    )

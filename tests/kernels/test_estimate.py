@@ -62,7 +62,7 @@ def test_more_work_never_takes_less_time(tile: Tile, rows: int, depth: int) -> N
     least = clocks(tile, rows, rows, depth, AMPERE)
     assert least > 0
     assert clocks(tile, 2 * rows, rows, depth, AMPERE) >= least
-    assert clocks(tile, rows, rows, 2 * depth, AMPERE) == pytest.approx(2 * least)
+    assert least < clocks(tile, rows, rows, 2 * depth, AMPERE) <= 2 * least
     assert clocks(tile, rows, rows, depth, replace(AMPERE, units=2 * AMPERE.units)) <= least
 
 

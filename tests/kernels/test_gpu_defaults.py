@@ -89,14 +89,14 @@ def scores(heads: int, tokens: int, width: int) -> BatchedMatMulProblem:
 )
 def test_tiles_and_work_groups_are_small_where_others_would_leave_units_idle(op: str, problem: Any) -> None:
     default = family_of(op).default(problem, LARGE)
-    assert default["MR"] == 1
+    assert default["MR"] == 1 or default["ALG"] == 1
     assert default["LM"] * default["LN"] >= 32
     for kernel in kernels(op, problem, default):
         assert groups(kernel) >= LARGE.compute_units, kernel.entry
 
 
 def test_a_large_product_has_large_tiles_and_a_small_device_too() -> None:
-    assert family_of("MatMul").default(MatMulProblem(1024, 1024, 1024), LARGE)["MR"] == 4
+    assert family_of("MatMul").default(MatMulProblem(1024, 1024, 1024), LARGE)["MR"] == 8
     few = replace(LARGE, compute_units=12)
     default = family_of("Conv").default(ConvProblem(1, 28, 28, 128, 128, (3, 3), pads=SAME), few)
     assert (default["MR"], default["LM"], default["LN"]) == (4, 8, 8)

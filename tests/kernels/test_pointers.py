@@ -56,7 +56,7 @@ def test_only_other_devices_than_cpus_have_pointers(op: str) -> None:
 
 def test_unaligned_launches_have_the_text_of_aligned_launches() -> None:
     family, problem = family_of("MatMul"), MatMulProblem(49, 24, 100)
-    every = [family.rendered(problem, one, GPU).main for one in drawn(family, problem, GPU, 100)]
+    every = [family.rendered(problem, one, GPU).main for one in drawn(family, problem, GPU, 1000) if one["ALG"] == 0]
     assert len({launch.source for launch in every}) == 1
     assert {launch.options.endswith("-DALIGNED_VECTORS=1") for launch in every} == {True, False}
 

@@ -17,12 +17,20 @@ from gputune.client.model.plan import Task
 from gputune.client.tuning.search.task_search import source_sha256
 from gputune.kernels import ops
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import DeviceLimits, Launch
+from gputune.kernels.family import DeviceLimits, KernelFamily, Launch, Stage
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.pointers import POINTERS
-from gputune.kernels.space import Constraint, DeviceLimit, Parameter, TuningSpace, configuration_key
+from gputune.kernels.space import (
+    ChoiceSpace,
+    Configuration,
+    Constraint,
+    DeviceLimit,
+    Parameter,
+    TuningSpace,
+    configuration_key,
+)
 from gputune.kernels.template import template
 
 from .one_of_each import ONE_OF_EACH
@@ -109,6 +117,8 @@ def test_guesses_fit_any_number_of_registers(monkeypatch: pytest.MonkeyPatch, op
     monkeypatch.setattr("gputune.kernels.tiling.workgroups.registers", lambda limits: (1, 1))
     problem: Any = {"Conv": ConvProblem(1, 9, 9, 3, 64, (3, 3)), "MatMul": MatMulProblem(64, 64, 64)}[op]
     default = family_of(op).default(problem, GPU)
+    if default.get("ALG"):  # local tiles have their own rule
+        default = next(one for one in family_of(op).starters(problem, GPU) if one["ALG"] == 0)
     assert (default["MR"], default["NV"], default["VW"]) == (1, 1, 1)
 
 
@@ -166,7 +176,8 @@ def test_every_template_belongs_to_a_family() -> None:
     sources = "".join(
         launch.source
         for op, problem in [*ONE_OF_EACH.items(), *((op, problem) for op, _, problem in CASES), *REAL]
-        for configuration in (family_of(op).default(problem, CPU), *family_of(op).starters(problem, CPU))
+        for limits in (CPU, GPU)
+        for configuration in (family_of(op).default(problem, limits), *family_of(op).starters(problem, limits))
         for instance in [family_of(op).render(problem, configuration)]
         for launch in (*instance.prepare, instance.main)
     )
@@ -177,13 +188,14 @@ def test_every_template_belongs_to_a_family() -> None:
 
 
 def test_templates_ask_of_memory_no_more_than_its_elements_do() -> None:
-    """An input may be an application's array, at any address where its elements are aligned."""
+    """An input may be an application's array, at any address where its elements are aligned. Shares are scratch, which
+    begins at a multiple of any vector's size."""
     pointer = re.compile(r"\b(?:__global|__constant)\b[^;,(){}*]*\b(?:\w*vec|[a-z]+(?:2|3|4|8|16))\s*\*")
     assert pointer.search("__global const float4 *restrict input")
     found = {
         path.name for path in Path(next(iter(ops.__path__))).glob("*.cl") if pointer.search(path.read_text("utf-8"))
     }
-    assert found == set()
+    assert found == {"add_shares.cl"}
 
 
 @pytest.mark.parametrize(("op", "problem"), REAL, ids=[f"{op}-{i}" for i, (op, _) in enumerate(REAL)])
@@ -223,19 +235,33 @@ def test_launches_fit_problem_and_device(op: str, name: str, problem: Any, devic
     for configuration in random.Random(1).sample(every, min(40, len(every))):
         instance = family.render(problem, configuration)
         constants = {spec.name for spec in inputs.values() if spec.constant}
+        idle = _idle(family, problem, configuration, limits)
         activations = set(inputs) - constants
-        _check_launch(instance.main, {"output", *instance.packed, *activations}, limits)
-        assert {name for name in instance.main.arguments if isinstance(name, str)} >= {"output", *activations}
-        assert macros(instance.main).items() >= {name: str(value) for name, value in configuration.items()}.items()
+        names = {"output", *instance.packed, *instance.scratch, *activations}
+        for kernel in instance.main.sequence:
+            _check_launch(kernel, instance.main.source, names, limits)
+        given = {name for kernel in instance.main.sequence for name in kernel.arguments if isinstance(name, str)}
+        assert given >= {"output", *activations}
+        wanted = {name: str(value) for name, value in configuration.items() if name not in idle}
+        assert macros(instance.main).items() >= wanted.items()
         for launch in instance.prepare:
-            _check_launch(launch, {*instance.packed, *constants}, limits)
+            _check_launch(launch, launch.source, {*instance.packed, *constants}, limits)
         assert all(0 < nbytes <= limits.max_allocation_bytes for nbytes in instance.packed.values())
     sources = {family.render(problem, c).main.source for c in every[:2]}
     assert len(sources) == 1  # only options differ between configurations
 
 
-def _check_launch(launch: Launch, names: set[str], limits: DeviceLimits) -> None:
-    assert f"void {launch.entry}(" in launch.source
+def _idle(family: KernelFamily, problem: Any, configuration: Configuration, limits: DeviceLimits) -> set[str]:
+    """ALG, and the parameters that are not of this algorithm."""
+    space = family.space(problem, limits)
+    if not isinstance(space, ChoiceSpace):
+        return set()
+    own = {each.name for each in space.spaces[configuration["ALG"]].parameters}
+    return set(configuration) - own
+
+
+def _check_launch(launch: Launch | Stage, source: str, names: set[str], limits: DeviceLimits) -> None:
+    assert f"void {launch.entry}(" in source
     assert len(launch.global_size) == len(launch.local_size)
     for whole, part in zip(launch.global_size, launch.local_size, strict=True):
         assert whole % part == 0

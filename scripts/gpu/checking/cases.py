@@ -13,6 +13,7 @@ from gputune.client.context.resuming import Access
 from gputune.core.launches import Launch, Stage
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import KernelFamily
+from gputune.kernels.space import ChoiceSpace
 from gputune.runtime.context.records import BufferRef, LaunchRecord, ProgramRecord
 
 DEFAULT, STARTER, RANDOM = "default", "starter", "random"
@@ -93,10 +94,18 @@ def _of_problem(problem: Named, device: Device, kinds: Sequence[str], drawn: int
 
 
 def _drawn(family: KernelFamily, problem: Named, device: Device, count: int) -> list[dict[str, int]]:
-    """So many legal configurations, or fewer where few are legal; the same ones each time."""
+    """So many legal configurations, or fewer where few are legal; the same ones each time. Of several algorithms each
+    has so many."""
     if not count:
         return []
     space, numbers = family.space(problem.problem, device.limits), random.Random(problem.name)
+    if isinstance(space, ChoiceSpace):
+        every = {number: list(own.configurations()) for number, own in space.spaces.items()}
+        return [
+            space.filled(number, one)
+            for number, legal in every.items()
+            for one in numbers.sample(legal, min(count, len(legal)))
+        ]
     found: list[dict[str, int]] = []
     for _ in range(TRIES * count):
         one = {each.name: numbers.choice(each.values) for each in space.parameters}

@@ -9,9 +9,9 @@ import pytest
 from gputune.kernels import ops
 from gputune.kernels.template import BASE_OPTIONS, template
 
-TEMPLATES = sorted(
-    path.name for path in Path(next(iter(ops.__path__))).glob("*.cl") if "__kernel" in path.read_text("utf-8")
-)
+TEXTS = {path.name: path.read_text("utf-8") for path in Path(next(iter(ops.__path__))).glob("*.cl")}
+INCLUDED = {name for text in TEXTS.values() for name in re.findall(r'#include "(.+)"', text)}
+TEMPLATES = sorted(name for name, text in TEXTS.items() if "__kernel" in text and name not in INCLUDED)
 OF_SEVERAL_TYPES = {"typed_elements.cl"}
 CONVERTED = {
     "#define TYPE float": "#define TYPE half",

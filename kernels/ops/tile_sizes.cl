@@ -1,0 +1,122 @@
+// Sizes of a work-group's tile with factors in local memory, and how blocks of them get there: the macros of
+// tile_local.cl, which has the picture. The text before defines MR, NV, VW, LM, LN, BK, STAGES, PAD, SA, SB, SPLIT, BAND.
+
+#include "vectors.cl"
+
+#define BM (MR * LM)
+#define BN (NV * VW * LN)
+#define ITEMS (LM * LN)
+
+// A block's rows of lefts are PAD elements longer than they must be: rows of a power of two all begin at one bank.
+#define LEFT_TILE BM
+#define RIGHT_TILE BN
+#define LEFT_PITCH (BM + PAD)
+#define RIGHT_PITCH (BN + RIGHT_DEEP * PAD)
+
+// The rows of a work-item lie LW side by side, as many as a vector of local memory holds.
+#if MR % 4 == 0
+#define LW 4
+#elif MR % 2 == 0
+#define LW 2
+#else
+#define LW 1
+#endif
+#define ROW(r) (((r) / LW * LM + item_row) * LW + (r) % LW)
+#define COLUMN(v) (((v) * LN + item_column) * VW)
+
+// Vectors of 1, 2 or 4 elements, and their elements one by one. A macro is not expanded inside itself, so CAT is not used.
+#define VEC_OF(n) VEC_OF_(n)
+#define VEC_OF_(n) VEC_##n
+#define VEC_1 SUM
+#define VEC_2 CAT(SUM, 2)
+#define VEC_4 CAT(SUM, 4)
+#define READ_OF(n, p, i) READ_OF_(n, p, i)
+#define READ_OF_(n, p, i) READ_##n(p, i)
+#define READ_1(p, i) ELEMENT(p, i)
+#define READ_2(p, i) LOAD_WIDE(2, p, i)
+#define READ_4(p, i) LOAD_WIDE(4, p, i)
+#define SPREAD_OF(n, lanes, i, v) SPREAD_OF_(n, lanes, i, v)
+#define SPREAD_OF_(n, lanes, i, v) SPREAD_##n(lanes, i, v)
+#define SPREAD_1(lanes, i, v) (lanes)[i] = (v)
+#define SPREAD_2(lanes, i, v) vstore2(v, 0, (lanes) + (i))
+#define SPREAD_4(lanes, i, v) vstore4(v, 0, (lanes) + (i))
+typedef VEC_OF(LEFT_WIDTH) left_vec;
+typedef VEC_OF(RIGHT_WIDTH) right_vec;
+typedef VEC_OF(LW) rows_vec;
+
+// The vectors of a block, shared out among the work-items; `across` and `deep` say where vector e lies in it.
+#define VECTORS(SIDE) (BK * SIDE##_TILE / SIDE##_WIDTH)
+#define LOADS(SIDE) ((VECTORS(SIDE) + ITEMS - 1) / ITEMS)
+#define EACH_VECTOR(SIDE, what)                                                                                    \
+    UNROLL for (int i = 0; i < LOADS(SIDE); ++i) {                                                                 \
+        const int e = item + i * ITEMS;                                                                            \
+        const int across = SIDE##_DEEP ? e / (BK / SIDE##_WIDTH) : e % (SIDE##_TILE / SIDE##_WIDTH) * SIDE##_WIDTH; \
+        const int deep = SIDE##_DEEP ? e % (BK / SIDE##_WIDTH) * SIDE##_WIDTH : e / (SIDE##_TILE / SIDE##_WIDTH);   \
+        if (VECTORS(SIDE) % ITEMS == 0 || e < VECTORS(SIDE)) {                                                     \
+            what                                                                                                   \
+        }                                                                                                          \
+    }
+
+// Memory to registers: block `first`, zeros beyond K.
+#define INSIDE(k) (K % BK == 0 || (k) < K)
+#define FETCH(SIDE, held, vector, first) \
+    EACH_VECTOR(SIDE, held[i] = INSIDE((first) + deep) ? SIDE(across, (first) + deep) : (vector)(0.0f);)
+
+// Registers to local memory: vectors along the reduction are turned over.
+#define STASH(SIDE, held, vector, memory, at)                                             \
+    EACH_VECTOR(SIDE, if (SIDE##_DEEP) {                                                  \
+        SUM lanes[SIDE##_WIDTH];                                                          \
+        SPREAD_OF(SIDE##_WIDTH, lanes, 0, held[i]);                                       \
+        UNROLL for (int j = 0; j < SIDE##_WIDTH; ++j)                                     \
+            memory[((at) * BK + deep + j) * SIDE##_PITCH + across] = lanes[j];            \
+    } else                                                                                \
+        *(__local vector *)(memory + ((at) * BK + deep) * SIDE##_PITCH + across) = held[i];)
+
+#if SA
+#define FETCH_LEFT(first) FETCH(LEFT, left_held, left_vec, first)
+#define STASH_LEFT(at) STASH(LEFT, left_held, left_vec, lefts, at)
+#define READ_LEFT(left, at, first, step)                                                              \
+    UNROLL for (int q = 0; q < MR / LW; ++q)                                                          \
+        SPREAD_OF(LW, left, q * LW,                                                                   \
+                  *(__local const rows_vec *)(lefts + ((at) * BK + (step)) * LEFT_PITCH + ROW(q * LW)));
+#else
+#define FETCH_LEFT(first)
+#define STASH_LEFT(at)
+#define READ_LEFT(left, at, first, step) \
+    UNROLL for (int r = 0; r < MR; ++r)  \
+        left[r] = INSIDE((first) + (step)) ? LEFT_ONE(ROW(r), (first) + (step)) : 0.0f;
+#endif
+
+#if SB
+#define FETCH_RIGHT(first) FETCH(RIGHT, right_held, right_vec, first)
+#define STASH_RIGHT(at) STASH(RIGHT, right_held, right_vec, rights, at)
+#define READ_RIGHT(right, at, first, step)   \
+    UNROLL for (int v = 0; v < NV; ++v)      \
+        right[v] = *(__local const vec *)(rights + ((at) * BK + (step)) * RIGHT_PITCH + COLUMN(v));
+#else
+#define FETCH_RIGHT(first)
+#define STASH_RIGHT(at)
+#define READ_RIGHT(right, at, first, step) \
+    UNROLL for (int v = 0; v < NV; ++v)    \
+        right[v] = INSIDE((first) + (step)) ? RIGHT(COLUMN(v), (first) + (step)) : (vec)(0.0f);
+#endif
+
+#if SA || SB
+#define TILE_BARRIER barrier(CLK_LOCAL_MEM_FENCE);
+#else
+#define TILE_BARRIER
+#endif
+
+// Which tile a work-group has. BAND rows of tiles take turns along the columns, so that work-groups that run at the same
+// time read few different rows and columns, which stay in the second cache.
+#define TILES_DOWN ((M + BM - 1) / BM)
+#define TILES_ACROSS ((N + BN - 1) / BN)
+#define BAND_OF(tile) ((tile) / (BAND * TILES_ACROSS))
+#define BAND_HEIGHT(tile) (BAND == 1 ? 1 : min(BAND, TILES_DOWN - BAND_OF(tile) * BAND))
+#define TILE_ROW(tile) (BAND_OF(tile) * BAND + (tile) % (BAND * TILES_ACROSS) % BAND_HEIGHT(tile))
+#define TILE_COLUMN(tile) ((tile) % (BAND * TILES_ACROSS) / BAND_HEIGHT(tile))
+
+// Whole blocks of the reduction, shared out among SPLIT work-groups.
+#define BLOCKS ((K + BK - 1) / BK)
+#define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BK)
+#define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BK, K)

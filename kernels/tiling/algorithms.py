@@ -1,0 +1,80 @@
+"""Choose among several ways to compute a problem: the parameter ALG of one tuning space.
+
+Each way has a space of its own. Parameters that mean the same have the same name in all of them, so that what a search
+learns of one way says something about the others. The estimate compares all configurations, whatever their way.
+"""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gputune.kernels.family import DeviceLimits, Estimate, HasSpace
+from gputune.kernels.space import ChoiceSpace, Configuration, TuningSpace, choice
+
+ALG = "ALG"
+
+
+class Way(HasSpace, Protocol):
+    """One way to compute a problem."""
+
+    def estimate(self, limits: DeviceLimits) -> Estimate:
+        """As of a family, of its own configurations."""
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """The ways to compute a problem by their numbers; `meaning` says which is which. Ways in `beyond_cpus` are not for
+    CPUs. A single way is its own space, without a parameter that chooses."""
+
+    ways: Mapping[int, Way]
+    meaning: str
+    beyond_cpus: frozenset[int] = frozenset()
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """All configurations of all ways."""
+        spaces = {number: way.space(limits) for number, way in self._of(limits).items()}
+        return choice(ALG, self.meaning, spaces) if len(spaces) > 1 else next(iter(spaces.values()))
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """Of the ways' defaults the fastest, as the estimate has it. ValueError if no way is possible."""
+        defaults = []
+        for number, way in self._of(limits).items():
+            with contextlib.suppress(ValueError):
+                defaults.append(self.filled(number, way.default(limits), limits))
+        return min(defaults, key=self.estimate(limits), default=None) or self.space(limits).first()
+
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """The ways' guesses in turns, with their defaults in front if there are several ways; the last way is first, as
+        it is the most special."""
+        ways = self._of(limits)
+        each: list[list[dict[str, int]]] = []
+        for number, way in reversed(ways.items()):
+            own = way.guesses(limits)
+            with contextlib.suppress(ValueError):
+                own = [way.default(limits), *own] if len(ways) > 1 else own
+            each.append([self.filled(number, one, limits) for one in own])
+        return [one for turn in itertools.zip_longest(*each) for one in turn if one is not None]
+
+    def estimate(self, limits: DeviceLimits) -> Estimate:
+        """Return what estimates the clocks of a configuration of any way."""
+        each = {number: way.estimate(limits) for number, way in self._of(limits).items()}
+        if len(each) == 1:
+            return next(iter(each.values()))
+        return lambda configuration: each[configuration[ALG]](configuration)
+
+    def filled(self, number: int, configuration: Configuration, limits: DeviceLimits) -> dict[str, int]:
+        """Return a way's configuration as the whole space has it."""
+        space = self.space(limits)
+        return space.filled(number, configuration) if isinstance(space, ChoiceSpace) else dict(configuration)
+
+    def _of(self, limits: DeviceLimits) -> dict[int, Way]:
+        cpu = limits.device_type == "cpu"
+        return {number: way for number, way in self.ways.items() if not (cpu and number in self.beyond_cpus)}
+
+
+def unknown(configuration: Configuration) -> float:
+    """Estimate nothing: the clocks of a way of which nothing is known."""
+    return math.inf

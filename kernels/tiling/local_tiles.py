@@ -1,0 +1,367 @@
+"""Define tiles of a work-group whose factors lie in local memory: the tuning space, defaults, estimate and launches.
+
+A work-item alone reads MR + NV * VW numbers for MR * NV * VW multiply-adds. A GPU issues four multiply-adds for each
+read, and it has registers for tiles of 8 x 8 at most, so its arithmetic waits for memory. A work-group reads less: its
+LM x LN work-items compute a tile of BM = MR * LM rows and BN = NV * VW * LN columns together. They bring BK steps of
+both factors into local memory, each number once, and all of them read it there.
+
+What is tuned on top of the tile itself:
+
+* STAGES: with two blocks in local memory the next one is written while this one is read, and one barrier is enough.
+* PAD keeps the transposed stores of the left factor from meeting in one bank.
+* SA, SB: a factor may be read where it lies, which pays where caches are as fast, or local memory is none.
+* SPLIT: work-groups share the reduction of a tile if there are too few tiles for the device. Their sums are added by a
+  second launch, in a fixed order, so that bits stay.
+* BAND: that many rows of tiles take turns, so that work-groups which run at a time share more of what they read.
+
+The parameters are those of CLBlast (Nugteren: CLBlast: A Tuned OpenCL BLAS Library, 2018), and SPLIT and BAND, which it
+lacks. BM and BN are no parameters: MR, NV, VW, LM and LN mean what they mean for register tiles (tiles.py), and the
+right side is packed in the same way. So what a search learns of one kind of tiles says something about the other.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+from gputune.core.launches import OUTPUT
+from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch, Needs, Stage
+from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
+from gputune.kernels.template import build_options
+from gputune.kernels.tiling.estimate import WIDEST, Card, Side, Tile, clocks, turned
+from gputune.kernels.tiling.packing import buffer_constraints
+from gputune.kernels.tiling.streaming import Declared, ceil_div, power_at_least, round_up
+
+ROWS = (1, 2, 4, 8, 16)
+VECTORS = (1, 2, 4)
+WIDTHS = (1, 2, 4)
+DOWN, ACROSS = (4, 8, 16), (8, 16, 32)
+DEPTHS = (8, 16, 32)
+UNROLLED = 8
+SPLITS = (1, 2, 4, 8, 16)
+BANDS = (1, 4, 8)
+
+LEAST_SIDE, MOST_SIDE = 16, 128
+LEAST_ITEMS, MOST_ITEMS = 64, 512
+LEAST_WIDTH = 2
+LEAST_SUMS = 8
+MOST_REGISTERS, OWN_REGISTERS = 200, 30
+"""Registers of a work-item beyond which compilers for NVIDIA's and AMD's devices spill, and what it needs beside sums
+and factors."""
+
+MOST_WASTE = 4
+"""Tiles may compute for so many times as many outputs as there are."""
+
+SPLIT_GROUPS = 4
+"""Shares of tiles give each compute unit so many work-groups at most."""
+
+LONG_SHARE = 4
+"""Blocks of a share: fewer cost more to add than what they save."""
+
+PARAMETERS = ("MR", "NV", "VW", "KU", "LM", "LN", "BK", "STAGES", "PAD", "SA", "SB", "SPLIT", "BAND")
+
+ADDING_ITEMS = 32
+"""Work-items of a work-group that adds shares."""
+
+TABLE_BYTES = 8
+"""Of the table in which a row of a map is looked up."""
+
+DEFAULT = {"KU": UNROLLED, "BK": 16, "STAGES": 2, "PAD": 4, "SA": 1, "SB": 1, "SPLIT": 1, "BAND": 1}
+TILES = (
+    {"MR": 8, "NV": 2, "VW": 4, "LM": 8, "LN": 8},
+    {"MR": 8, "NV": 1, "VW": 4, "LM": 16, "LN": 16},
+    {"MR": 8, "NV": 2, "VW": 4, "LM": 16, "LN": 8},
+    {"MR": 8, "NV": 2, "VW": 4, "LM": 16, "LN": 16},
+    {"MR": 4, "NV": 2, "VW": 4, "LM": 8, "LN": 8},
+    {"MR": 4, "NV": 1, "VW": 4, "LM": 8, "LN": 16},
+    {"MR": 4, "NV": 1, "VW": 4, "LM": 8, "LN": 8},
+    {"MR": 4, "NV": 1, "VW": 4, "LM": 4, "LN": 16},
+    {"MR": 4, "NV": 1, "VW": 2, "LM": 8, "LN": 8},
+    {"MR": 4, "NV": 2, "VW": 2, "LM": 4, "LN": 16},
+)
+"""Tiles from CLBlast's database of defaults for GPUs, and smaller tiles for few rows or columns."""
+
+
+@dataclass(frozen=True)
+class LocalTiles:
+    """A product as the local tiles see it: `matrices` products of [rows, reduction] by [reduction, columns].
+
+    A work-item brings vectors into local memory. Of the left side they have `left_width` elements along the reduction,
+    or along the rows if it is not `left_deep`. Of the right side they have VW elements along the columns, or
+    `right_width` along the reduction where that is not 0. `looked_up`: where a row's elements are is looked up once in
+    a table in local memory, so the left side goes through local memory, too.
+    """
+
+    rows: int
+    columns: int
+    reduction: int
+    left_width: int = 1
+    left_deep: bool = True
+    right_width: int = 0
+    matrices: int = 1
+    looked_up: bool = False
+    dtype: str = FLOAT
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        """Every tile that a work-group can have, with what is shared out in it."""
+        return TuningSpace(
+            (
+                Parameter("MR", ROWS, "rows of a work-item's tile"),
+                Parameter("NV", VECTORS, "vectors of a tile's row"),
+                Parameter("VW", WIDTHS, "columns of a vector"),
+                Parameter("KU", (UNROLLED,), "unrolling of the reduction"),
+                Parameter("LM", DOWN, "work-items of a work-group down the rows"),
+                Parameter("LN", ACROSS, "work-items of a work-group across the columns"),
+                Parameter("BK", DEPTHS, "steps of the reduction that are in local memory at once"),
+                Parameter("STAGES", (1, 2), "blocks of so many steps that are in local memory"),
+                Parameter("PAD", (0, 4), "elements behind each step of a transposed factor in local memory"),
+                Parameter("SA", (0, 1), "1: the left side goes through local memory"),
+                Parameter("SB", (0, 1), "1: the right side goes through local memory"),
+                Parameter("SPLIT", SPLITS, "work-groups that share the reduction"),
+                Parameter("BAND", BANDS, "rows of tiles that take turns along the columns"),
+            ),
+            (
+                *self._tile_rules(limits),
+                *self._block_rules(),
+                *self._grid_rules(limits),
+                self.declared.limit(limits),
+                *buffer_constraints(
+                    ("SPLIT",),
+                    lambda split: split * self.matrices * self.rows * self.columns,
+                    "the sums of all shares",
+                    limits,
+                    self.dtype,
+                ),
+            ),
+        )
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """The tile of TILES, and the number of shares, that the estimate likes best. ValueError if none is legal."""
+        space = self.space(limits)
+        estimate = self.estimate(limits)
+        best = min(self._candidates(space), key=estimate, default=None)
+        return best or space.first()
+
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        """The tiles of TILES, each with as many shares as the estimate likes best, the fastest first."""
+        estimate, space = self.estimate(limits), self.space(limits)
+        by_tile: dict[tuple[int, ...], list[dict[str, int]]] = {}
+        for each in self._candidates(space):
+            by_tile.setdefault(tuple(each[name] for name in TILES[0]), []).append(each)
+        return sorted((min(each, key=estimate) for each in by_tile.values()), key=estimate)
+
+    def estimate(self, limits: DeviceLimits) -> Estimate:
+        """Return what estimates a configuration's clocks on a device."""
+        card = Card.of(limits)
+
+        def clocks_of(configuration: Configuration) -> float:
+            mr, nv, vw, lm, ln = (configuration[name] for name in ("MR", "NV", "VW", "LM", "LN"))
+            depth, pad = configuration["BK"], configuration["PAD"]
+            fill_rows = _fill(self.left_width if self.left_deep else 0, depth, mr * lm + pad)
+            fill_columns = _fill(self.right_width, depth, nv * vw * ln + pad)
+            columns = Side(nv * vw * ln, ln, vw, bool(configuration["SB"]), True, fill_columns)
+            rows = Side(mr * lm, lm, min(mr, WIDEST), bool(configuration["SA"]), True, fill_rows)
+            # neighbouring work-items lie along the columns
+            tile = Tile(columns, rows, depth, configuration["STAGES"], configuration["SPLIT"])
+            return clocks(tile, self.columns, self.rows, self.reduction, card, self.matrices)
+
+        return clocks_of
+
+    @property
+    def declared(self) -> Declared:
+        """What the kernel needs of a device."""
+        names = ("MR", "NV", "VW", "LM", "LN", "BK", "STAGES", "PAD", "SA", "SB")
+        return Declared(names, self._needs, "a work-group's factors must fit local memory")
+
+    def _candidates(self, space: TuningSpace) -> Iterator[dict[str, int]]:
+        """The legal configurations with a tile of TILES."""
+        for tile in TILES:
+            for depth in DEPTHS[:2]:
+                for split in SPLITS:
+                    one = DEFAULT | tile | {"BK": depth, "SPLIT": split, "PAD": 4 * self._turned}
+                    if not space.violations(one):
+                        yield one
+
+    @property
+    def _turned(self) -> bool:
+        """Whether a factor is turned over on its way into local memory."""
+        return self.left_deep or self.right_width > 0
+
+    def _tile_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
+        yield DeviceLimit(
+            ("LM", "LN"), lambda lm, ln: lm * ln <= most, f"LM*LN must not exceed the device's {most} work-items"
+        )
+        yield Constraint(
+            ("LM", "LN"),
+            lambda lm, ln: LEAST_ITEMS <= lm * ln <= MOST_ITEMS,
+            f"a work-group has {LEAST_ITEMS} to {MOST_ITEMS} work-items: fewer leave lanes idle",
+        )
+        yield Constraint(
+            ("MR", "LM"),
+            lambda mr, lm: LEAST_SIDE <= mr * lm <= MOST_SIDE,
+            f"a tile has {LEAST_SIDE} to {MOST_SIDE} rows, MR*LM",
+        )
+        yield Constraint(
+            ("NV", "VW", "LN"),
+            lambda nv, vw, ln: LEAST_SIDE <= nv * vw * ln <= MOST_SIDE,
+            f"a tile has {LEAST_SIDE} to {MOST_SIDE} columns, NV*VW*LN",
+        )
+        yield Constraint(
+            ("MR", "NV", "VW"),
+            lambda mr, nv, vw: mr * nv * vw >= LEAST_SUMS,
+            f"fewer than {LEAST_SUMS} sums, MR*NV*VW, are not worth the work of bringing factors in",
+        )
+        widest = max(width for width in WIDTHS if width <= self.columns)
+        least = min(LEAST_WIDTH, widest)
+        yield Constraint(("VW",), lambda vw: vw >= least, f"VW is at least {least}: elements one by one take too long")
+        yield Constraint(
+            ("NV", "VW"),
+            lambda nv, vw: nv == 1 or vw == widest,
+            f"several vectors are as wide as they can be, VW {widest}",
+        )
+        yield Constraint(
+            ("MR", "LM", "NV", "VW", "LN"),
+            self._little_waste,
+            f"tiles must not hold more than {MOST_WASTE} times as many outputs as there are",
+        )
+
+    def _block_rules(self) -> Iterator[Constraint]:
+        side = ("MR", "LM", "LN")
+        yield Constraint(
+            ("SA",), lambda sa: sa or not self.looked_up, "a map's pixels are looked up in local memory, so SA is 1"
+        )
+        yield Constraint(
+            ("SB",), lambda sb: sb or not self.right_width, "columns that lie apart go through local memory, so SB is 1"
+        )
+        yield Constraint(
+            ("BK", "SA", *side),
+            lambda bk, sa, mr, lm, ln: not sa or bk * mr * lm % (self.left_width * lm * ln) == 0,
+            "a block's rows must be shared out evenly among the work-items",
+        )
+        yield Constraint(
+            ("BK", "SB", "NV", "VW", "LN", "LM"),
+            lambda bk, sb, nv, vw, ln, lm: not sb or bk * nv * vw * ln % ((self.right_width or vw) * lm * ln) == 0,
+            "a block's columns must be shared out evenly among the work-items",
+        )
+        yield Constraint(
+            ("BK",), lambda bk: bk < 2 * max(self.reduction, DEPTHS[0]), f"blocks end with the {self.reduction} steps"
+        )
+        yield Constraint(
+            ("STAGES", "SA", "SB"),
+            lambda stages, sa, sb: stages == 1 or sa + sb > 0,
+            "blocks take turns in local memory only if a side goes through it",
+        )
+        yield Constraint(
+            ("PAD", "SA", "SB"),
+            lambda pad, sa, sb: pad == 0 or (sa and self.left_deep) or (sb and self.right_width > 0),
+            "PAD is for a side that is turned over in local memory",
+        )
+        yield Constraint(
+            ("MR", "NV", "VW", "BK", "SA", "SB", "LM", "LN"),
+            lambda *values: self._registers(*values) <= MOST_REGISTERS,
+            f"a work-item would need more than {MOST_REGISTERS} registers, and they would be spilt",
+        )
+
+    def _grid_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
+        tile, most = ("MR", "LM", "NV", "VW", "LN"), SPLIT_GROUPS * limits.compute_units
+        yield Constraint(
+            ("SPLIT", "BK"),
+            lambda split, bk: split == 1 or split * bk * LONG_SHARE <= self.reduction,
+            f"a share of the {self.reduction} steps must have {LONG_SHARE} blocks",
+        )
+        yield Constraint(
+            ("SPLIT", *tile),
+            lambda split, *tile: split == 1 or split * math.prod(self._grid(*tile)) * self.matrices <= most,
+            f"there are at most {SPLIT_GROUPS} shares of tiles for each compute unit, or adding them takes too long",
+        )
+        yield Constraint(
+            ("BAND", *tile),
+            lambda band, *tile: band == 1 or self._worth_bands(band, self._grid(*tile), limits.compute_units),
+            "bands are for more tiles than run at a time, down and across",
+        )
+        yield Constraint(
+            ("SA", "SB", "SPLIT", "BAND"),
+            lambda sa, sb, split, band: sa + sb > 0 or split > 1 or band > 1,
+            "without local memory, shares and bands it is ALG 0",
+        )
+
+    def _worth_bands(self, band: int, grid: tuple[int, int], units: int) -> bool:
+        down, across = grid
+        return band <= down and across > 1 and down * across * self.matrices > units
+
+    def _grid(self, mr: int, lm: int, nv: int, vw: int, ln: int) -> tuple[int, int]:
+        """Tiles down and across a product."""
+        return ceil_div(self.rows, mr * lm), ceil_div(self.columns, nv * vw * ln)
+
+    def _little_waste(self, mr: int, lm: int, nv: int, vw: int, ln: int) -> bool:
+        computed = math.prod(self._grid(mr, lm, nv, vw, ln)) * mr * lm * nv * vw * ln
+        return computed <= MOST_WASTE * self.rows * self.columns
+
+    def _registers(self, mr: int, nv: int, vw: int, bk: int, sa: int, sb: int, lm: int, ln: int) -> int:
+        """About how many registers a work-item needs: sums, a step's factors, and what is on its way."""
+        held = (sa * mr * lm + sb * nv * vw * ln) * bk // (lm * ln)
+        return mr * nv * vw + mr + nv * vw + held + OWN_REGISTERS
+
+    def _needs(
+        self, mr: int, nv: int, vw: int, lm: int, ln: int, bk: int, stages: int, pad: int, sa: int, sb: int
+    ) -> Needs:
+        left = sa * (mr * lm + pad)
+        right = sb * (nv * vw * ln + (pad if self.right_width else 0))
+        looked_up = TABLE_BYTES * mr * lm if self.looked_up else 0
+        nbytes = stages * bk * (left + right) * ELEMENT_TYPES[self.dtype].sum_bytes + looked_up
+        return Needs(local_bytes=nbytes, cooperates=nbytes > 0)
+
+    def launch(
+        self,
+        configuration: Configuration,
+        source: str,
+        entry: str,
+        sizes: Mapping[str, int],
+        inputs: tuple[str, ...],
+        operands: tuple[str, ...],
+        aligned: bool,
+    ) -> Launch:
+        """Return the launch of a kernel with these tiles; if the reduction is split, with the kernel as a stage in
+        front of the sum of the shares."""
+        tile = {name: configuration[name] for name in PARAMETERS}
+        split, items = tile["SPLIT"], tile["LM"] * tile["LN"]
+        tiles = math.prod(self._grid(*(tile[name] for name in ("MR", "LM", "NV", "VW", "LN"))))
+        grid, group = (tiles * items, split, self.matrices), (items, 1, 1)
+        needs = self.declared.of(configuration)
+        if split == 1:
+            main = Stage(entry, grid, group, (*inputs, OUTPUT, *operands), needs=needs, writes=(OUTPUT,))
+            stages, adding = (), {}
+        else:
+            stages = (Stage(entry, grid, group, (*inputs, "shares"), needs=needs, writes=("shares",)),)
+            across = ceil_div(self.columns, tile["VW"])
+            x = min(power_at_least(across), ADDING_ITEMS)
+            y = ADDING_ITEMS // x
+            main = Stage(
+                "add_shares",
+                (round_up(across, x), round_up(self.rows, y), self.matrices),
+                (x, y, 1),
+                ("shares", "packed", OUTPUT, *operands),
+                needs=ALONE,
+                writes=(OUTPUT,),
+            )
+            adding = {"ADD_X": x, "ADD_Y": y}
+        macros = {"M": self.rows, "K": self.reduction, "N": self.columns, "LEFT_WIDTH": self.left_width}
+        return Launch(
+            **vars(main),
+            source=source,
+            options=build_options(macros | adding | dict(sizes) | tile),
+            stages=stages,
+            aligned=aligned,
+        )
+
+    def stored(self, configuration: Configuration) -> dict[str, int]:
+        """Return what a configuration keeps in `scratch` (name -> bytes)."""
+        split = configuration["SPLIT"]
+        nbytes = ELEMENT_TYPES[self.dtype].sum_bytes
+        return {"shares": split * self.matrices * self.rows * self.columns * nbytes} if split > 1 else {}
+
+
+def _fill(turned_width: int, depth: int, pitch: int) -> float:
+    """Return the wavefronts in which a line gets into local memory: of reading it, and of writing it."""
+    return 1 + (turned(turned_width, depth, pitch) if turned_width else 1)
