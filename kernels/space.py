@@ -175,7 +175,7 @@ def choice(name: str, meaning: str, spaces: Mapping[int, TuningSpace]) -> Choice
             if own.get(each) != legal
         )
     parameters = (Parameter(each, legal, meanings[each].meaning) for each, legal in values.items())
-    return ChoiceSpace((Parameter(name, tuple(spaces), meaning), *parameters), tuple(rules), spaces, idle)
+    return ChoiceSpace((Parameter(name, tuple(sorted(spaces)), meaning), *parameters), tuple(rules), spaces, idle)
 
 
 def where(name: str, value: int, rule: Constraint) -> Constraint:

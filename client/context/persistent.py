@@ -311,8 +311,8 @@ def _macros(part: _Part, prefix: str) -> dict[str, str]:
     macros |= {"get_global_offset": "(d) ((size_t)0)", "get_work_dim": f"() {len(part.launch.global_size)}u"}
     macros |= dict.fromkeys(("__kernel", "kernel"), f" static {called}")
     macros |= dict.fromkeys(("reqd_work_group_size", "work_group_size_hint", "vec_type_hint"), "(...)")
-    if math.prod(part.local_size) == 1:  # a group of one has no other work-item to share with, or to wait for
-        macros |= {"barrier": "(flags)", "__local": "", "local": ""}
+    # work-items of no part share memory: a group has one, or these are in kernels of the text that are not run
+    macros |= {"barrier": "(flags)", "__local": "", "local": ""}
     return macros | {entry: f"(...) {prefix}{entry}({parameters}, __VA_ARGS__)" for entry in part.entries}
 
 

@@ -1,13 +1,12 @@
 """Convolve NHWC maps, with groups.
 
-conv_direct.cl computes register tiles of output pixels. conv_winograd.cl has Winograd's algorithm for 3x3 filters.
-conv_planes.cl is for inputs of few planes (NCHW).
+conv_direct.cl computes register tiles of output pixels. conv_local.cl is for GPUs: work-groups compute tiles in local
+memory. conv_winograd.cl has Winograd's algorithm for 3x3 filters. conv_planes.cl is for inputs of few planes (NCHW).
 
 output[n, y, x, o] = epilogue(bias[o] + sum over ky, kx, c of
                      input[n, y * sh + ky * dh - top, x * sw + kx * dw - left, c] * weight[o, c, ky, kx])
 """
 
-import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,24 +19,34 @@ from gputune.kernels.family import (
     ALONE,
     Array,
     DeviceLimits,
+    Estimate,
     Instance,
-    KernelFamily,
     Launch,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
     operand_specs,
 )
 from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
-from gputune.kernels.space import Configuration, Parameter, TuningSpace, choice
+from gputune.kernels.space import Configuration, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import winograd
+from gputune.kernels.tiling.algorithms import ALG, Algorithms, Way, unknown
+from gputune.kernels.tiling.estimate import WIDEST
+from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.window import Pads, Pair, Window, check_layout
 from gputune.kernels.tiling.winograd import Winograd
 from gputune.kernels.tiling.workgroups import launch_sizes, least_tiles
+
+DIRECT, LOCAL = 0, 1
+MEANING = "algorithm: 0 direct, 1 tiles in local memory, 2 and 4 Winograd in tiles of so many outputs down and across"
+
+MOST_TAPS = 16
+"""Along a side of the window, as many as the masks of conv_local.cl have bits."""
 
 MOST_PLANES = 8
 """Where there are more channels, their order costs less than reading each of them from a plane of its own."""
@@ -118,7 +127,7 @@ class ConvProblem:
         return self.out_channels // self.groups
 
 
-class ConvFamily(KernelFamily):
+class ConvFamily(TiledFamily):
     """Register tiles of pixels and channels over packed filters; ALG chooses the algorithm where there is a choice."""
 
     op = "Conv"
@@ -142,39 +151,44 @@ class ConvFamily(KernelFamily):
     def output(self, problem: ConvProblem) -> TensorSpec:
         return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels), dtype=problem.dtype)
 
-    def space(self, problem: ConvProblem, limits: DeviceLimits) -> TuningSpace:
-        direct = _tiling(problem).space(limits)
-        others = _winograds(problem)
-        if not others:
-            return direct
-        blocks = Parameter("RB", winograd.BLOCKS, "register tiles of a block, with Winograd")
-        by_winograd = {
-            outputs: TuningSpace((*direct.parameters, blocks), tuple(other.constraints(limits)))
-            for outputs, other in others.items()
-        }
-        return choice("ALG", "algorithm: 0 direct, m Winograd in tiles of m x m outputs", {0: direct} | by_winograd)
+    def tiling(self, problem: ConvProblem) -> Algorithms:
+        ways: dict[int, Way] = {DIRECT: _tiles(problem)}
+        ways |= {outputs: _ByWinograd(problem, winograd) for outputs, winograd in _winograds(problem).items()}
+        if (local := _local_tiles(problem)) is not None:
+            ways[LOCAL] = local
+        return Algorithms(ways, MEANING, frozenset({LOCAL}))
 
     def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
-        """By Winograd's algorithm on a CPU where that is expected to be clearly faster."""
-        by_winograd = _by_winograd(problem, limits) if limits.device_type == "cpu" else None
-        return by_winograd or _directly(problem, _tiling(problem).default(limits))
+        """On a CPU by Winograd's algorithm where that is expected to be clearly faster."""
+        if limits.device_type != "cpu":
+            return super().default(problem, limits)
+        direct = self.tiling(problem).filled(DIRECT, _tiles(problem).default(limits), limits)
+        return _by_winograd(problem, limits) or direct
 
-    def guesses(self, problem: ConvProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        """The algorithms in turns."""
-        direct = (_directly(problem, one) for one in _tiling(problem).guesses(limits))
-        guesses = [*(other.guesses(limits) for other in reversed(_winograds(problem).values())), direct]
-        return [one for turn in itertools.zip_longest(*guesses) for one in turn if one is not None]
+    def estimate(self, problem: ConvProblem, limits: DeviceLimits) -> Estimate | None:
+        return None if limits.device_type == "cpu" else self.tiling(problem).estimate(limits)
 
     def render(self, problem: ConvProblem, configuration: Configuration) -> Instance:
         operands, prelude = problem.epilogue.operand_names, problem.epilogue.prelude()
-        if chosen := configuration.get("ALG", 0):
-            other = _winograds(problem)[chosen]
-            main = other.main(configuration, prelude, problem.window.macros, operands)
-            return Instance(main, (other.prepare(configuration, problem.bias),), *other.buffers(configuration))
-        tiling = _tiling(problem)
-        packing = tiling.packing(configuration["NV"], configuration["VW"], configuration["LN"])
-        global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
-        sizes = {"INPUTS": problem.group_inputs, "OUTPUTS": problem.group_outputs, **problem.window.macros}
+        chosen, window = configuration.get(ALG, DIRECT), problem.window.macros
+        if chosen in (winograds := _winograds(problem)):
+            main = winograds[chosen].main(configuration, prelude, window, operands)
+            prepare = winograds[chosen].prepare(configuration, problem.bias)
+            return Instance(main, (prepare,), *winograds[chosen].buffers(configuration))
+        tiles = _tiles(problem)
+        packing = tiles.packing(configuration["NV"], configuration["VW"], configuration["LN"])
+        prepare, packed = packing.launch("weight", problem.bias), {"packed": packing.nbytes}
+        whole_vectors = aligned(configuration["VW"], problem.group_outputs)
+        if chosen == LOCAL:
+            local = _local_tiles(problem)
+            assert local is not None, "such a configuration is not in the space"
+            source = prelude + template("conv_local.cl", dtype=problem.dtype)
+            sizes = {"INPUTS": problem.in_channels, **window}
+            inputs = ("input", "packed")
+            main = local.launch(configuration, source, "conv_local", sizes, inputs, operands, whole_vectors)
+            return Instance(main, (prepare,), packed, local.stored(configuration))
+        global_size, local_size = launch_sizes(tiles.launch_grid(configuration), configuration)
+        sizes = {"INPUTS": problem.group_inputs, "OUTPUTS": problem.group_outputs, **window}
         sizes |= {"MAPS": problem.batch} if problem.planes else {"PIXELS": problem.pixels, "GROUPS": problem.groups}
         entry = "conv_planes" if problem.planes else "conv_direct"
         main = Launch(
@@ -182,13 +196,13 @@ class ConvFamily(KernelFamily):
             entry=entry,
             needs=ALONE,
             writes=("output",),
-            aligned=aligned(configuration["VW"], problem.group_outputs),
+            aligned=whole_vectors,
             options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
             arguments=("input", "packed", "output", *operands),
         )
-        return Instance(main, (packing.launch("weight", problem.bias),), {"packed": packing.nbytes})
+        return Instance(main, (prepare,), packed)
 
     def reference(self, problem: ConvProblem, inputs: Mapping[str, Array]) -> Array:
         """A matrix product per tap over the whole padded map, in float64."""
@@ -213,7 +227,34 @@ class ConvFamily(KernelFamily):
         return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * math.sqrt(length), absolute=1e-5)
 
 
-def _tiling(problem: ConvProblem) -> Tiling:
+@dataclass(frozen=True)
+class _ByWinograd:
+    """Winograd's algorithm, with the parameters of the direct one and RB."""
+
+    problem: ConvProblem
+    winograd: Winograd
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        blocks = Parameter("RB", winograd.BLOCKS, "register tiles of a block, with Winograd")
+        parameters = (*_tiles(self.problem).space(limits).parameters, blocks)
+        return TuningSpace(parameters, tuple(self.winograd.constraints(limits)))
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        """The best guess that is legal. ValueError if none is."""
+        space = self.space(limits)
+        for guess in self.guesses(limits):
+            if not space.violations(guess):
+                return guess
+        raise ValueError("no guess is legal")
+
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        return list(self.winograd.guesses(limits))
+
+    def estimate(self, limits: DeviceLimits) -> Estimate:
+        return unknown
+
+
+def _tiles(problem: ConvProblem) -> Tiling:
     taps = math.prod(problem.kernel)
     return Tiling(
         rows=problem.pixels,
@@ -232,9 +273,18 @@ def _tiling(problem: ConvProblem) -> Tiling:
     )
 
 
-def _directly(problem: ConvProblem, tile: Configuration) -> dict[str, int]:
-    """A configuration of the direct algorithm, as the problem's space wants it."""
-    return {"ALG": 0, **tile, "RB": 1} if _winograds(problem) else dict(tile)
+def _local_tiles(problem: ConvProblem) -> LocalTiles | None:
+    """The tiles in local memory; None if the kernel does not know the problem."""
+    if problem.planes or problem.groups > 1 or max(problem.kernel) > MOST_TAPS:
+        return None
+    return LocalTiles(
+        problem.pixels,
+        problem.out_channels,
+        problem.in_channels * math.prod(problem.kernel),
+        left_width=math.gcd(WIDEST, problem.in_channels),
+        looked_up=True,
+        dtype=problem.dtype,
+    )
 
 
 def _by_winograd(problem: ConvProblem, limits: DeviceLimits) -> dict[str, int] | None:

@@ -47,14 +47,14 @@ class Algorithms:
         return min(defaults, key=self.estimate(limits), default=None) or self.space(limits).first()
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """The ways' guesses in turns, with their defaults in front if there are several ways; the last way is first, as
-        it is the most special."""
-        ways = self._of(limits)
+        """The ways' guesses in turns, and beyond CPUs their defaults in front. The last way is first, as it is the
+        most special."""
         each: list[list[dict[str, int]]] = []
-        for number, way in reversed(ways.items()):
+        for number, way in reversed(self._of(limits).items()):
             own = way.guesses(limits)
-            with contextlib.suppress(ValueError):
-                own = [way.default(limits), *own] if len(ways) > 1 else own
+            if limits.device_type != "cpu":
+                with contextlib.suppress(ValueError):
+                    own = [way.default(limits), *own]
             each.append([self.filled(number, one, limits) for one in own])
         return [one for turn in itertools.zip_longest(*each) for one in turn if one is not None]
 

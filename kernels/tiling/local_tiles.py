@@ -76,8 +76,8 @@ TILES = (
     {"MR": 4, "NV": 1, "VW": 4, "LM": 8, "LN": 16},
     {"MR": 4, "NV": 1, "VW": 4, "LM": 8, "LN": 8},
     {"MR": 4, "NV": 1, "VW": 4, "LM": 4, "LN": 16},
-    {"MR": 4, "NV": 1, "VW": 2, "LM": 8, "LN": 8},
-    {"MR": 4, "NV": 2, "VW": 2, "LM": 4, "LN": 16},
+    {"MR": 8, "NV": 1, "VW": 4, "LM": 8, "LN": 8},
+    {"MR": 16, "NV": 1, "VW": 2, "LM": 8, "LN": 8},
 )
 """Tiles from CLBlast's database of defaults for GPUs, and smaller tiles for few rows or columns."""
 
@@ -300,8 +300,9 @@ class LocalTiles:
 
     def _registers(self, mr: int, nv: int, vw: int, bk: int, sa: int, sb: int, lm: int, ln: int) -> int:
         """About how many registers a work-item needs: sums, a step's factors, and what is on its way."""
+        brought = sa * mr * lm * bk // (self.left_width * lm * ln) if self.looked_up else 0  # with where they are
         held = (sa * mr * lm + sb * nv * vw * ln) * bk // (lm * ln)
-        return mr * nv * vw + mr + nv * vw + held + OWN_REGISTERS
+        return mr * nv * vw + mr + nv * vw + held + 2 * brought + OWN_REGISTERS
 
     def _needs(
         self, mr: int, nv: int, vw: int, lm: int, ln: int, bk: int, stages: int, pad: int, sa: int, sb: int
@@ -331,7 +332,8 @@ class LocalTiles:
         needs = self.declared.of(configuration)
         if split == 1:
             main = Stage(entry, grid, group, (*inputs, OUTPUT, *operands), needs=needs, writes=(OUTPUT,))
-            stages, adding = (), {}
+            stages: tuple[Stage, ...] = ()
+            adding: dict[str, int] = {}
         else:
             stages = (Stage(entry, grid, group, (*inputs, "shares"), needs=needs, writes=("shares",)),)
             across = ceil_div(self.columns, tile["VW"])

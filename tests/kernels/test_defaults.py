@@ -396,7 +396,7 @@ def test_a_convolution_is_computed_by_the_algorithm_that_its_shape_asks_for(
     assert default["ALG"] == algorithm
     assert family.space(problem, limits).violations(default) == []
     assert default not in family.starters(problem, limits)
-    assert family.default(problem, GPU)["ALG"] == 0
+    assert family.default(problem, GPU)["ALG"] in (0, 1)
 
 
 @pytest.mark.parametrize(
