@@ -1,17 +1,25 @@
-// The sum of the shares of a product whose reduction was split among work-groups. Templates include this file.
+// The sums of the shares of products whose reduction was split among work-groups. Templates include this file.
 //
-//   output[m, n] = EPILOGUE(sum over s < SPLIT of shares[s][m][n] + bias[n])
+//   output[g, m, n] = FINISH(sum over s < SPLIT of shares[s][g][m][n])
 //
 // Work split: a work-item has a vector of VW columns of a row. Dimension 0 of the grid runs over a row's vectors, dimension
-// 1 over rows; a work-group has ADD_X x ADD_Y work-items. Shares are added in their order, so bits stay.
-// BIAS_AT(column) is the bias's place in packed. Sums beyond column N do not exist: the last vector's are added one by one.
+// 1 over rows, dimension 2 over the BATCH products; a work-group has ADD_X x ADD_Y work-items. Shares are added in their
+// order, so bits stay. Sums beyond column N do not exist: the last vector's are added one by one.
+// The text before defines FINISH, or has what tile_sizes.cl wants for it: ADDED_PARAMETERS are the buffers that it reads.
 
 #ifndef ADD_X
 #define ADD_X 64
 #define ADD_Y 1
 #endif
+#ifndef BATCH
+#define BATCH 1
+#endif
+#ifndef ADDED_PARAMETERS
+#define ADDED_PARAMETERS __global const TYPE *restrict packed,
+#endif
 
-// Shares begin at a multiple of a vector's size, and so do whole vectors of whole rows.
+// Shares begin at a multiple of a vector's size, and so do whole vectors of whole rows. A kernel's `shares` begin at those
+// of its product.
 #if N % VW == 0
 #define SHARE_LOAD(p, i) (*(__global const vec *)((p) + (i)))
 #define SHARE_STORE(v, p, i) (*(__global vec *)((p) + (i)) = (v))
@@ -19,32 +27,29 @@
 #define SHARE_LOAD OWN_LOAD
 #define SHARE_STORE OWN_STORE
 #endif
+#define SHARE_AT(share, row, column) ((share) * (BATCH * M * N) + (row) * N + (column))
 
 __kernel __attribute__((reqd_work_group_size(ADD_X, ADD_Y, 1)))
-void add_shares(__global const SUM *restrict shares, __global const TYPE *restrict packed,
+void add_shares(__global const SUM *restrict shares, ADDED_PARAMETERS
                 __global TYPE *restrict output OPERAND_PARAMETERS)
 {
-    const int column = get_global_id(0) * VW, row = get_global_id(1);
+    const int column = get_global_id(0) * VW, row = get_global_id(1), product = get_global_id(2);
     if (row >= M || column >= N)
         return;
-    const int first = row * N + column;
+    shares += product * (M * N);
     if (N % VW == 0 || column + VW <= N) {
-        vec value = SHARE_LOAD(shares, first);
+        vec value = SHARE_LOAD(shares, SHARE_AT(0, row, column));
         UNROLL for (int s = 1; s < SPLIT; ++s)
-            value += SHARE_LOAD(shares, s * (M * N) + first);
-        value += LOAD(packed, BIAS_AT(column));
-        EPILOGUE(value, vec, LOAD, first)
-        STORE(value, output, first);
+            value += SHARE_LOAD(shares, SHARE_AT(s, row, column));
+        FINISH_VECTOR(value, row, column)
     }
 #if N % VW
     else
         for (int i = 0; i < N % VW; ++i) {
-            SUM value = shares[first + i];
+            SUM value = shares[SHARE_AT(0, row, column + i)];
             UNROLL for (int s = 1; s < SPLIT; ++s)
-                value += shares[s * (M * N) + first + i];
-            value += ELEMENT(packed, BIAS_AT(column + i));
-            EPILOGUE(value, SUM, ELEMENT, first + i)
-            STORE_ELEMENT(value, output, first + i);
+                value += shares[SHARE_AT(s, row, column + i)];
+            FINISH_ELEMENT(value, row, column + i)
         }
 #endif
 }

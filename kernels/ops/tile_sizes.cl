@@ -10,7 +10,7 @@
 // A block's rows of lefts are PAD elements longer than they must be: rows of a power of two all begin at one bank.
 #define LEFT_TILE BM
 #define RIGHT_TILE BN
-#define LEFT_PITCH (BM + PAD)
+#define LEFT_PITCH (BM + LEFT_DEEP * PAD)
 #define RIGHT_PITCH (BN + RIGHT_DEEP * PAD)
 
 // The rows of a work-item lie LW side by side, as many as a vector of local memory holds.
@@ -120,3 +120,18 @@ typedef VEC_OF(LW) rows_vec;
 #define BLOCKS ((K + BK - 1) / BK)
 #define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BK)
 #define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BK, K)
+
+// What becomes of a sum, or of a vector of them: with packed columns, BIAS_AT(column) is the bias's place in packed, and
+// the output [M, N] lies row by row. The text before may say something else.
+#ifndef FINISH
+#define FINISH(value, T, LOAD, STORE, row, column)               \
+    {                                                            \
+        T result = (value) + LOAD(packed, BIAS_AT(column));      \
+        EPILOGUE(result, T, LOAD, (row) * N + (column))          \
+        STORE(result, output, (row) * N + (column));             \
+    }
+#endif
+#ifndef FINISH_VECTOR
+#define FINISH_VECTOR(value, row, column) FINISH(value, vec, LOAD, STORE, row, column)
+#endif
+#define FINISH_ELEMENT(value, row, column) FINISH(value, SUM, ELEMENT, STORE_ELEMENT, row, column)

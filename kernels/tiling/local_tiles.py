@@ -87,9 +87,9 @@ class LocalTiles:
     """A product as the local tiles see it: `matrices` products of [rows, reduction] by [reduction, columns].
 
     A work-item brings vectors into local memory. Of the left side they have `left_width` elements along the reduction,
-    or along the rows if it is not `left_deep`. Of the right side they have VW elements along the columns, or
-    `right_width` along the reduction where that is not 0. `looked_up`: where a row's elements are is looked up once in
-    a table in local memory, so the left side goes through local memory, too.
+    or along the rows if it is not `left_deep`. Of the right side they have `right_width` elements along the reduction
+    if it is `right_deep`, else so many along the columns, and VW at most. `looked_up`: where a row's elements are is
+    looked up once in a table in local memory, so the left side goes through local memory, too.
     """
 
     rows: int
@@ -97,7 +97,8 @@ class LocalTiles:
     reduction: int
     left_width: int = 1
     left_deep: bool = True
-    right_width: int = 0
+    right_width: int = WIDEST
+    right_deep: bool = False
     matrices: int = 1
     looked_up: bool = False
     dtype: str = FLOAT
@@ -158,7 +159,7 @@ class LocalTiles:
             mr, nv, vw, lm, ln = (configuration[name] for name in ("MR", "NV", "VW", "LM", "LN"))
             depth, pad = configuration["BK"], configuration["PAD"]
             fill_rows = _fill(self.left_width if self.left_deep else 0, depth, mr * lm + pad)
-            fill_columns = _fill(self.right_width, depth, nv * vw * ln + pad)
+            fill_columns = _fill(self.right_width if self.right_deep else 0, depth, nv * vw * ln + pad)
             columns = Side(nv * vw * ln, ln, vw, bool(configuration["SB"]), True, fill_columns)
             rows = Side(mr * lm, lm, min(mr, WIDEST), bool(configuration["SA"]), True, fill_rows)
             # neighbouring work-items lie along the columns
@@ -185,7 +186,7 @@ class LocalTiles:
     @property
     def _turned(self) -> bool:
         """Whether a factor is turned over on its way into local memory."""
-        return self.left_deep or self.right_width > 0
+        return self.left_deep or self.right_deep
 
     def _tile_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0])
@@ -232,7 +233,9 @@ class LocalTiles:
             ("SA",), lambda sa: sa or not self.looked_up, "a map's pixels are looked up in local memory, so SA is 1"
         )
         yield Constraint(
-            ("SB",), lambda sb: sb or not self.right_width, "columns that lie apart go through local memory, so SB is 1"
+            ("SB", "VW"),
+            lambda sb, vw: sb or (self._right_width(vw) == vw and not self.right_deep),
+            "columns that are not read in vectors of VW elements go through local memory, so SB is 1",
         )
         yield Constraint(
             ("BK", "SA", *side),
@@ -241,7 +244,7 @@ class LocalTiles:
         )
         yield Constraint(
             ("BK", "SB", "NV", "VW", "LN", "LM"),
-            lambda bk, sb, nv, vw, ln, lm: not sb or bk * nv * vw * ln % ((self.right_width or vw) * lm * ln) == 0,
+            lambda bk, sb, nv, vw, ln, lm: not sb or bk * nv * vw * ln % (self._right_width(vw) * lm * ln) == 0,
             "a block's columns must be shared out evenly among the work-items",
         )
         yield Constraint(
@@ -254,7 +257,7 @@ class LocalTiles:
         )
         yield Constraint(
             ("PAD", "SA", "SB"),
-            lambda pad, sa, sb: pad == 0 or (sa and self.left_deep) or (sb and self.right_width > 0),
+            lambda pad, sa, sb: pad == 0 or (sa and self.left_deep) or (sb and self.right_deep),
             "PAD is for a side that is turned over in local memory",
         )
         yield Constraint(
@@ -290,6 +293,10 @@ class LocalTiles:
         down, across = grid
         return band <= down and across > 1 and down * across * self.matrices > units
 
+    def _right_width(self, vw: int) -> int:
+        """Elements of the right side's vectors."""
+        return self.right_width if self.right_deep else min(self.right_width, vw)
+
     def _grid(self, mr: int, lm: int, nv: int, vw: int, ln: int) -> tuple[int, int]:
         """Tiles down and across a product."""
         return ceil_div(self.rows, mr * lm), ceil_div(self.columns, nv * vw * ln)
@@ -307,8 +314,8 @@ class LocalTiles:
     def _needs(
         self, mr: int, nv: int, vw: int, lm: int, ln: int, bk: int, stages: int, pad: int, sa: int, sb: int
     ) -> Needs:
-        left = sa * (mr * lm + pad)
-        right = sb * (nv * vw * ln + (pad if self.right_width else 0))
+        left = sa * (mr * lm + pad * self.left_deep)
+        right = sb * (nv * vw * ln + pad * self.right_deep)
         looked_up = TABLE_BYTES * mr * lm if self.looked_up else 0
         nbytes = stages * bk * (left + right) * ELEMENT_TYPES[self.dtype].sum_bytes + looked_up
         return Needs(local_bytes=nbytes, cooperates=nbytes > 0)
@@ -322,9 +329,10 @@ class LocalTiles:
         inputs: tuple[str, ...],
         operands: tuple[str, ...],
         aligned: bool,
+        added: tuple[str, ...] = ("packed",),
     ) -> Launch:
         """Return the launch of a kernel with these tiles; if the reduction is split, with the kernel as a stage in
-        front of the sum of the shares."""
+        front of the sum of the shares, to which it adds what is `added`."""
         tile = {name: configuration[name] for name in PARAMETERS}
         split, items = tile["SPLIT"], tile["LM"] * tile["LN"]
         tiles = math.prod(self._grid(*(tile[name] for name in ("MR", "LM", "NV", "VW", "LN"))))
@@ -343,7 +351,7 @@ class LocalTiles:
                 "add_shares",
                 (round_up(across, x), round_up(self.rows, y), self.matrices),
                 (x, y, 1),
-                ("shares", "packed", OUTPUT, *operands),
+                ("shares", *added, OUTPUT, *operands),
                 needs=ALONE,
                 writes=(OUTPUT,),
             )
