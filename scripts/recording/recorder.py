@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,13 +37,15 @@ DIGITS = 1
 
 @dataclass(frozen=True)
 class Way:
-    """How to measure. sample: so many configurations at random beside the default and the starters, None for all."""
+    """How to measure. sample: so many configurations at random beside the default and the starters, None for all;
+    likely: so many that the family's estimate likes best, which take turns with them."""
 
     sample: int | None
     samples: int
     sample_ns: int
     warm_up_ns: int
     cold: bool
+    likely: int = 0
 
     @property
     def effort(self) -> Effort:
@@ -109,11 +112,15 @@ class Recorder:
 
     def _choose(self) -> list[Configuration]:
         """In another order than the space's, so that a change of the device meets no parameter more than others."""
-        search, chance = self.search, random.Random(self.search.seed)
-        first = [search.default, *search.family.starters(search.task.problem, self._limits)]
+        search, chance, problem = self.search, random.Random(self.search.seed), self.search.task.problem
+        first = [search.default, *search.family.starters(problem, self._limits)]
         others = list(search.space.configurations())
+        estimate = search.family.estimate(problem, self._limits)
+        likely = [] if estimate is None else sorted(others, key=estimate)[: self._way.likely]
         chance.shuffle(others)
-        chosen = {configuration_key(one): one for one in [*first, *others[: self._way.sample]]}
+        turns = zip_longest(likely, others[: self._way.sample])
+        mixed = (one for turn in turns for one in turn if one is not None)
+        chosen = {configuration_key(one): one for one in [*first, *mixed]}
         return list(chosen.values())
 
     def _header(self, device: DeviceIdentity, settings: Mapping[str, str]) -> Header:

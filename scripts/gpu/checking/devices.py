@@ -37,6 +37,7 @@ def _gpu(group: int, local_kib: int, allocation_gib: int, units: int) -> DeviceL
 
 _ALL = (
     Device("h100", "nvidia", "sm_90", _gpu(1024, 48, 20, 132)),
+    Device("a100", "nvidia", "sm_80", _gpu(1024, 48, 10, 108)),
     Device("rtx3060", "nvidia", "sm_86", _gpu(1024, 48, 3, 28)),
     Device("gfx90a", "amd", "gfx90a", _gpu(256, 64, 16, 104)),
     Device("gfx1030", "amd", "gfx1030", _gpu(256, 64, 8, 36)),
@@ -45,4 +46,4 @@ _ALL = (
 )
 
 DEVICES: Mapping[str, Device] = {device.name: device for device in _ALL}
-"""By name: H100, RTX 3060, Instinct MI210, Radeon RX 6800 XT, Arc A770, Adreno 740."""
+"""By name: H100, A100, RTX 3060, Instinct MI210, Radeon RX 6800 XT, Arc A770, Adreno 740."""

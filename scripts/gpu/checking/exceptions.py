@@ -33,7 +33,7 @@ class Known:
         return here and (self.family, self.rule) == (place.family, place.rule)
 
 
-NVIDIA, AMD, INTEL = ("h100", "rtx3060"), ("gfx90a", "gfx1030"), ("dg2",)
+NVIDIA, AMD, INTEL = ("h100", "a100", "rtx3060"), ("gfx90a", "gfx1030"), ("dg2",)
 BY_COLUMNS = "a right side that lies by columns is packed by elements"
 TOKENS = "no vector divides the 197 tokens, so rows begin at any element"
 LARGE = "tiles that others have registers for are starters on Intel's devices, too"

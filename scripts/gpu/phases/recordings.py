@@ -1,6 +1,7 @@
 """Record today's tuning spaces as far as time allows, and what the compiler says about some variants.
 
-Each task gets an equal share of the time: its default, its starters, then others at random. Recordings are for
+Each task gets an equal share of the time: its default, its starters, then the estimate's best and others at random in
+turns. Recordings are for
 `--device replay:FOLDER`. For the best, worst and default variant of each, the compiler's log and its binary come back.
 """
 
@@ -36,8 +37,8 @@ LOGS_S = 8.0
 """Kept back for the compiler's logs."""
 LEAST_S = 0.5
 """No task is begun with less."""
-MOST = 400
-WAY = Way(sample=MOST, samples=9, sample_ns=500_000, warm_up_ns=20_000_000, cold=False)
+MOST, LIKELY = 400, 100
+WAY = Way(sample=MOST, samples=9, sample_ns=500_000, warm_up_ns=20_000_000, cold=False, likely=LIKELY)
 BUILDERS = 8
 
 
