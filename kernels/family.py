@@ -27,10 +27,11 @@ alone with its defaults. Accumulators are private arrays in loops with opencl_un
 registers. A return or continue inside such a loop keeps some compilers from unrolling it, so conditions guard the
 borders. Only the kernel asks for its place in the grid and hands it on, so that it can be a part of a persistent
 kernel. Elements of tensors are read and written by the macros of elements.cl and vectors.cl, which know their type;
-`template` takes it from the problem. On CPUs memory is aligned to its elements only, because an input may be an
-application's array, so templates have no pointers to vectors. `rendered` puts them into texts for other devices:
-`render` declares Launch.aligned if all vectors are aligned (pointers.py). Kernels of op packages may have pointers to
-vectors: they get aligned memory.
+`template` takes it from the problem. A kernel takes its local memory by LOCAL and LOCAL_POOL, so that another kernel
+can declare it (offset_arguments.py). On CPUs memory is aligned to its elements only, because an input may be an
+application's array, so templates have no pointers to vectors in global memory. `rendered` puts them into texts for
+other devices: `render` declares Launch.aligned if all vectors are aligned (pointers.py). Kernels of op packages may
+have pointers to vectors: they get aligned memory.
 """
 
 import dataclasses

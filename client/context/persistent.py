@@ -70,7 +70,9 @@ INT_BYTES = 4
 COUNTER_INTS = COUNTER_LINE_BYTES // INT_BYTES
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_COOPERATES = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|async_work_group_\w+|(?:__)?local)\b")
+_COOPERATES = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|async_work_group_\w+|(?:__)?local|LOCAL)\b")
+_LOCAL = re.compile(r"^#(?:ifndef LOCAL\b|define LOCAL).*", re.MULTILINE)
+"""What stock templates define for kernels that have local memory (elements.cl, vectors.cl)."""
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 _ASKS = re.compile(r"\bget_(?:global|local|group|num|work)_\w+\s*\(")
 _ENTRY = re.compile(r"\b(?:__)?kernel\b[^{;]*?\bvoid\s+(\w+)\s*\(")
@@ -239,7 +241,7 @@ def _read(
 def _cooperates(text: Text, needs: Needs | None) -> bool:
     """Return whether work-items of a group wait for each other. Without needs the words of the text decide, whatever
     conditions they stand in."""
-    return _COOPERATES.search(text.source) is not None if needs is None else needs.cooperates
+    return _COOPERATES.search(_LOCAL.sub("", text.source)) is not None if needs is None else needs.cooperates
 
 
 def _functions(source: str) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from gputune.kernels.tiling.streaming import (
     default_width,
     fits,
     group_constraints,
+    local_bytes,
     power_at_least,
     power_at_most,
     round_up,
@@ -34,11 +35,11 @@ SHARED = ("VW", "LANES", "DIMY")
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of `loops`; work-items that share one hand over results of `size` bytes an element. `accumulators`: how
-    many of them a work-item may have."""
+    """The rows of `loops`; work-items that share one hand over results in arrays with elements of `sizes` bytes.
+    `accumulators`: how many of them a work-item may have."""
 
     loops: Loops
-    size: int
+    sizes: tuple[int, ...]
     accumulators: tuple[int, ...] = (1, 2, 4, 8)
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
@@ -81,7 +82,7 @@ class Rows:
             down = min(16, limits.max_work_group_size, limits.max_work_item_sizes[1])
             lanes, down = 1, power_at_most(min(down, max(rows // (4 * limits.compute_units), 1), power_at_least(rows)))
         else:
-            lanes, down = shared(rows, steps, self.loops.along, self._bytes_each(width), limits)
+            lanes, down = shared(rows, steps, self.loops.along, self._elements(width) * sum(self.sizes), limits)
         return {
             "VW": width,
             "ACC": power_at_most(min(4, self.accumulators[-1], max(steps // lanes, 1))),
@@ -109,11 +110,13 @@ class Rows:
         return Declared(SHARED, self._needs, "partial results of a work-group")
 
     def _needs(self, width: int, lanes: int, down: int) -> Needs:
-        return Needs(lanes * down * self._bytes_each(width), cooperates=True) if lanes > 1 else ALONE
+        elements = lanes * down * self._elements(width)
+        nbytes = local_bytes(*(elements * size for size in self.sizes))
+        return Needs(nbytes, cooperates=True) if lanes > 1 else ALONE
 
-    def _bytes_each(self, width: int) -> int:
+    def _elements(self, width: int) -> int:
         """Return the elements that a work-item hands over: a vector if vectors lie across rows."""
-        return self.size if self.loops.along else width * self.size
+        return 1 if self.loops.along else width
 
     def launch_sizes(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:
         """Global and local size."""

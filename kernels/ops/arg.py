@@ -16,6 +16,9 @@ from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
 
+PLACE_BYTES = 4
+"""Of the int that is an element's place."""
+
 
 @dataclass(frozen=True)
 class ArgProblem:
@@ -64,7 +67,7 @@ class ArgFamily(TiledFamily):
         return TensorSpec("output", (problem.outer, problem.inner), dtype="int64")
 
     def tiling(self, problem: ArgProblem) -> Rows:
-        return Rows(problem.loops, _size(problem), accumulators=(1,))
+        return Rows(problem.loops, (ELEMENT_TYPES[problem.dtype].sum_bytes, PLACE_BYTES), accumulators=(1,))
 
     def render(self, problem: ArgProblem, configuration: Configuration) -> Instance:
         loops = problem.loops
@@ -103,11 +106,6 @@ class ArgFamily(TiledFamily):
 
     def tolerance(self, problem: ArgProblem) -> Tolerance:
         return Tolerance(0.0, 0.0)
-
-
-def _size(problem: ArgProblem) -> int:
-    """Bytes of an element and of its place."""
-    return ELEMENT_TYPES[problem.dtype].sum_bytes + 4
 
 
 FAMILY = ArgFamily()

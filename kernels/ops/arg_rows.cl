@@ -67,10 +67,10 @@ typedef indices place;
 
 #if ONE_HOT
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
-void arg_rows(__global const TYPE *restrict input, __global TYPE *restrict output)
+void arg_rows(__global const TYPE *restrict input, __global TYPE *restrict output LOCAL_POOL)
 #else
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
-void arg_rows(__global const TYPE *restrict input, __global long *restrict output)
+void arg_rows(__global const TYPE *restrict input, __global long *restrict output LOCAL_POOL)
 #endif
 {
     const int lane = get_local_id(0);
@@ -107,8 +107,8 @@ void arg_rows(__global const TYPE *restrict input, __global long *restrict outpu
     place at = places;
 #endif
 #if LANES > 1
-    __local one shared_best[DIMY * LANES];
-    __local place shared_at[DIMY * LANES];
+    LOCAL(one, shared_best, DIMY * LANES);
+    LOCAL(place, shared_at, DIMY * LANES);
     const int slot = get_local_id(1) * LANES + lane;
     shared_best[slot] = best;
     shared_at[slot] = at;

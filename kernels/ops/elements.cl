@@ -5,6 +5,10 @@
 // in, and what it keeps to itself, in whichever memory. Both are float unless they are defined.
 // ELEMENT and LOAD_WIDE read TYPE as SUM, STORE_ELEMENT and STORE_WIDE write SUM as TYPE: here is the only place for a
 // type that has to be converted. OWN_ELEMENT reads what a kernel keeps.
+//
+// LOCAL declares `n` elements of local memory at the scope of a kernel, which has LOCAL_POOL behind its parameters. A text
+// in front of this one may define both: then a kernel is a function and takes its local memory from a pool that another
+// kernel hands on (offset_arguments.py). Each array begins at a multiple of 16 bytes; vectors of more come first.
 
 #ifndef TYPE
 #define TYPE float
@@ -20,7 +24,7 @@
 #define STORE_WIDE(n, v, p, i) CAT(vstore, n)(v, 0, (p) + (i))
 #define OWN_ELEMENT(p, i) ((p)[i])
 #ifndef LOCAL
-#define LOCAL(type, name, n) __local type name[n] __attribute__((aligned(16)))
+#define LOCAL(type, name, n) __local type name[n] __attribute__((aligned(sizeof(type) > 16 ? sizeof(type) : 16)))
 #define LOCAL_POOL
 #endif
 #define UNROLL __attribute__((opencl_unroll_hint))

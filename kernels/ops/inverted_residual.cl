@@ -82,9 +82,11 @@
 
 #if LN == 1
 #define MIDDLE               // private
+#define KEEP(name, n) SUM name[n]
 #define TOGETHER
 #else
 #define MIDDLE __local
+#define KEEP(name, n) LOCAL(SUM, name, n)
 #define TOGETHER barrier(CLK_LOCAL_MEM_FENCE)
 #endif
 
@@ -164,10 +166,10 @@ static inline void depthwise(MIDDLE const SUM *ring, int y, int left, __global c
 __kernel __attribute__((reqd_work_group_size(LN, 1, 1)))
 void inverted_residual(__global const TYPE *restrict input, __global const TYPE *restrict expansion,
                        __global const TYPE *restrict filters, __global const TYPE *restrict packed,
-                       __global TYPE *restrict output OPERAND_PARAMETERS)
+                       __global TYPE *restrict output OPERAND_PARAMETERS LOCAL_POOL)
 {
-    MIDDLE SUM expanded[KEPT_TILES * RING * NW];
-    MIDDLE SUM middle[STEP * OUT_WIDTH * PITCH];
+    KEEP(expanded, KEPT_TILES * RING * NW);
+    KEEP(middle, STEP * OUT_WIDTH * PITCH);
     const int item = get_local_id(0);
     const int map = get_global_id(1) / STRIPS;
     const int first_row = get_global_id(1) % STRIPS * ROWS;

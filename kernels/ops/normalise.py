@@ -112,7 +112,7 @@ class NormaliseFamily(TiledFamily):
         return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
     def tiling(self, problem: NormaliseProblem) -> Rows:
-        return Rows(problem.loops, ELEMENT_TYPES[problem.dtype].sum_bytes)
+        return Rows(problem.loops, (ELEMENT_TYPES[problem.dtype].sum_bytes,))
 
     def render(self, problem: NormaliseProblem, configuration: Configuration) -> Instance:
         loops, kind = problem.loops, KINDS[problem.kind]

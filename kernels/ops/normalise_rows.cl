@@ -59,7 +59,7 @@
 
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
 void normalise_rows(__global const TYPE *restrict input,
-                    __global TYPE *restrict output SCALE_PARAMETERS OPERAND_PARAMETERS)
+                    __global TYPE *restrict output SCALE_PARAMETERS OPERAND_PARAMETERS LOCAL_POOL)
 {
     const int lane = get_local_id(0);
     const int row = get_global_id(1);

@@ -30,6 +30,7 @@ from gputune.kernels.tiling.streaming import (
     busy,
     ceil_div,
     default_width,
+    local_bytes,
     power_at_least,
     power_at_most,
     round_up,
@@ -162,7 +163,7 @@ class RecurrentFamily(KernelFamily):
             needs=_needs(problem).of(configuration),
             writes=("output", *scratch),
             aligned=aligned(configuration["VW"], problem.hidden),
-            options=build_options(_macros(problem) | dict(configuration)),
+            options=build_options(_macros(problem) | _renamed(configuration)),
             global_size=(lanes, _groups(problem, rows)),
             local_size=(lanes, 1),
             arguments=("gates", "packed", "output", *scratch, *optional),
@@ -203,7 +204,7 @@ def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int,
 def _needs(problem: RecurrentProblem) -> Declared:
     def needs(rows: int, vectors: int, width: int, lanes: int, local: int) -> Needs:
         states = _state_bytes(problem, rows, vectors, width, lanes)
-        return Needs(states if local else 0, cooperates=lanes > 1)
+        return Needs(local_bytes(states) if local else 0, cooperates=lanes > 1)
 
     return Declared(STATES, needs, "with LOCAL the states")
 
@@ -234,6 +235,11 @@ def _macros(problem: RecurrentProblem) -> dict[str, int]:
         "LENGTHS": int(problem.lengths),
         **{f"{name.removeprefix('Y_').upper()}_AT": places[name][0] if name in places else -1 for name in OUTPUTS},
     }
+
+
+def _renamed(configuration: Configuration) -> dict[str, int]:
+    """The parameters as macros; templates declare local memory by a macro of the name LOCAL."""
+    return {"IN_LOCAL" if name == "LOCAL" else name: value for name, value in configuration.items()}
 
 
 def _prelude(problem: RecurrentProblem) -> str:

@@ -19,7 +19,7 @@
 //                       +----+----+-- --+----+
 //
 // Work split: a work-group runs all steps of one direction for MB entries of the batch, and its LANES work-items share
-// the panels of a step. What they hand to the next step lies in local memory or, without LOCAL, in `states`.
+// the panels of a step. What they hand to the next step lies in local memory or, without IN_LOCAL, in `states`.
 //   packed = [direction][panel][HIDDEN][gate][PANEL], then the bias of n as [direction][PADDED]; the rest of the last
 //   panel is zero
 //   output = Y, the h of every step, at Y_AT; the last h at H_AT; the last c at C_AT; what is below zero is not wanted
@@ -49,7 +49,7 @@
 #define NV 1                 // vectors of a work-item in a panel
 #define VW 4                 // elements of a vector
 #define LANES 1              // work-items of a work-group
-#define LOCAL 1              // 1: states lie in local memory, 0: in global memory
+#define IN_LOCAL 1           // 1: states lie in local memory, 0: in global memory
 #endif
 #ifndef F
 #define F(value, direction) { value = 1.0f / (1.0f + exp(-value)); }
@@ -77,7 +77,7 @@
 #define LAST(entry, direction) (((direction) * BATCH + (entry)) * HIDDEN)
 #endif
 
-#if LOCAL
+#if IN_LOCAL
 #define SPACE __local
 #else
 #define SPACE __global
@@ -149,7 +149,7 @@ static inline void store_some(vec value, __global TYPE *p, int elements)
 __kernel __attribute__((reqd_work_group_size(LANES, 1, 1)))
 void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *restrict packed,
                      __global TYPE *restrict output
-#if !LOCAL
+#if !IN_LOCAL
                      , __global SUM *all_states
 #endif
 #if INITIAL_H
@@ -164,13 +164,13 @@ void recurrent_steps(__global const TYPE *restrict gates, __global const TYPE *r
 #if PEEPHOLES
                      , __global const TYPE *restrict peepholes
 #endif
-)
+                     LOCAL_POOL)
 {
     const int lane = get_local_id(0) * VW;
     const int direction = get_group_id(1) / TILES;
     const int first = get_group_id(1) % TILES * MB;
-#if LOCAL
-    __local SUM states[STATES * STATE];
+#if IN_LOCAL
+    LOCAL(SUM, states, STATES * STATE);
 #else
     __global SUM *states = all_states + get_group_id(1) * (STATES * STATE);
 #endif

@@ -133,7 +133,7 @@ class ReduceFamily(TiledFamily):
         return TensorSpec("output", problem.output, dtype=problem.dtype)
 
     def tiling(self, problem: ReduceProblem) -> Rows:
-        return Rows(problem.loops, ELEMENT_TYPES[problem.dtype].sum_bytes)
+        return Rows(problem.loops, (ELEMENT_TYPES[problem.dtype].sum_bytes,))
 
     def render(self, problem: ReduceProblem, configuration: Configuration) -> Instance:
         loops = problem.loops

@@ -47,7 +47,7 @@
 #define OPERAND(p, offset) load((p) + (offset), elements, (vec)(0))
 
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
-void reduce_rows(__global const TYPE *restrict input, __global TYPE *restrict output OPERAND_PARAMETERS)
+void reduce_rows(__global const TYPE *restrict input, __global TYPE *restrict output OPERAND_PARAMETERS LOCAL_POOL)
 {
     const int lane = get_local_id(0);
     const int row = get_global_id(1);

@@ -98,7 +98,7 @@ static inline void store(vec value, __global TYPE *p, int elements)
 
 // The same over the work-items of a row, which all reach it; `scratch`, `slot` and `lane` are the kernel's.
 #if LANES > 1
-#define SHARED __local one scratch[DIMY * LANES]; const int slot = get_local_id(1) * LANES + lane;
+#define SHARED LOCAL(one, scratch, DIMY * LANES); const int slot = get_local_id(1) * LANES + lane;
 #define SHARE(OP, result)                                                                              \
     barrier(CLK_LOCAL_MEM_FENCE);                                                                      \
     scratch[slot] = result;                                                                            \

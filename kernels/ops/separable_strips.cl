@@ -73,8 +73,10 @@
 
 #if LN == 1
 #define MIDDLE               // private
+#define KEEP(name, n) SUM name[n]
 #else
 #define MIDDLE __local
+#define KEEP(name, n) LOCAL(SUM, name, n)
 #endif
 
 // The channels from `channel` on of MR pixels of the middle: a row's span is loaded once and shared by its taps.
@@ -130,9 +132,9 @@ static inline void depthwise(__global const TYPE *restrict input, __global const
 
 __kernel __attribute__((reqd_work_group_size(LN, 1, 1)))
 void separable_strips(__global const TYPE *restrict input, __global const TYPE *restrict filters,
-                      __global const TYPE *restrict packed, __global TYPE *restrict output OPERAND_PARAMETERS)
+                      __global const TYPE *restrict packed, __global TYPE *restrict output OPERAND_PARAMETERS LOCAL_POOL)
 {
-    MIDDLE SUM middle[RT * MR * PITCH];
+    KEEP(middle, RT * MR * PITCH);
     const int strip = get_global_id(1) * RT;
 
     for (int t = 0; t < RT; ++t)

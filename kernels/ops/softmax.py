@@ -34,6 +34,7 @@ from gputune.kernels.tiling.streaming import (
     default_width,
     fits,
     group_constraints,
+    local_bytes,
     power_at_least,
     power_at_most,
     round_up,
@@ -165,7 +166,8 @@ class SoftmaxFamily(KernelFamily):
 
 def _needs(problem: SoftmaxProblem) -> Declared:
     def needs(width: int, lanes: int, down: int) -> Needs:
-        return Needs(lanes * down * _bytes_each(problem, width), cooperates=True) if lanes > 1 else ALONE
+        nbytes = local_bytes(lanes * down * _bytes_each(problem, width))
+        return Needs(nbytes, cooperates=True) if lanes > 1 else ALONE
 
     return Declared(SHARED, needs, "partial results of a work-group")
 

@@ -128,14 +128,14 @@ static inline void store(vec value, __global TYPE *p, int elements)
 #endif
 
 __kernel __attribute__((reqd_work_group_size(LANES, DIMY, 1)))
-void softmax_rows(__global const TYPE *restrict input, __global TYPE *restrict output)
+void softmax_rows(__global const TYPE *restrict input, __global TYPE *restrict output LOCAL_POOL)
 {
     const int lane = get_local_id(0);
     const int row = get_global_id(1);
     // Every work-item reaches the barriers: those beyond the last row have no steps.
     const int steps = row < ROWS ? STEPS : 0;
 #if LANES > 1
-    __local one scratch[DIMY * LANES];
+    LOCAL(one, scratch, DIMY * LANES);
     const int slot = get_local_id(1) * LANES + lane;
 #endif
 #if INNER == 1

@@ -32,6 +32,7 @@ from gputune.kernels.tiling.streaming import (
     fits,
     group_constraints,
     group_parameters,
+    local_bytes,
     power_at_most,
     round_up,
 )
@@ -191,7 +192,7 @@ class TransposeFamily(KernelFamily):
 def _needs(problem: TransposeProblem) -> Declared:
     def needs(down: int, across: int, x: int, y: int, staged: int, pad: int) -> Needs:
         each = ELEMENT_TYPES[problem.dtype].sum_bytes
-        return Needs(each * y * down * (x * across + pad), cooperates=True) if staged else ALONE
+        return Needs(local_bytes(each * y * down * (x * across + pad)), cooperates=True) if staged else ALONE
 
     return Declared(STAGE, needs, "the blocks of a work-group")
 

@@ -44,7 +44,7 @@
 #define PITCH (DIMX * VC + PAD)
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void transpose_layout(__global const TYPE *restrict input, __global TYPE *restrict output)
+void transpose_layout(__global const TYPE *restrict input, __global TYPE *restrict output LOCAL_POOL)
 {
     int row = get_global_id(1) * VR;
 #if STAGED
@@ -73,7 +73,7 @@ void transpose_layout(__global const TYPE *restrict input, __global TYPE *restri
     }
 
 #if STAGED
-    __local SUM stage[DIMY * VR * PITCH];
+    LOCAL(SUM, stage, DIMY * VR * PITCH);
     for (int r = 0; r < VR; ++r)
         for (int c = 0; c < VC; ++c)
             stage[(get_local_id(1) * VR + r) * PITCH + get_local_id(0) * VC + c] = block[r][c];

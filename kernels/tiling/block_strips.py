@@ -18,7 +18,7 @@ from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, power_at_most, round_up
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, local_bytes, power_at_most, round_up
 from gputune.kernels.tiling.strips import (
     MOST_LOADS,
     PIXELS,
@@ -89,8 +89,8 @@ class BlockStrips:
         whole = round_up(self.channels, width)
         pitch = whole if whole % 256 else whole + 16  # as the template has it
         kept = vectors * width if step == rows else round_up(self.channels, vectors * width)
-        elements = seen * self.window.size[1] * kept + step * self.window.output[1] * pitch
-        return elements * ELEMENT_TYPES[self.dtype].sum_bytes
+        each = ELEMENT_TYPES[self.dtype].sum_bytes
+        return local_bytes(seen * self.window.size[1] * kept * each, step * self.window.output[1] * pitch * each)
 
     @property
     def needs(self) -> Declared:

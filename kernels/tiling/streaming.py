@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gputune.kernels.family import DeviceLimits, Needs
+from gputune.kernels.offset_arguments import ARRAY_ALIGNMENT
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter
 
 VECTOR_WIDTHS = (1, 2, 4, 8, 16)
@@ -43,6 +44,11 @@ def check_indices(op: str, *shapes: tuple[int, ...]) -> None:
     for shape in shapes:
         if math.prod(shape) > MOST_ELEMENTS:
             raise ValueError(f"{op} indexes with 32 bits; a tensor of shape {shape} has too many elements")
+
+
+def local_bytes(*arrays: int) -> int:
+    """Return the local memory of a kernel that declares arrays of so many bytes by LOCAL (elements.cl)."""
+    return sum(round_up(nbytes, ARRAY_ALIGNMENT) for nbytes in arrays)
 
 
 def group_parameters() -> tuple[Parameter, Parameter]:

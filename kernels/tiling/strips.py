@@ -21,7 +21,7 @@ from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.tiling.packing import Packing, buffer_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
-from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, fits, power_at_most
+from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, fits, local_bytes, power_at_most
 from gputune.kernels.tiling.window import Window
 from gputune.kernels.tiling.workgroups import (
     FEW_UNROLLING,
@@ -166,7 +166,8 @@ class Strips:
         return Declared(STRIP, self._needs, f"a work-group's strip of MR*RT*{self.middle_bytes(1)} bytes")
 
     def _needs(self, pixels: int, tiles: int, together: int) -> Needs:
-        return Needs(self.middle_bytes(pixels * tiles), cooperates=True) if together > 1 else ALONE
+        nbytes = local_bytes(self.middle_bytes(pixels * tiles))
+        return Needs(nbytes, cooperates=True) if together > 1 else ALONE
 
     def packing(self, vectors: int, width: int, together: int) -> Packing:
         """The packed matrix [channels, outputs] for NV, VW and LN."""

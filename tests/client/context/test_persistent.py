@@ -8,12 +8,14 @@ from gputune.client.context import persistent
 from gputune.client.context.persistent import Persistent
 from gputune.client.context.resuming import Access
 from gputune.core.launches import ALONE, Needs
+from gputune.kernels.template import template
 from gputune.runtime.context.records import BufferRef, LaunchRecord, ProgramRecord
 
 PLAIN = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; }"
 TOGETHER = "__kernel void run(__global float *x) { x[get_global_id(0)] += BY; barrier(CLK_LOCAL_MEM_FENCE); }"
 EITHER = "#if BY > 1\n" + TOGETHER + "\n#else\n" + PLAIN + "\n#endif"
 HELPED = "int where() { return get_global_id(0); }\n" + PLAIN.replace("get_global_id(0)", "where()")
+SHARES = template("vectors.cl") + PLAIN.replace("{ ", "{ LOCAL(float, kept, 4); ")
 SAID = "// no barrier( here, and no __local\n" + PLAIN
 
 
@@ -46,6 +48,13 @@ def test_all_that_go_together_are_one() -> None:
     assert kernel.buffers == (("arena", 0), ("arena", 2))
     assert kernel.source.count("] += BY") == 1, "two launches of a program that are alike share its copy"
     assert in_fewer_launches(launches, programs(PLAIN, PLAIN.replace("+=", "*=")), 4) == [kernel]
+
+
+def test_a_text_without_needs_shares_local_memory_only_if_its_kernel_does() -> None:
+    launches = [launch("a", local=4), launch("b", local=4)]
+    options = "-cl-std=CL1.2 -DBY=1 -DVW=4"
+    assert shape(in_fewer_launches(launches, programs(template("vectors.cl") + PLAIN, options=options), 2)) == ["ab"]
+    assert shape(in_fewer_launches(launches, programs(SHARES, options=options), 2)) == ["a", "b"]
 
 
 def test_what_a_family_declares_decides_and_not_the_words_of_a_text() -> None:

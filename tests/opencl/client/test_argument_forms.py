@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,16 @@ from gputune.client.target.client import TargetClient
 from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.credentials import Credentials
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
+from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm, Launch, Needs
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance, KernelFamily
+from gputune.kernels.family import KernelFamily
 from gputune.kernels.offset_arguments import with_offsets
 from gputune.kernels.space import Configuration
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context, write_context
 from gputune.runtime.context.records import OFFSETS, Context
 from gputune.runtime.execution.executor import Executor
+from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.native.binding import Native
 from tests.native.conftest import c_compiler, native
@@ -36,6 +38,21 @@ from tests.opencl.client.test_persistent_contexts import Compiling, inputs_of
 from tests.opencl.conftest import KernelBench
 
 __all__ = ["c_compiler", "native"]
+
+HAVE_LOCAL_MEMORY = frozenset(
+    {
+        "ArgMax",
+        "InvertedResidual",
+        "MatMul",
+        "Normalise",
+        "Recurrent",
+        "Reduce",
+        "SeparableConv",
+        "Softmax",
+        "Transpose",
+    }
+)
+DRAWN, TRIED = 2000, 3
 
 NAMES = ("blocks", "inverted residual", "products", "groups", "LSTM")
 
@@ -88,31 +105,32 @@ def test_both_runtimes_compute_the_same(native: Native, backend: Backend, tmp_pa
             graph.close()
 
 
-class WithOffsets:
-    """A family whose kernels take offsets."""
-
-    def __init__(self, family: KernelFamily) -> None:
-        self._family = family
-
-    def render(self, problem: Any, configuration: Configuration) -> Instance:
-        instance = self._family.render(problem, configuration)
-        return replace(instance, main=with_offsets(instance.main))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._family, name)
-
-
 @pytest.mark.parametrize("op", ONE_OF_EACH)
 def test_kernels_of_every_family_take_offsets(op: str, bench: KernelBench) -> None:
     family, problem = family_of(op), ONE_OF_EACH[op]
-    default = family.default(problem, bench.limits)
-    taking: Any = WithOffsets(family)
-    main = taking.render(problem, default).main
-    if main.arguments == family.render(problem, default).main.arguments:
-        assert any(kernel.needs.local_bytes for kernel in main.sequence), "only kernels with local memory take none"
-        return
-    inputs = family.sample_inputs(problem, np.random.default_rng(1))
-    bench.compare(taking, problem, [default], inputs)
+    gpu = replace(bench.limits, device_type="gpu", argument_form="offsets")
+    legal = drawn(family, problem, gpu, DRAWN)
+    with_local = list(islice((one for one in legal if has_local(family, problem, one)), TRIED))
+    assert with_local or op not in HAVE_LOCAL_MEMORY
+    tried = [family.default(problem, bench.limits), *with_local]
+    for one in tried:
+        before, after = family.render(problem, one).main, family.rendered(problem, one, gpu).main
+        assert len(before.arguments) < len(after.arguments)
+    taking = replace(bench, limits=replace(bench.limits, argument_form="offsets"))
+    taking.compare(family, problem, tried, family.sample_inputs(problem, np.random.default_rng(1)))
+
+
+def has_local(family: KernelFamily, problem: Any, configuration: Configuration) -> bool:
+    main = family.render(problem, configuration).main
+    return any(kernel.needs and kernel.needs.local_bytes for kernel in main.sequence)
+
+
+def test_only_kernels_whose_needs_are_known_take_offsets() -> None:
+    local = Needs(local_bytes=64, cooperates=True)
+    pooled = Launch("__kernel void f(__global float *a LOCAL_POOL) {}", "f", "", (4,), (4,), ("output",), needs=local)
+    assert with_offsets(pooled).arguments == ("output", 0)
+    for launch in (replace(pooled, needs=None), replace(pooled, source="__kernel void f(__global float *a) {}")):
+        assert with_offsets(launch) is launch
 
 
 def test_forms_are_measured_on_a_target(server: EmbeddedServer, tmp_path: Path) -> None:
