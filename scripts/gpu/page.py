@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpu.estimated import estimated
 from gpu.keeping import read
 
 DAYS = Path(__file__).resolve().parents[2] / "docs" / "gpu_days"
@@ -101,7 +102,8 @@ def _day(day: Day) -> str:
     tables: Sequence[tuple[str, str, Callable[[Day], list[list[Any]]]]] = (
         ("Networks", "models", _networks),
         ("Kernels", "recordings", _kernels),
-        ("Products that gputune does not use yet", "gemm", _products),
+        ("Defaults of today, estimated", "facts", _estimated),
+        ("Prototypes of products", "gemm", _products),
         ("The launches of a network", "chains", _ways),
         ("A launch in a chain of 32", "chains", _made),
         ("Features of the driver", "facts", _probes),
@@ -118,9 +120,12 @@ CAPTIONS = {
     "Networks": "Milliseconds for an inference with batch 1. The times of gputune include copies of inputs and outputs."
     " PyTorch's eager mode launches kernels one by one; a CUDA graph launches all at once.",
     "Kernels": "Microseconds. The search measured only a small part of each tuning space.",
-    "Products that gputune does not use yet": "TFLOP/s of square products with the best tile. The error is the largest"
-    " difference as a part of the largest value. `local` keeps tiles in local memory. `mma3` uses matrix units, with"
-    " three TF32 products for each float32 product.",
+    "Defaults of today, estimated": "Microseconds of the kernels alone. Only the times of PyTorch are measured. gputune"
+    " chooses defaults by this estimate, and what a search measures first. For `local`, the table has the rows and"
+    " columns of a work-group's tile, and into how many shares the reduction is split.",
+    "Prototypes of products": "TFLOP/s of square products with the best tile. The error is the largest difference as a"
+    " part of the largest value. `local` keeps tiles in local memory, as gputune's kernels do today. `mma3` uses matrix"
+    " units, with three TF32 products for each float32 product, and gputune does not use it yet.",
     "The launches of a network": "Microseconds until all launches are enqueued, and until all are done.",
     "A launch in a chain of 32": "Microseconds for each launch of a small kernel, until all are enqueued and until all"
     " are done. Each chain differs from the plain chain in a single respect.",
@@ -179,6 +184,17 @@ def _kernels(day: Day) -> list[list[Any]]:
         float32 = _median(torch, "fp32") or _median(torch)
         measured = f"{one['rows']} of {one['space']}"
         rows.append([name, one["default_us"], one["best_us"], measured, float32, _median(torch, "tf32")])
+    return rows
+
+
+def _estimated(day: Day) -> list[list[Any]]:
+    """Return the table of estimates; none where a day has not the facts for that."""
+    if "MAX_COMPUTE_UNITS" not in day["facts"].get("device", {}):
+        return []
+    rows: list[list[Any]] = [["kernel", "default", "estimated", "PyTorch, float32"]]
+    for one in estimated(day["facts"]["device"]):
+        torch = _median(_at(day, "baselines", one.group, one.name), "fp32")
+        rows.append([one.name.removesuffix(" g1"), one.way, one.us, torch])
     return rows
 
 
