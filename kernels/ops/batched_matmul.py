@@ -272,7 +272,7 @@ def _sizes(problem: BatchedMatMulProblem) -> dict[str, int]:
     """Sizes, and the steps inside of matrices."""
     (am, ak), (bk, bn), (om, on) = problem.a_steps[-2:], problem.b_steps[-2:], problem.output_steps[-2:]
     sizes = {"M": problem.m, "K": problem.k, "N": problem.n, "BATCH": problem.products, "MATRICES": _matrices(problem)}
-    return sizes | {"AM": am, "AK": ak, "BK": bk, "BN": bn, "OM": om, "ON": on}
+    return sizes | {"A_M": am, "A_K": ak, "B_K": bk, "B_N": bn, "OUT_M": om, "OUT_N": on}
 
 
 def _prelude(problem: BatchedMatMulProblem) -> str:

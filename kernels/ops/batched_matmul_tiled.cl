@@ -12,7 +12,7 @@
 //       +-------+     | registers          |
 //                     +----+----+-- --+----+
 //
-// Where an element lies: A_AT(g) + m * AM + k * AK, B_AT(g) + k * BK + n * BN, OUT_AT(g) + m * OM + n * ON.
+// Where an element lies: A_AT(g) + m * A_M + k * A_K, B_AT(g) + k * B_K + n * B_N, OUT_AT(g) + m * OUT_M + n * OUT_N.
 //
 // Work split: one grid dimension runs over the column tiles of all products, LN of them to a work-group, each product's
 // rounded up to whole work-groups; the other over row tiles, LM to a work-group. With ORDER 0 column tiles are dimension 0.
@@ -22,19 +22,19 @@
 //   packed = [matrix][panel][k][tile of the panel][NW]
 // Without, vectors are read from b itself: one that would reach beyond column N starts earlier, and its first lanes,
 // which another vector has, are not stored. Rows beyond M are computed from the last row and not stored.
-// Preconditions: fewer than 2^31 elements in each buffer; without PACK, BN is 1 and VW is at most N.
+// Preconditions: fewer than 2^31 elements in each buffer; without PACK, B_N is 1 and VW is at most N.
 
 #ifndef M
 #define M 8                  // rows of a and output
 #define K 8                  // columns of a
 #define N 8                  // columns of output
 #define BATCH 1              // products
-#define AM 8                 // from one row of a to the next
-#define AK 1                 // from one column of a to the next
-#define BK 8
-#define BN 1
-#define OM 8
-#define ON 1
+#define A_M 8                 // from one row of a to the next
+#define A_K 1                 // from one column of a to the next
+#define B_K 8
+#define B_N 1
+#define OUT_M 8
+#define OUT_N 1
 #define MATRICES 1           // different ones in b
 #endif
 #ifndef A_AT
@@ -81,7 +81,7 @@ void pack_right(__global const TYPE *restrict b, __global TYPE *restrict packed)
     const int columns = clamp(N - first, 0, NW);
     for (int k = start; k < min(start + RUN, K); ++k) {
         for (int i = 0; i < columns; ++i)
-            STORE_ELEMENT(ELEMENT(source, k * BK + (first + i) * BN), target, k * (LN * NW) + i);
+            STORE_ELEMENT(ELEMENT(source, k * B_K + (first + i) * B_N), target, k * (LN * NW) + i);
         for (int i = columns; i < NW; ++i)
             STORE_ELEMENT(0.0f, target, k * (LN * NW) + i);
     }
@@ -105,7 +105,7 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
 
     __global const TYPE *rows[MR];
     UNROLL for (int r = 0; r < MR; ++r)
-        rows[r] = a + A_AT(batch) + min(first + r, M - 1) * AM;
+        rows[r] = a + A_AT(batch) + min(first + r, M - 1) * A_M;
 
     // b is the stage's packed with PACK, and vectors start where their columns do
     __global const TYPE *columns[NV];
@@ -122,7 +122,7 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
 #if PACK
 #define STEP (LN * NW)
 #else
-#define STEP BK
+#define STEP B_K
 #endif
 
     vec total[MR][NV];
@@ -136,7 +136,7 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
         UNROLL for (int v = 0; v < NV; ++v)                            \
             right[v] = LOAD(columns[v], (k) * STEP);                   \
         UNROLL for (int r = 0; r < MR; ++r) {                          \
-            const vec left = ELEMENT(rows[r], (k) * AK);               \
+            const vec left = ELEMENT(rows[r], (k) * A_K);               \
             UNROLL for (int v = 0; v < NV; ++v)                        \
                 total[r][v] = fma(left, right[v], total[r][v]);        \
         }                                                              \
@@ -152,7 +152,7 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
 #endif
 
     // whole vectors first; what is left is stored one by one
-#if ON == 1
+#if OUT_N == 1
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < M)
             UNROLL for (int v = 0; v < NV; ++v) {
@@ -160,16 +160,16 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
                 vec value = total[r][v];
                 if (N % NW == 0 || column + VW <= N) {
                     EPILOGUE(value, vec, LOAD, batch, first + r, column)
-                    STORE(value, output, OUT_AT(batch) + (first + r) * OM + column);
+                    STORE(value, output, OUT_AT(batch) + (first + r) * OUT_M + column);
                 }
             }
 #endif
-#if ON != 1 || N % VW
+#if OUT_N != 1 || N % VW
     SUM lanes[MR * NW];
     UNROLL for (int r = 0; r < MR; ++r)
         UNROLL for (int v = 0; v < NV; ++v)
             OWN_STORE(total[r][v], lanes, r * NW + v * VW);
-#if ON == 1
+#if OUT_N == 1
     if (tile == TILES - 1)
 #endif
         TAILS for (int r = 0; r < MR; ++r)
@@ -177,10 +177,10 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
                 TAILS for (int i = 0; i < VW; ++i) {
                     const int column = tile * NW + v * VW;
                     const int n = starts[v] + i;
-                    if (first + r < M && (ON != 1 || column + VW > N) && n >= column && n < N) {
+                    if (first + r < M && (OUT_N != 1 || column + VW > N) && n >= column && n < N) {
                         SUM value = lanes[r * NW + v * VW + i];
                         EPILOGUE(value, SUM, ELEMENT, batch, first + r, n)
-                        STORE_ELEMENT(value, output, OUT_AT(batch) + (first + r) * OM + n * ON);
+                        STORE_ELEMENT(value, output, OUT_AT(batch) + (first + r) * OUT_M + n * OUT_N);
                     }
                 }
 #endif
