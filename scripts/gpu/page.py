@@ -19,6 +19,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "barrier": ("groups_at_once", "us_per_barrier"),
     "gemm": ("gemm",),
     "baselines": ("torch", "networks", "products", "convolutions", "rows", "launches", "copies"),
+    "clblast": ("products",),
     "kernel_tests": ("tests",),
     "recordings": ("recordings",),
     "models": ("squeezenet", "resnet50", "mobilenet_v2"),
@@ -103,6 +104,7 @@ def _day(day: Day) -> str:
         ("Networks", "models", _networks),
         ("Kernels", "recordings", _kernels),
         ("Defaults of today, estimated", "facts", _estimated),
+        ("Products next to CLBlast", "clblast", _clblast),
         ("Prototypes of products", "gemm", _products),
         ("The launches of a network", "chains", _ways),
         ("A launch in a chain of 32", "chains", _made),
@@ -123,6 +125,8 @@ CAPTIONS = {
     "Defaults of today, estimated": "Microseconds of the kernels alone. Only the times of PyTorch are measured. gputune"
     " chooses defaults by this estimate, and what a search measures first. For `local`, the table has the rows and"
     " columns of a work-group's tile, and into how many shares the reduction is split.",
+    "Products next to CLBlast": "Microseconds of a call when 20 follow each other, launching included. CLBlast uses the"
+    " parameters that it brings.",
     "Prototypes of products": "TFLOP/s of square products with the best tile. The error is the largest difference as a"
     " part of the largest value. `local` keeps tiles in local memory, as gputune's kernels do today. `mma3` uses matrix"
     " units, with three TF32 products for each float32 product, and gputune does not use it yet.",
@@ -196,6 +200,16 @@ def _estimated(day: Day) -> list[list[Any]]:
         torch = _median(_at(day, "baselines", one.group, one.name), "fp32")
         rows.append([one.name.removesuffix(" g1"), one.way, one.us, torch])
     return rows
+
+
+def _clblast(day: Day) -> list[list[Any]]:
+    rows: list[list[Any]] = [["product", "CLBlast", "default", "best starter"]]
+    for name, found in (day["clblast"].get("products") or {}).items():
+        if isinstance(found, Mapping):
+            starters = [_median(found, one) for one in found if one.startswith("starter")]
+            best = min((one for one in starters if one is not None), default=None)
+            rows.append([name, _median(found, "clblast"), _median(found, "default"), best])
+    return rows if len(rows) > 1 else []
 
 
 def _products(day: Day) -> list[list[Any]]:
