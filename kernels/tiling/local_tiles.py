@@ -77,9 +77,11 @@ TILES = (
     {"MR": 4, "NV": 1, "VW": 4, "LM": 8, "LN": 8},
     {"MR": 4, "NV": 1, "VW": 4, "LM": 4, "LN": 16},
     {"MR": 8, "NV": 1, "VW": 4, "LM": 8, "LN": 8},
-    {"MR": 16, "NV": 1, "VW": 2, "LM": 8, "LN": 8},
 )
 """Tiles from CLBlast's database of defaults for GPUs, and smaller tiles for few rows or columns."""
+
+NARROW, NARROW_TILE = 16, {"MR": 16, "NV": 1, "VW": 2, "LM": 8, "LN": 8}
+"""For so few columns, of which others hold twice as many."""
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,8 @@ class LocalTiles:
         return Declared(names, self._needs, "a work-group's factors must fit local memory")
 
     def _candidates(self, space: TuningSpace) -> Iterator[dict[str, int]]:
-        """The legal configurations with a tile of TILES."""
-        for tile in TILES:
+        """The legal configurations with one of the known tiles."""
+        for tile in (*TILES, NARROW_TILE) if self.columns <= NARROW else TILES:
             for depth in DEPTHS[:2]:
                 for split in SPLITS:
                     one = DEFAULT | tile | {"BK": depth, "SPLIT": split, "PAD": 4 * self._turned}

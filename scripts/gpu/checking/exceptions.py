@@ -69,7 +69,17 @@ _IDLE = (
     Known("Normalise", "enough_groups", "a row has one work-group, and there are 128 rows", problems=("minilm-norm",)),
 )
 
+_FEW_COLUMNS = (
+    Known(
+        "MatMul",
+        "enough_arithmetic",
+        "there are 16 columns, and others would not exist",
+        problems=("squeezenet-squeeze",),
+    ),
+)
+
 KNOWN: tuple[Known, ...] = (
+    *_FEW_COLUMNS,
     *_STACK,
     *_NARROW,
     *_IDLE,
