@@ -1,4 +1,7 @@
-"""Multiply a batch of computed matrices, each read in place. See batched_matmul_tiled.cl.
+"""Multiply a batch of computed matrices, each read in place.
+
+batched_matmul_tiled.cl computes tiles in registers. batched_local.cl is for GPUs: work-groups compute tiles in local
+memory.
 
 output[g, m, n] = epilogue(sum over k of a[g, m, k] * b[g, k, n])
 
@@ -6,7 +9,7 @@ Transposed and broadcast operands only have other steps, so they are not copied;
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,11 +20,12 @@ from gputune.kernels.family import (
     ALONE,
     Array,
     DeviceLimits,
+    Estimate,
     Instance,
-    KernelFamily,
     Launch,
     Stage,
     TensorSpec,
+    TiledFamily,
     Tolerance,
     Work,
 )
@@ -39,10 +43,16 @@ from gputune.kernels.indexing.steps import (
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
+from gputune.kernels.tiling.algorithms import ALG, Algorithms
+from gputune.kernels.tiling.estimate import WIDEST, Card, handing_over
+from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import ceil_div, check_indices, round_up
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.workgroups import launch_sizes
+
+TILED, LOCAL = 0, 1
+MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory"
 
 PACKED_ROWS = 16
 """Rows of b that a work-item packs where work-groups are of one work-item."""
@@ -108,8 +118,8 @@ class BatchedMatMulProblem:
         return math.prod(self.batch)
 
 
-class BatchedMatMulFamily(KernelFamily):
-    """One template: register tiles over columns that a stage packs, or over rows of b where they lie."""
+class BatchedMatMulFamily(TiledFamily):
+    """Two algorithms; the first is over columns that a stage packs, or over rows of b where they lie."""
 
     op = "BatchedMatMul"
     heavy = True
@@ -126,33 +136,15 @@ class BatchedMatMulFamily(KernelFamily):
     def output(self, problem: BatchedMatMulProblem) -> TensorSpec:
         return TensorSpec("output", as_it_lies(problem.shape, problem.output_steps), dtype=problem.dtype)
 
-    def space(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> TuningSpace:
-        tiled = _tiling(problem).space(limits)
-        pack = Parameter("PACK", (1, 0), "1: the right side is packed first, 0: it is read where it lies")
-        return TuningSpace(
-            (*tiled.parameters, pack),
-            (
-                *tiled.constraints,
-                Constraint(
-                    ("PACK", "VW"),
-                    lambda packs, width: bool(packs) or _reads_in_place(problem, width),
-                    f"PACK 0 needs rows of the right side in one piece, and VW of at most its {problem.n} columns",
-                ),
-            ),
-        )
+    def tiling(self, problem: BatchedMatMulProblem) -> Algorithms:
+        return Algorithms({TILED: _RegisterTiles(problem), LOCAL: _local_tiles(problem)}, MEANING, frozenset({LOCAL}))
 
-    def default(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> dict[str, int]:
-        tile = _tiling(problem).default(limits)
-        return tile | {"PACK": int(not _reads_in_place(problem, tile["VW"]))}
-
-    def guesses(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> list[dict[str, int]]:
-        default = self.default(problem, limits)
-        wanted = [default | {"PACK": 1}]
-        for tile in _tiling(problem).guesses(limits):
-            wanted.append(tile | {"PACK": int(not _reads_in_place(problem, tile["VW"]))})
-        return wanted
+    def estimate(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> Estimate | None:
+        return None if limits.device_type == "cpu" else self.tiling(problem).estimate(limits)
 
     def render(self, problem: BatchedMatMulProblem, configuration: Configuration) -> Instance:
+        if configuration.get(ALG, TILED) == LOCAL:
+            return _in_local_memory(problem, configuration)
         tiling = _tiling(problem)
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
         lm, ln, packs = configuration["LM"], configuration["LN"], configuration["PACK"]
@@ -167,13 +159,14 @@ class BatchedMatMulFamily(KernelFamily):
             local_size=(ln, lm),
             arguments=("b", "packed"),
         )
+        sizes = {"RUN": run, "MATRICES": _matrices(problem), **_sizes(problem)}
         main = Launch(
             source=_prelude(problem) + template("batched_matmul_tiled.cl", dtype=problem.dtype),
             entry="batched_matmul_tiled",
             needs=ALONE,
             writes=("output",),
             aligned=aligned(configuration["VW"], *_distances(problem, bool(packs))),
-            options=build_options({"RUN": run, **_sizes(problem), **configuration}),
+            options=build_options(sizes | dict(configuration)),
             global_size=global_size,
             local_size=local_size,
             arguments=(
@@ -222,6 +215,58 @@ class BatchedMatMulFamily(KernelFamily):
 
 
 @dataclass(frozen=True)
+class _RegisterTiles:
+    """A work-item's tiles in registers, over columns that are packed or rows of b where they lie."""
+
+    problem: BatchedMatMulProblem
+
+    def space(self, limits: DeviceLimits) -> TuningSpace:
+        problem, tiled = self.problem, _tiling(self.problem).space(limits)
+        pack = Parameter("PACK", (1, 0), "1: the right side is packed first, 0: it is read where it lies")
+        return TuningSpace(
+            (*tiled.parameters, pack),
+            (
+                *tiled.constraints,
+                Constraint(
+                    ("PACK", "VW"),
+                    lambda packs, width: bool(packs) or _reads_in_place(problem, width),
+                    f"PACK 0 needs rows of the right side in one piece, and VW of at most its {problem.n} columns",
+                ),
+                *(() if limits.device_type == "cpu" else (self._packs_for_reasons(),)),
+            ),
+        )
+
+    def default(self, limits: DeviceLimits) -> dict[str, int]:
+        return self._in_place(_tiling(self.problem).default(limits))
+
+    def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
+        return [self.default(limits) | {"PACK": 1}, *map(self._in_place, _tiling(self.problem).guesses(limits))]
+
+    def estimate(self, limits: DeviceLimits) -> Estimate:
+        problem, product = self.problem, _tiling(self.problem).estimate(limits)
+        nbytes = _matrices(problem) * problem.k * problem.n * ELEMENT_TYPES[problem.dtype].nbytes
+        packing = handing_over(nbytes, Card.of(limits))
+        return lambda configuration: product(configuration) + configuration["PACK"] * packing
+
+    def _packs_for_reasons(self) -> Constraint:
+        """Beyond CPUs. Packing is another launch, and all that it gives there is that vectors are aligned."""
+        problem = self.problem
+
+        def holds(packs: int, width: int) -> bool:
+            if not packs or not _reads_in_place(problem, width):
+                return True
+            return aligned(width, *_distances(problem, True)) and not aligned(width, *_distances(problem, False))
+
+        return Constraint(
+            ("PACK", "VW"), holds, "PACK 1 is for columns that cannot be read in place, or not in aligned vectors"
+        )
+
+    def _in_place(self, tile: dict[str, int]) -> dict[str, int]:
+        """A tile with b read in place if it can be."""
+        return tile | {"PACK": int(not _reads_in_place(self.problem, tile["VW"]))}
+
+
+@dataclass(frozen=True)
 class _Tiling(Tiling):
     """Products, of which several may have one right side: it is packed once."""
 
@@ -246,6 +291,55 @@ def _tiling(problem: BatchedMatMulProblem) -> _Tiling:
     )
 
 
+def _local_tiles(problem: BatchedMatMulProblem) -> LocalTiles:
+    """Vectors along the axes on which a and b lie side by side, as wide as they begin at multiples of their width."""
+    (left, right), (a_start, b_start) = problem.sides, problem.starts
+    left_deep = _along(left, problem.a_steps, -1, -2)
+    right_deep = _along(right, problem.b_steps, -2, -1)
+    return LocalTiles(
+        problem.m,
+        problem.n,
+        problem.k,
+        left_width=_vector(left, problem.a_steps, a_start, -1 if left_deep else -2),
+        left_deep=left_deep,
+        right_width=_vector(right, problem.b_steps, b_start, -2 if right_deep else -1),
+        right_deep=right_deep,
+        matrices=problem.products,
+        dtype=problem.dtype,
+    )
+
+
+def _along(sizes: Sequence[int], steps: Steps, axis: int, other: int) -> bool:
+    """Whether elements along an axis lie closer together than along the other. An axis of one element has no step."""
+    mine, others = (steps[each] if sizes[each] > 1 else 0 for each in (axis, other))
+    return mine == 1 or (others != 1 and mine < others)
+
+
+def _vector(sizes: Sequence[int], steps: Steps, start: int, along: int) -> int:
+    """The elements of an aligned vector along an axis: 1 if neighbours do not lie side by side."""
+    if steps[along] != 1:
+        return 1
+    axes = range(-len(sizes), 0)
+    return math.gcd(WIDEST, start, sizes[along], *(steps[each] for each in axes if each != along and sizes[each] > 1))
+
+
+def _in_local_memory(problem: BatchedMatMulProblem, configuration: Configuration) -> Instance:
+    """The launches of tiles in local memory. All that they read in vectors is aligned; outputs that are not aligned
+    are stored one by one."""
+    tiles = _local_tiles(problem)
+    whole = problem.output_steps[-1] == 1 and aligned(configuration["VW"], *_output_distances(problem))
+    sizes = _sizes(problem) | {
+        "LEFT_DEEP": int(tiles.left_deep),
+        "RIGHT_DEEP": int(tiles.right_deep),
+        "RIGHT_WIDTH": tiles.right_vector(configuration["VW"]),
+        "OUT_VECTORS": int(whole),
+    }
+    source = _prelude(problem) + template("batched_local.cl", dtype=problem.dtype)
+    operands = problem.epilogue.operand_names
+    main = tiles.launch(configuration, source, "batched_local", sizes, ("a", "b"), operands, aligned=True, added=())
+    return Instance(main, scratch=tiles.stored(configuration))
+
+
 def _reads_in_place(problem: BatchedMatMulProblem, width: int) -> bool:
     """Whether vectors of `width` columns can be read from b as it lies."""
     return problem.b_steps[-1] == 1 and width <= problem.n
@@ -257,21 +351,31 @@ def _matrices(problem: BatchedMatMulProblem) -> int:
 
 
 def _distances(problem: BatchedMatMulProblem, packs: bool) -> Iterator[int]:
-    """Elements between what is accessed in vectors: columns, and rows and matrices as they lie."""
+    """Elements between what the register tiles access in vectors: columns, and rows and matrices as they lie."""
     yield problem.n
-    read = [] if packs else [(problem.sides[1], problem.b_steps)]
     if problem.output_steps[-1] == 1:
-        read += [(problem.shape, steps) for steps in (problem.output_steps, *problem.operand_steps) if steps[-1]]
-    for sizes, steps in read:
-        yield from (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
+        yield from _output_distances(problem)
     if not packs:
+        yield from _outer_steps(problem.sides[1], problem.b_steps)
         yield problem.starts[1]
+
+
+def _output_distances(problem: BatchedMatMulProblem) -> Iterator[int]:
+    """Elements between rows and matrices of the output, and of the operands that are read along rows."""
+    for steps in (problem.output_steps, *problem.operand_steps):
+        if steps[-1]:
+            yield from _outer_steps(problem.shape, steps)
+
+
+def _outer_steps(sizes: Sequence[int], steps: Steps) -> Iterator[int]:
+    """The steps of all axes but the last that have more than one element."""
+    return (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
 
 
 def _sizes(problem: BatchedMatMulProblem) -> dict[str, int]:
     """Sizes, and the steps inside of matrices."""
     (am, ak), (bk, bn), (om, on) = problem.a_steps[-2:], problem.b_steps[-2:], problem.output_steps[-2:]
-    sizes = {"M": problem.m, "K": problem.k, "N": problem.n, "BATCH": problem.products, "MATRICES": _matrices(problem)}
+    sizes = {"M": problem.m, "K": problem.k, "N": problem.n, "BATCH": problem.products}
     return sizes | {"A_M": am, "A_K": ak, "B_K": bk, "B_N": bn, "OUT_M": om, "OUT_N": on}
 
 

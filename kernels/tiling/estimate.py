@@ -147,8 +147,13 @@ def clocks(tile: Tile, rows: int, columns: int, depth: int, card: Card, products
     steps = math.ceil(depth / tile.shares)
     total = turns * _turn(tile, groups, steps) + (_turn(tile, last, steps) if last else 0)
     if tile.shares > 1:
-        total += LAUNCH + 2 * tile.shares * products * rows * columns * FLOAT_BYTES / (card.units * UNIT_BYTES)
+        total += handing_over(tile.shares * products * rows * columns * FLOAT_BYTES, card)
     return total
+
+
+def handing_over(nbytes: int, card: Card) -> float:
+    """Return about how many clocks it takes that another launch reads so many bytes, which a launch has written."""
+    return LAUNCH + 2 * nbytes / (card.units * UNIT_BYTES)
 
 
 def _turn(tile: Tile, groups: int, steps: int) -> float:

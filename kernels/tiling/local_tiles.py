@@ -176,6 +176,10 @@ class LocalTiles:
         names = ("MR", "NV", "VW", "LM", "LN", "BK", "STAGES", "PAD", "SA", "SB")
         return Declared(names, self._needs, "a work-group's factors must fit local memory")
 
+    def right_vector(self, vw: int) -> int:
+        """Return how many elements of the right side are read at once by tiles with vectors of VW columns."""
+        return self.right_width if self.right_deep else min(self.right_width, vw)
+
     def _candidates(self, space: TuningSpace) -> Iterator[dict[str, int]]:
         """The legal configurations with one of the known tiles."""
         for tile in (*TILES, NARROW_TILE) if self.columns <= NARROW else TILES:
@@ -236,7 +240,7 @@ class LocalTiles:
         )
         yield Constraint(
             ("SB", "VW"),
-            lambda sb, vw: sb or (self._right_width(vw) == vw and not self.right_deep),
+            lambda sb, vw: sb or (self.right_vector(vw) == vw and not self.right_deep),
             "columns that are not read in vectors of VW elements go through local memory, so SB is 1",
         )
         yield Constraint(
@@ -246,7 +250,7 @@ class LocalTiles:
         )
         yield Constraint(
             ("BK", "SB", "NV", "VW", "LN", "LM"),
-            lambda bk, sb, nv, vw, ln, lm: not sb or bk * nv * vw * ln % (self._right_width(vw) * lm * ln) == 0,
+            lambda bk, sb, nv, vw, ln, lm: not sb or bk * nv * vw * ln % (self.right_vector(vw) * lm * ln) == 0,
             "a block's columns must be shared out evenly among the work-items",
         )
         yield Constraint(
@@ -294,10 +298,6 @@ class LocalTiles:
     def _worth_bands(self, band: int, grid: tuple[int, int], units: int) -> bool:
         down, across = grid
         return band <= down and across > 1 and down * across * self.matrices > units
-
-    def _right_width(self, vw: int) -> int:
-        """Elements of the right side's vectors."""
-        return self.right_width if self.right_deep else min(self.right_width, vw)
 
     def _grid(self, mr: int, lm: int, nv: int, vw: int, ln: int) -> tuple[int, int]:
         """Tiles down and across a product."""

@@ -37,3 +37,23 @@ BATCHED = {
     ),
     "diagonal": Problem((), 4, 7, 9, (7, 1), (10, 1), (9, 1), (28, 70)),
 }  # fmt: skip
+
+TILES = {
+    "odd": Problem((3,), 41, 33, 70, (1353, 33, 1), (2310, 70, 1), (2870, 70, 1), (4059, 6930)),
+    "odd-turned": Problem((3,), 41, 33, 70, (1353, 1, 41), (2310, 1, 33), (2870, 70, 1), (4059, 6930)),
+    # vectors of 4 along both axes of a and b; the whole last block of the reduction is not there
+    "wide": Problem((2,), 36, 44, 72, (1584, 1, 36), (3168, 72, 1), (2592, 72, 1), (3168, 6336), RELU),
+    "scores": Problem(
+        (2, 3), 37, 20, 35, (2220, 20, 60, 1), (2100, 20, 1, 60), (3885, 1295, 35, 1), (4440, 4200), SCALED_AND_MASKED,
+        ((35, 0, 0, 1),),
+    ),
+    # vectors of 2, as rows begin at the elements 2 and 6; all products have the same right side
+    "shared": Problem(
+        (3,), 21, 26, 50, (630, 30, 1), (0, 54, 1), (1050, 50, 1), (1892, 1406), GATED, ((1050, 50, 1), (0, 1, 0)),
+        (2, 6),
+    ),
+    "by-columns": Problem(
+        (2,), 24, 40, 36, (960, 40, 1), (1440, 36, 1), (864, 1, 24), (1920, 2880), RESIDUAL, ((864, 1, 24),),
+    ),
+}  # fmt: skip
+"""Products of several tiles of a work-group."""

@@ -7,12 +7,35 @@ import numpy as np
 import pytest
 
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.ops.batched_matmul import FAMILY, BatchedMatMulProblem
+from gputune.kernels.ops.batched_matmul import FAMILY, LOCAL, TILED, BatchedMatMulProblem
 
-from .batched_problems import BATCHED
-from .problems import DEVICES, random_inputs
+from .batched_problems import BATCHED, TILES
+from .problems import DEVICES, GPU, random_inputs
 
 PLAIN = BATCHED["primes"]
+LARGE = replace(
+    GPU, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), local_memory_bytes=48 << 10, compute_units=132
+)
+TILE = {
+    "ALG": LOCAL,
+    "MR": 4,
+    "NV": 1,
+    "VW": 4,
+    "KU": 8,
+    "LM": 8,
+    "LN": 8,
+    "BK": 8,
+    "STAGES": 2,
+    "PAD": 4,
+    "SA": 1,
+    "SB": 1,
+}
+
+
+def products(count: int, m: int, k: int, n: int) -> BatchedMatMulProblem:
+    """So many, of which all matrices lie row by row and one after the other."""
+    steps = ((m * k, k, 1), (k * n, n, 1), (m * n, n, 1))
+    return BatchedMatMulProblem((count,), m, k, n, *steps, (count * m * k, count * k * n))
 
 
 @pytest.mark.parametrize("name", BATCHED)
@@ -71,7 +94,8 @@ def test_guesses_are_valid_and_launches_fit(name: str, device: str) -> None:
     for configuration in guesses:
         assert space.violations(configuration) == []
         instance = FAMILY.render(problem, configuration)
-        assert len(instance.main.stages) == configuration["PACK"] == len(instance.scratch)
+        stages = configuration["SPLIT"] > 1 if configuration.get("ALG") == LOCAL else configuration["PACK"]
+        assert len(instance.main.stages) == stages == len(instance.scratch)
         for launch in instance.main.sequence:
             assert math.prod(launch.local_size) <= limits.max_work_group_size
             assert not any(whole % part for whole, part in zip(launch.global_size, launch.local_size, strict=True))
@@ -81,8 +105,8 @@ def test_only_whole_rows_are_read_in_place() -> None:
     def widths(problem: BatchedMatMulProblem, limits: DeviceLimits) -> set[int]:
         return {one["VW"] for one in FAMILY.space(problem, limits).configurations() if not one["PACK"]}
 
-    assert widths(BATCHED["right-turned"], DEVICES["gpu"]) == set()
-    assert widths(BATCHED["primes"], DEVICES["gpu"]) == {1, 2, 4, 8}
+    assert widths(BATCHED["right-turned"], GPU) == set()
+    assert widths(BATCHED["primes"], GPU) == {1, 2, 4, 8}
     assert 16 not in widths(replace(PLAIN, n=9, output_steps=(63, 9, 1)), DEVICES["cpu"])
 
 
@@ -117,3 +141,74 @@ def test_work_counts_what_is_read_and_every_product() -> None:
     assert work.bytes == 4 * (2 * 7 * 5 + 2 * 5 * 7 + 2 * 7 * 7)
     masked = BATCHED["heads"]
     assert FAMILY.work(masked).bytes == 4 * (2 * 3 * (10 * 8 + 8 * 18 + 10 * 18) + 2 * 18)
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "right"),
+    [
+        ("odd", (1, 1), (2, 0)),
+        ("odd-turned", (1, 0), (1, 1)),
+        ("wide", (4, 0), (4, 0)),
+        ("scores", (4, 1), (4, 1)),
+        ("shared", (2, 1), (2, 0)),
+        ("by-columns", (4, 1), (4, 0)),
+    ],
+)
+def test_vectors_lie_along_the_axis_of_neighbours(name: str, left: tuple[int, int], right: tuple[int, int]) -> None:
+    """They begin at multiples of their width, so all that is read is aligned."""
+    launch = FAMILY.render(TILES[name], TILE | {"SPLIT": 1, "BAND": 1}).main
+    for side, (width, deep) in {"LEFT": left, "RIGHT": right}.items():
+        assert {f"-D{side}_WIDTH={width}", f"-D{side}_DEEP={deep}"} <= set(launch.options.split())
+    assert launch.aligned
+
+
+@pytest.mark.parametrize(("name", "widest"), [("odd", 2), ("wide", 4), ("scores", 1), ("by-columns", 0)])
+def test_outputs_are_stored_in_vectors_if_they_are_aligned(name: str, widest: int) -> None:
+    for width in (2, 4):
+        launch = FAMILY.render(TILES[name], TILE | {"VW": width, "SPLIT": 1, "BAND": 1}).main
+        assert f"-DOUT_VECTORS={int(width <= widest)}" in launch.options
+
+
+def test_columns_that_lie_apart_go_through_local_memory() -> None:
+    def direct(name: str) -> set[int]:
+        space = FAMILY.tiling(TILES[name]).ways[LOCAL].space(GPU)
+        return {one["VW"] for one in space.configurations() if not one["SB"]}
+
+    assert direct("wide") == {2, 4}
+    assert direct("shared") == {2}
+    assert direct("odd-turned") == direct("scores") == set()
+
+
+def test_shares_of_all_products_are_added_by_a_second_launch() -> None:
+    instance = FAMILY.render(TILES["scores"], TILE | {"SPLIT": 2, "BAND": 1})
+    (stage,), main = instance.main.stages, instance.main
+    assert instance.scratch == {"shares": 2 * 6 * 37 * 35 * 4}
+    assert (stage.entry, stage.arguments) == ("batched_local", ("a", "b", "shares"))
+    assert (main.entry, main.arguments) == ("add_shares", ("shares", "output", "operand0"))
+    assert stage.global_size[1:] == (2, 6)
+    assert main.global_size[2] == 6
+
+
+def test_packing_on_a_gpu_needs_a_reason() -> None:
+    """The first right side lies by columns, the second in rows, the third in rows that are not aligned."""
+    apart = BatchedMatMulProblem((), 32, 32, 32, (32, 1), (33, 1), (32, 1), (1024, 1055))
+    for problem, widths in ((TILES["scores"], {1, 2, 4}), (products(2, 32, 32, 32), set()), (apart, {2, 4})):
+        space = FAMILY.space(problem, GPU)
+        assert {one["VW"] for one in space.configurations() if one["ALG"] == TILED and one["PACK"]} >= widths
+        assert widths or not any(one["PACK"] for one in space.configurations() if one["ALG"] == TILED)
+
+
+@pytest.mark.parametrize("sizes", [(12, 197, 64, 197), (12, 128, 32, 128), (8, 1024, 64, 1024), (1, 512, 512, 512)])
+def test_a_gpu_has_a_space_that_can_be_searched(sizes: tuple[int, int, int, int]) -> None:
+    problem = products(*sizes)
+    default = FAMILY.default(problem, LARGE)
+    assert FAMILY.space(problem, LARGE).size <= 20_000
+    assert default["ALG"] == LOCAL
+    estimate = FAMILY.estimate(problem, LARGE)
+    assert estimate is not None
+    assert all(estimate(default) <= estimate(one) for one in FAMILY.starters(problem, LARGE))
+
+
+def test_a_cpu_has_tiles_in_registers_only() -> None:
+    assert "ALG" not in FAMILY.default(TILES["wide"], DEVICES["cpu"])
+    assert FAMILY.estimate(TILES["wide"], DEVICES["cpu"]) is None
