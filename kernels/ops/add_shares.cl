@@ -33,6 +33,7 @@ __kernel __attribute__((reqd_work_group_size(ADD_X, ADD_Y, 1)))
 void add_shares(__global const SUM *restrict shares, ADDED_PARAMETERS
                 __global TYPE *restrict output OPERAND_PARAMETERS)
 {
+    // neighbouring work-items read neighbouring vectors of each share
     const int column = get_global_id(0) * VW, row = get_global_id(1), product = get_global_id(2);
     if (row >= M || column >= N)
         return;

@@ -3,17 +3,19 @@
 
 #include "vectors.cl"
 
-#define BM (MR * LM)
-#define BN (NV * VW * LN)
-#define ITEMS (LM * LN)
+#define BM (MR * LM)         // rows of the tile
+#define BN (NV * VW * LN)    // columns of the tile
+#define ITEMS (LM * LN)      // work-items of the group
 
-// A block's rows of lefts are PAD elements longer than they must be: rows of a power of two all begin at one bank.
+// What a block has across the reduction, and how far apart its steps lie. Where vectors are turned over, neighbouring
+// work-items write to different steps. Steps of a power of two would all begin at one bank, so they are PAD longer.
 #define LEFT_TILE BM
 #define RIGHT_TILE BN
 #define LEFT_PITCH (BM + LEFT_DEEP * PAD)
 #define RIGHT_PITCH (BN + RIGHT_DEEP * PAD)
 
-// The rows of a work-item lie LW side by side, as many as a vector of local memory holds.
+// The rows of a work-item lie LW side by side, as many as a vector of local memory holds, and LM such vectors apart. Its
+// columns lie VW side by side, and LN vectors apart. item_row and item_column are the place of the work-item.
 #if MR % 4 == 0
 #define LW 4
 #elif MR % 2 == 0
@@ -25,6 +27,7 @@
 #define COLUMN(v) (((v) * LN + item_column) * VW)
 
 // Vectors of 1, 2 or 4 elements, and their elements one by one. A macro is not expanded inside itself, so CAT is not used.
+// VEC_OF(n) is the type, READ_OF reads TYPE from a tensor, SPREAD_OF writes a vector's elements to a private array.
 #define VEC_OF(n) VEC_OF_(n)
 #define VEC_OF_(n) VEC_##n
 #define VEC_1 SUM
@@ -44,7 +47,9 @@ typedef VEC_OF(LEFT_WIDTH) left_vec;
 typedef VEC_OF(RIGHT_WIDTH) right_vec;
 typedef VEC_OF(LW) rows_vec;
 
-// The vectors of a block, shared out among the work-items; `across` and `deep` say where vector e lies in it.
+// The vectors of a block, shared out among the work-items; `across` and `deep` say where vector e lies in it. Neighbouring
+// work-items have neighbouring vectors of memory: the next along the reduction where vectors are deep, else the next
+// across it. All numbers are powers of two but those of the problem, so the divisions are shifts.
 #define VECTORS(SIDE) (BK * SIDE##_TILE / SIDE##_WIDTH)
 #define LOADS(SIDE) ((VECTORS(SIDE) + ITEMS - 1) / ITEMS)
 #define EACH_VECTOR(SIDE, what)                                                                                    \
@@ -57,12 +62,14 @@ typedef VEC_OF(LW) rows_vec;
         }                                                                                                          \
     }
 
-// Memory to registers: block `first`, zeros beyond K.
+// Memory to registers: block `first`, zeros beyond K. What lies there may be infinite, so it is not multiplied by zeros
+// of the other factor. The condition is a constant where blocks divide the reduction.
 #define INSIDE(k) (K % BK == 0 || (k) < K)
 #define FETCH(SIDE, held, vector, first) \
     EACH_VECTOR(SIDE, held[i] = INSIDE((first) + deep) ? SIDE(across, (first) + deep) : (vector)(0.0f);)
 
-// Registers to local memory: vectors along the reduction are turned over.
+// Registers to local memory: the elements of a deep vector go to the same place of WIDTH steps, which turns the block over,
+// and all other vectors stay vectors. `at` says which of the blocks in local memory it is.
 #define STASH(SIDE, held, vector, memory, at)                                             \
     EACH_VECTOR(SIDE, if (SIDE##_DEEP) {                                                  \
         SUM lanes[SIDE##_WIDTH];                                                          \
@@ -72,6 +79,7 @@ typedef VEC_OF(LW) rows_vec;
     } else                                                                                \
         *(__local vector *)(memory + ((at) * BK + deep) * SIDE##_PITCH + across) = held[i];)
 
+// The left factor of a step, MR numbers: from local memory, or from where it lies.
 #if SA
 #define FETCH_LEFT(first) FETCH(LEFT, left_held, left_vec, first)
 #define STASH_LEFT(at) STASH(LEFT, left_held, left_vec, lefts, at)
@@ -87,6 +95,7 @@ typedef VEC_OF(LW) rows_vec;
         left[r] = INSIDE((first) + (step)) ? LEFT_ONE(ROW(r), (first) + (step)) : 0.0f;
 #endif
 
+// The right factor of a step, NV vectors.
 #if SB
 #define FETCH_RIGHT(first) FETCH(RIGHT, right_held, right_vec, first)
 #define STASH_RIGHT(at) STASH(RIGHT, right_held, right_vec, rights, at)
@@ -101,6 +110,7 @@ typedef VEC_OF(LW) rows_vec;
         right[v] = INSIDE((first) + (step)) ? RIGHT(COLUMN(v), (first) + (step)) : (vec)(0.0f);
 #endif
 
+// Nothing waits where nothing is shared.
 #if SA || SB
 #define TILE_BARRIER barrier(CLK_LOCAL_MEM_FENCE);
 #else
@@ -108,16 +118,18 @@ typedef VEC_OF(LW) rows_vec;
 #endif
 
 // Which tile a work-group has. BAND rows of tiles take turns along the columns, so that work-groups that run at the same
-// time read few different rows and columns, which stay in the second cache.
-#define TILES_DOWN ((M + BM - 1) / BM)
-#define TILES_ACROSS ((N + BN - 1) / BN)
+// time read few different rows and columns, which stay in the second cache. With BAND 1 tiles lie row by row. The last
+// band may have fewer rows.
+#define TILES_DOWN ((M + BM - 1) / BM)   // rows of tiles
+#define TILES_ACROSS ((N + BN - 1) / BN) // columns of tiles
 #define BAND_OF(tile) ((tile) / (BAND * TILES_ACROSS))
 #define BAND_HEIGHT(tile) (BAND == 1 ? 1 : min(BAND, TILES_DOWN - BAND_OF(tile) * BAND))
 #define TILE_ROW(tile) (BAND_OF(tile) * BAND + (tile) % (BAND * TILES_ACROSS) % BAND_HEIGHT(tile))
 #define TILE_COLUMN(tile) ((tile) % (BAND * TILES_ACROSS) / BAND_HEIGHT(tile))
 
-// Whole blocks of the reduction, shared out among SPLIT work-groups.
-#define BLOCKS ((K + BK - 1) / BK)
+// Whole blocks of the reduction, shared out among SPLIT work-groups. No share is empty, as there are as many blocks, and
+// only the last one may end with a part of a block.
+#define BLOCKS ((K + BK - 1) / BK) // the last one may be a part
 #define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BK)
 #define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BK, K)
 
