@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.kernels.algorithms import ALG, Algorithms
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -43,7 +44,6 @@ from gputune.kernels.indexing.steps import (
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.algorithms import ALG, Algorithms
 from gputune.kernels.tiling.estimate import WIDEST, Card, handing_over
 from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.packing import Packing

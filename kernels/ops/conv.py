@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import FLOAT, check_float
+from gputune.kernels.algorithms import ALG, Algorithms, Way, unknown
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -33,7 +34,6 @@ from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling import winograd
-from gputune.kernels.tiling.algorithms import ALG, Algorithms, Way, unknown
 from gputune.kernels.tiling.estimate import WIDEST
 from gputune.kernels.tiling.local_tiles import LocalTiles
 from gputune.kernels.tiling.streaming import check_indices

@@ -2,6 +2,7 @@
 // tile_local.cl, which has the picture. The text before defines MR, NV, VW, LM, LN, BK, STAGES, PAD, SA, SB, SPLIT, BAND.
 
 #include "vectors.cl"
+#include "short_vectors.cl"
 
 #define BM (MR * LM)         // rows of the tile
 #define BN (NV * VW * LN)    // columns of the tile
@@ -26,23 +27,6 @@
 #define ROW(r) (((r) / LW * LM + item_row) * LW + (r) % LW)
 #define COLUMN(v) (((v) * LN + item_column) * VW)
 
-// Vectors of 1, 2 or 4 elements, and their elements one by one. A macro is not expanded inside itself, so CAT is not used.
-// VEC_OF(n) is the type, READ_OF reads TYPE from a tensor, SPREAD_OF writes a vector's elements to a private array.
-#define VEC_OF(n) VEC_OF_(n)
-#define VEC_OF_(n) VEC_##n
-#define VEC_1 SUM
-#define VEC_2 CAT(SUM, 2)
-#define VEC_4 CAT(SUM, 4)
-#define READ_OF(n, p, i) READ_OF_(n, p, i)
-#define READ_OF_(n, p, i) READ_##n(p, i)
-#define READ_1(p, i) ELEMENT(p, i)
-#define READ_2(p, i) LOAD_WIDE(2, p, i)
-#define READ_4(p, i) LOAD_WIDE(4, p, i)
-#define SPREAD_OF(n, lanes, i, v) SPREAD_OF_(n, lanes, i, v)
-#define SPREAD_OF_(n, lanes, i, v) SPREAD_##n(lanes, i, v)
-#define SPREAD_1(lanes, i, v) (lanes)[i] = (v)
-#define SPREAD_2(lanes, i, v) vstore2(v, 0, (lanes) + (i))
-#define SPREAD_4(lanes, i, v) vstore4(v, 0, (lanes) + (i))
 typedef VEC_OF(LEFT_WIDTH) left_vec;
 typedef VEC_OF(RIGHT_WIDTH) right_vec;
 typedef VEC_OF(LW) rows_vec;
@@ -133,17 +117,4 @@ typedef VEC_OF(LW) rows_vec;
 #define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BK)
 #define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BK, K)
 
-// What becomes of a sum, or of a vector of them: with packed columns, BIAS_AT(column) is the bias's place in packed, and
-// the output [M, N] lies row by row. The text before may say something else.
-#ifndef FINISH
-#define FINISH(value, T, LOAD, STORE, row, column)               \
-    {                                                            \
-        T result = (value) + LOAD(packed, BIAS_AT(column));      \
-        EPILOGUE(result, T, LOAD, (row) * N + (column))          \
-        STORE(result, output, (row) * N + (column));             \
-    }
-#endif
-#ifndef FINISH_VECTOR
-#define FINISH_VECTOR(value, row, column) FINISH(value, vec, LOAD, STORE, row, column)
-#endif
-#define FINISH_ELEMENT(value, row, column) FINISH(value, SUM, ELEMENT, STORE_ELEMENT, row, column)
+#include "finish.cl"

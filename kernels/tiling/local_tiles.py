@@ -21,7 +21,7 @@ right side is packed in the same way. So what a search learns of one kind of til
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.core.launches import OUTPUT
@@ -85,6 +85,56 @@ NARROW, NARROW_TILE = 16, {"MR": 16, "NV": 1, "VW": 2, "LM": 8, "LN": 8}
 
 
 @dataclass(frozen=True)
+class Shares:
+    """The sums of `matrices` products [rows, columns] whose reduction is split among SPLIT work-groups."""
+
+    rows: int
+    columns: int
+    matrices: int = 1
+    dtype: str = FLOAT
+
+    def constraints(self, limits: DeviceLimits) -> tuple[Constraint, ...]:
+        """Return the rules for the buffer of all shares."""
+        each = self.matrices * self.rows * self.columns
+        return buffer_constraints(("SPLIT",), lambda split: split * each, "the sums of all shares", limits, self.dtype)
+
+    def stored(self, split: int) -> dict[str, int]:
+        """Return what so many shares take in `scratch` (name -> bytes)."""
+        nbytes = self.matrices * self.rows * self.columns * ELEMENT_TYPES[self.dtype].sum_bytes
+        return {"shares": split * nbytes} if split > 1 else {}
+
+    def launch(
+        self,
+        kernel: Stage,
+        source: str,
+        macros: Mapping[str, int],
+        aligned: bool,
+        added: tuple[str, ...] = ("packed",),
+    ) -> Launch:
+        """Return the launch of a kernel that computes the products. If macros split the reduction, the kernel is a
+        stage that writes shares in the place of the output. The launch adds them then, and what is `added`."""
+        main, stages = kernel, tuple[Stage, ...]()
+        adding: dict[str, int] = {}
+        if macros["SPLIT"] > 1:
+            place = kernel.arguments.index(OUTPUT)
+            stages = (replace(kernel, arguments=(*kernel.arguments[:place], "shares"), writes=("shares",)),)
+            across = ceil_div(self.columns, macros["VW"])
+            x = min(power_at_least(across), ADDING_ITEMS)
+            y = ADDING_ITEMS // x
+            main = Stage(
+                "add_shares",
+                (round_up(across, x), round_up(self.rows, y), self.matrices),
+                (x, y, 1),
+                ("shares", *added, *kernel.arguments[place:]),
+                needs=ALONE,
+                writes=(OUTPUT,),
+            )
+            adding = {"ADD_X": x, "ADD_Y": y}
+        options = build_options({**macros, **adding})
+        return Launch(**vars(main), source=source, options=options, stages=stages, aligned=aligned)
+
+
+@dataclass(frozen=True)
 class LocalTiles:
     """A product as the local tiles see it: `matrices` products of [rows, reduction] by [reduction, columns].
 
@@ -128,13 +178,7 @@ class LocalTiles:
                 *self._block_rules(),
                 *self._grid_rules(limits),
                 self.declared.limit(limits),
-                *buffer_constraints(
-                    ("SPLIT",),
-                    lambda split: split * self.matrices * self.rows * self.columns,
-                    "the sums of all shares",
-                    limits,
-                    self.dtype,
-                ),
+                *self.shares.constraints(limits),
             ),
         )
 
@@ -169,6 +213,11 @@ class LocalTiles:
             return clocks(tile, self.columns, self.rows, self.reduction, card, self.matrices)
 
         return clocks_of
+
+    @property
+    def shares(self) -> Shares:
+        """The shares of the products."""
+        return Shares(self.rows, self.columns, self.matrices, self.dtype)
 
     @property
     def declared(self) -> Declared:
@@ -338,40 +387,20 @@ class LocalTiles:
         tile = {name: configuration[name] for name in PARAMETERS}
         split, items = tile["SPLIT"], tile["LM"] * tile["LN"]
         tiles = math.prod(self._grid(*(tile[name] for name in ("MR", "LM", "NV", "VW", "LN"))))
-        grid, group = (tiles * items, split, self.matrices), (items, 1, 1)
-        needs = self.declared.of(configuration)
-        if split == 1:
-            main = Stage(entry, grid, group, (*inputs, OUTPUT, *operands), needs=needs, writes=(OUTPUT,))
-            stages: tuple[Stage, ...] = ()
-            adding: dict[str, int] = {}
-        else:
-            stages = (Stage(entry, grid, group, (*inputs, "shares"), needs=needs, writes=("shares",)),)
-            across = ceil_div(self.columns, tile["VW"])
-            x = min(power_at_least(across), ADDING_ITEMS)
-            y = ADDING_ITEMS // x
-            main = Stage(
-                "add_shares",
-                (round_up(across, x), round_up(self.rows, y), self.matrices),
-                (x, y, 1),
-                ("shares", *added, OUTPUT, *operands),
-                needs=ALONE,
-                writes=(OUTPUT,),
-            )
-            adding = {"ADD_X": x, "ADD_Y": y}
-        macros = {"M": self.rows, "K": self.reduction, "N": self.columns, "LEFT_WIDTH": self.left_width}
-        return Launch(
-            **vars(main),
-            source=source,
-            options=build_options(macros | adding | dict(sizes) | tile),
-            stages=stages,
-            aligned=aligned,
+        kernel = Stage(
+            entry,
+            (tiles * items, split, self.matrices),
+            (items, 1, 1),
+            (*inputs, OUTPUT, *operands),
+            needs=self.declared.of(configuration),
+            writes=(OUTPUT,),
         )
+        macros = {"M": self.rows, "K": self.reduction, "N": self.columns, "LEFT_WIDTH": self.left_width}
+        return self.shares.launch(kernel, source, macros | dict(sizes) | tile, aligned, added)
 
     def stored(self, configuration: Configuration) -> dict[str, int]:
         """Return what a configuration keeps in `scratch` (name -> bytes)."""
-        split = configuration["SPLIT"]
-        nbytes = ELEMENT_TYPES[self.dtype].sum_bytes
-        return {"shares": split * self.matrices * self.rows * self.columns * nbytes} if split > 1 else {}
+        return self.shares.stored(configuration["SPLIT"])
 
 
 def _fill(turned_width: int, depth: int, pitch: int) -> float:
