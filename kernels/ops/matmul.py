@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gputune.core.dtypes import FLOAT, check_float
-from gputune.kernels.algorithms import ALG, Algorithms
+from gputune.kernels.algorithms import ALG, Algorithms, Way
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -35,6 +35,7 @@ from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.estimate import WIDEST
 from gputune.kernels.tiling.local_tiles import LocalTiles
+from gputune.kernels.tiling.skinny import MOST_ROWS, Skinny
 from gputune.kernels.tiling.streaming import check_indices
 from gputune.kernels.tiling.tiles import Tiling
 from gputune.kernels.tiling.workgroups import launch_sizes
@@ -69,12 +70,12 @@ class MatMulProblem:
         check_indices("MatMul", (self.m, self.k), (self.k, self.n), (self.m, self.n))
 
 
-TILED, LOCAL = 0, 1
-MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory"
+TILED, LOCAL, SKINNY = 0, 1, 2
+MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory, 2 few rows"
 
 
 class MatMulFamily(TiledFamily):
-    """Two algorithms over packed columns."""
+    """Three algorithms over packed columns."""
 
     op = "MatMul"
     heavy = True
@@ -93,7 +94,10 @@ class MatMulFamily(TiledFamily):
         return TensorSpec("output", (problem.m, problem.n), dtype=problem.dtype)
 
     def tiling(self, problem: MatMulProblem) -> Algorithms:
-        return Algorithms({TILED: _tiles(problem), LOCAL: _local_tiles(problem)}, MEANING, frozenset({LOCAL}))
+        ways: dict[int, Way] = {TILED: _tiles(problem), LOCAL: _local_tiles(problem)}
+        if problem.m <= MOST_ROWS:
+            ways[SKINNY] = _skinny(problem)
+        return Algorithms(ways, MEANING, frozenset({LOCAL, SKINNY}))
 
     def estimate(self, problem: MatMulProblem, limits: DeviceLimits) -> Estimate | None:
         return None if limits.device_type == "cpu" else self.tiling(problem).estimate(limits)
@@ -109,6 +113,11 @@ class MatMulFamily(TiledFamily):
             source, inputs = prelude + template("matmul_local.cl", dtype=problem.dtype), (*parts, "packed")
             main = local.launch(configuration, source, "matmul_local", {}, inputs, operands, whole_vectors)
             return Instance(main, prepare, packed, local.stored(configuration))
+        if configuration.get(ALG, TILED) == SKINNY:
+            skinny = _skinny(problem)
+            source = prelude + template("matmul_skinny.cl", dtype=problem.dtype)
+            main = skinny.launch(configuration, source, (*parts, "packed"), operands, whole_vectors)
+            return Instance(main, prepare, packed, skinny.shares.stored(configuration["SPLIT"]))
         global_size, local_size = launch_sizes(tiles.launch_grid(configuration), configuration)
         main = Launch(
             source=prelude + template("matmul_tiled.cl", dtype=problem.dtype),
@@ -154,8 +163,16 @@ def _tiles(problem: MatMulProblem) -> Tiling:
 
 
 def _local_tiles(problem: MatMulProblem) -> LocalTiles:
-    width = math.gcd(WIDEST, *_parts(problem).values())
-    return LocalTiles(problem.m, problem.n, problem.k, left_width=width, dtype=problem.dtype)
+    return LocalTiles(problem.m, problem.n, problem.k, left_width=_left_width(problem), dtype=problem.dtype)
+
+
+def _skinny(problem: MatMulProblem) -> Skinny:
+    return Skinny(problem.m, problem.n, problem.k, _left_width(problem), problem.dtype)
+
+
+def _left_width(problem: MatMulProblem) -> int:
+    """Elements of a row that are read at once; they do not reach into another part."""
+    return math.gcd(WIDEST, *_parts(problem).values())
 
 
 def _parts(problem: MatMulProblem) -> dict[str, int]:

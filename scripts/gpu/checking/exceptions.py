@@ -50,6 +50,7 @@ _NARROW = (
     Known("ConvTranspose", "wide_accesses", "vectors at the sides of the map are stored by elements"),
     Known("InvertedResidual", "wide_accesses", "a starter with KU=1 reads a map by elements"),
     Known("LRN", "wide_accesses", "neighbours of a vector are read by elements"),
+    Known("MatMul", "wide_accesses", "elements of a few rows are read one by one", kernels=("matmul_skinny",)),
     Known("Scatter", "wide_accesses", "updates are added by elements, and only copies have vectors"),
     Known("Softmax", "wide_accesses", "tails are loops and weigh as much as the vectors before them", devices=AMD),
     Known("Softmax", "wide_accesses", TOKENS, problems=("vit-attention",), devices=NVIDIA),
