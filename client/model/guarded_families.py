@@ -14,7 +14,7 @@ from gputune.core.launches import Launch, Stage
 from gputune.kernels.family import Instance, KernelFamily, TensorSpec
 from gputune.kernels.space import TuningSpace, configuration_key
 
-_UNCHECKED = ("pays", "guesses", "sample_inputs", "survival", "work", "moved_bytes", "tolerance")
+_UNCHECKED = ("pays", "guesses", "estimate", "sample_inputs", "survival", "work", "moved_bytes", "tolerance")
 
 
 def guarded_family(family: KernelFamily, title: str) -> KernelFamily:

@@ -441,7 +441,7 @@ class Tuner:
             entry.tuning = self._tuning(worker, search)
         if entry.tuning is None:
             seeds = worker.seeding.seeds_for(search.key, search.validity, search.space, scheduler.others(entry))
-            search.seeds, search.earlier = seeds.configurations, seeds.earlier
+            search.seeds, search.strangers, search.earlier = seeds.configurations, seeds.strangers, seeds.earlier
             if seeds.origin:
                 log.debug(f"{search.title}: begins with configurations from elsewhere: {seeds.origin}")
             entry.tuning = self._tuning(worker, search)

@@ -18,13 +18,14 @@ from gputune.cache import CacheError, PerformanceCache, TaskKey, TaskSummary, Va
 from gputune.cache.lookup import look_up
 from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
 from gputune.client.tuning.search.task_search import TaskSearch, cost_of
+from gputune.core.tier import tier_of
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
 
 log = logging.getLogger(__name__)
 
 FROM_ELSEWHERE = 5
-"""At most so many configurations from other devices: the share of the optimum that a greedy portfolio reaches hardly
-grows after that."""
+"""At most so many configurations from other devices of the vendor, and so many from those of others: the share of the
+optimum that a greedy portfolio reaches hardly grows after that."""
 
 FROM_NEAR = 3
 """At most so many near problems give their best."""
@@ -41,11 +42,13 @@ UNLIKE = 2.0
 
 @dataclass(frozen=True)
 class Seeds:
-    """Configurations to begin with, best first, and a phrase that says where they are from. earlier: the one that won
-    for the same task on this device under the nearest other conditions, where there is one that is valid today."""
+    """Configurations to begin with, best first, and a phrase that says where they are from. strangers: those of devices
+    of other vendors. earlier: the one that won for the same task on this device under the nearest other conditions,
+    where there is one that is valid today."""
 
     configurations: tuple[dict[str, int], ...]
     origin: str
+    strangers: tuple[dict[str, int], ...] = ()
     earlier: tuple[dict[str, int], ...] = ()
 
 
@@ -61,9 +64,12 @@ class Seeding:
     ) -> Seeds:
         """Seeds of a task that are valid in its space. running: the best so far of other tasks of this generation."""
         known = self._known()
+        here = tier_of(validity.device_name, validity.compute_units, validity.vendor, validity.device_version)
         same = [one for one in known if one[1].task == key and one[1].validity != validity]
-        devices = [records for records in map(self._records, same) if records]
-        elsewhere = _valid(greedy_portfolio(devices, FROM_ELSEWHERE), space)
+        akin = [records for one in same if one[1].tier.vendor == here.vendor and (records := self._records(one))]
+        strange = [records for one in same if one[1].tier.vendor != here.vendor and (records := self._records(one))]
+        elsewhere = _valid(greedy_portfolio(akin, FROM_ELSEWHERE), space)
+        strangers = _valid(greedy_portfolio(strange, FROM_ELSEWHERE), space)
         winners: dict[TaskKey, Configuration] = {
             summary.task: summary.winner.configuration
             for _, summary in known
@@ -75,10 +81,12 @@ class Seeding:
         chosen = {configuration_key(configuration): configuration for configuration in [*elsewhere, *near]}
         sources = []
         if elsewhere:
-            sources.append(f"{len(elsewhere)} that won on {len(devices)} other device or driver records")
+            sources.append(f"{len(elsewhere)} that won on {len(akin)} other device or driver records")
+        if strangers:
+            sources.append(f"{len(strangers)} that won on {len(strange)} records of other vendors' devices")
         if near:
             sources.append(f"{len(near)} of near problems")
-        return Seeds(tuple(chosen.values()), " and ".join(sources), tuple(earlier))
+        return Seeds(tuple(chosen.values()), " and ".join(sources), tuple(strangers), tuple(earlier))
 
     def _known(self) -> list[tuple[Path, TaskSummary]]:
         """Every task in this file and in those beside it."""

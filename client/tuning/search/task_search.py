@@ -1,5 +1,6 @@
 """Search one task's space: its identity in the cache, what is known, what to measure next, and the best so far."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -153,6 +154,8 @@ class TaskSearch:
         self.seeds: Sequence[Configuration] = ()
         """Configurations for the strategy to begin with; they are not used before `next_batch` needs more than the
         default, `earlier` and the starters."""
+        self.strangers: Sequence[Configuration] = ()
+        """The like, from devices of other vendors."""
         self.earlier: Sequence[Configuration] = ()
         """What won on this device under other conditions, such as an older source of its kernel: measured next to the
         default, before the starters, which may use up what the effort has for the task."""
@@ -166,7 +169,8 @@ class TaskSearch:
         self._untold: list[Evaluation] = []
         self._again: list[dict[str, int]] = []
         self._baseline: Configuration | None = None
-        self._starters = self.family.starters(task.problem, limits)
+        self._estimate = self.family.estimate(task.problem, limits) if strategy == "auto" else None
+        self._starters = self._unestimated(self.family.starters(task.problem, limits))
         self._stop: StopCondition = Trials(self.most)
         if effort.patience is not None:
             self._stop = Trials(self.most) | NoImprovement(effort.patience)
@@ -174,10 +178,15 @@ class TaskSearch:
     @property
     def strategy(self) -> Strategy:
         if self._strategy is None:
-            self._strategy = STRATEGIES[self._strategy_name](self.space, self.seed, self.seeds)
+            make = STRATEGIES[self._strategy_name]
+            self._strategy = make(self.space, self.seed, self.seeds, self.strangers, self._estimate)
             self._strategy.tell(self._untold)
             self._untold = []
         return self._strategy
+
+    def _unestimated(self, starters: Iterable[dict[str, int]]) -> list[dict[str, int]]:
+        """Starters of which the estimate knows nothing. Its own best are measured in place of the others."""
+        return [one for one in starters if self._estimate is None or math.isinf(self._estimate(one))]
 
     def rendered(self, configuration: Configuration) -> Instance:
         """Render a configuration for the device."""

@@ -1,5 +1,6 @@
 """Test strategies and stop conditions: what they propose, and when they end."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,12 @@ from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.stop_conditions import NoImprovement, Trials
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
+from gputune.client.tuning.search.strategies.auto import ESTIMATED, Auto
 from gputune.client.tuning.search.strategies.exhaustive import Exhaustive
 from gputune.client.tuning.search.strategies.random import RandomSearch
-from gputune.client.tuning.search.task_search import TaskSearch, device_limits, space_of
+from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits, space_of
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -103,3 +107,25 @@ def test_of_equal_ones_the_same_wins_whatever_was_measured_first() -> None:
         search.tell([TrialRecord(c, "ok", (200.0 if c == search.default else 100.0,)) for c in order])
     assert searches[0].best == searches[1].best
     assert searches[0].finalists(2) == searches[1].finalists(2)
+
+
+def test_the_estimate_proposes_in_place_of_the_starters() -> None:
+    """Where it knows nothing, a starter stays: none of a product, and Winograd's of a convolution."""
+    gpu = replace(NULL_REPORT.identity or pytest.fail(), device_type="gpu")
+    task = Task("MatMul", MatMulProblem(512, 512, 512), 1)
+    limits, family = device_limits(gpu), family_of("MatMul")
+    estimate = family.estimate(task.problem, limits)
+    assert estimate is not None and family.starters(task.problem, limits)
+    search, random = (TaskSearch(task, gpu, limits, EFFORTS["normal"], {}, name) for name in ("auto", "random"))
+    first = search.next_batch()
+    best = Auto(search.space, 1, estimate=estimate).ask(ESTIMATED)
+    assert first[0] == search.default
+    assert first[1:] == [each for each in best if each != search.default][: BATCH - 1]
+    assert random.next_batch()[1:] == family.starters(task.problem, limits)[: BATCH - 1]
+    windows = Task("Conv", ConvProblem(1, 28, 28, 64, 64, (3, 3), pads=(1, 1, 1, 1)), 1)
+    batch = TaskSearch(windows, gpu, limits, EFFORTS["normal"], {}).next_batch()
+    known = family_of("Conv").estimate(windows.problem, limits)
+    starters = family_of("Conv").starters(windows.problem, limits)
+    assert known is not None
+    unknown = [each for each in starters if math.isinf(known(each))]
+    assert unknown and batch[1 : len(unknown) + 1] == unknown

@@ -72,6 +72,20 @@ def conclude(cache: PerformanceCache, validity: Validity, configuration: dict[st
     cache.conclude(HERE.key, validity, WinnerRecord(configuration, 5.0, 6.0, "quick", rendered_sha256=""))
 
 
+def test_winners_of_other_vendors_are_strangers(cache: PerformanceCache) -> None:
+    names = {"Radeon RX 6600": LEGAL[3], "Radeon RX 6800": LEGAL[4], "GeForce RTX 3060": LEGAL[5]}
+    for name, winner in names.items():
+        there = replace(HERE.validity, device_name=name, vendor="")
+        cache.store_trials(HERE.key, there, [TrialRecord(winner, "ok", (5.0,))])
+    here = replace(HERE.validity, device_name="GeForce RTX 3090", vendor="NVIDIA Corporation")
+    found = Seeding(cache).seeds_for(HERE.key, here, HERE.space, {})
+    assert list(found.configurations) == [LEGAL[5]]
+    assert found.strangers in ((LEGAL[3], LEGAL[4]), (LEGAL[4], LEGAL[3]))
+    assert found.origin.startswith(
+        "1 that won on 1 other device or driver records and 2 that won on 2 records of other"
+    )
+
+
 def test_near_problems_give_their_winners_the_nearest_first(cache: PerformanceCache) -> None:
     for place, n in enumerate((4096, 1024, 515, 2048, 600, 520)):
         near = search(n=n)

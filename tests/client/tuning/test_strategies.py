@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
-from gputune.client.tuning.search.strategies.auto import Auto
+from gputune.client.tuning.search.strategies.auto import ESTIMATED, LEAD, Auto
 from gputune.client.tuning.search.strategies.candidates import Candidates, Floats, Rows
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.client.tuning.search.strategies.model_based import (
@@ -17,7 +18,7 @@ from gputune.client.tuning.search.strategies.model_based import (
     MOST_KNOWN,
     ModelBased,
 )
-from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
+from gputune.client.tuning.search.strategies.portfolio import MOST_ESTIMATED, UNLIKE, greedy_portfolio, unlike_best
 from gputune.client.tuning.search.strategies.surrogate import GaussianProcess, Posterior
 from gputune.client.tuning.search.strategies.views import View, views_of
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
@@ -128,21 +129,35 @@ def test_the_model_gets_near_the_best_of_a_thousand_and_avoids_what_fails(name: 
     assert failures / len(searches) < 8.5  # at random 9 or 10
 
 
-def test_auto_begins_with_the_portfolio_in_its_order() -> None:
+def told(strategy: Strategy, configurations: Sequence[Configuration]) -> None:
+    strategy.tell([Evaluation(configuration, cost(configuration)) for configuration in configurations])
+
+
+POOR = [{**BEST, "X": 1, "Y": 1, "F": 0}, {**BEST, "X": 1, "Y": 2, "F": 0}, {**BEST, "X": 2, "Y": 1, "F": 0}]
+"""Enough to compare winners with, and worse than those of the tests."""
+
+
+def test_auto_tries_the_portfolio_in_its_order_in_turns_with_the_model() -> None:
     portfolio = [{**BEST, "Y": 8}, {**BEST, "X": 5}, {**BEST, "F": 0}, {**BEST, "Y": 8}, {**BEST, "X": 8}, {"OLD": 1}]
     valid = [portfolio[0], portfolio[2], portfolio[4]]
     strategy = Auto(SPACE, 1, portfolio)
-    assert strategy.ask(1) == valid[:1]
-    strategy.tell([Evaluation(valid[0], 100.0)])
-    assert strategy.ask(3)[::2] == valid[1:]
+    told(strategy, POOR)
+    assert strategy.ask(5)[::2] == valid
+
+
+def test_auto_compares_winners_with_something_first() -> None:
+    """The first ones are those of a search that knows of no winners."""
+    first = Auto(SPACE, 1, [BEST]).ask(LEAD + 1)
+    assert first[LEAD] == BEST
+    assert first[:LEAD] == Auto(SPACE, 1).ask(LEAD)
 
 
 def test_auto_leaves_a_portfolio_that_does_worse_than_others() -> None:
     portfolio = [{**BEST, "X": 1, "F": 0, "Y": y} for y in (1, 2, 4, 8)]
     strategy = Auto(SPACE, 1, portfolio)
-    strategy.tell([Evaluation(BEST, cost(BEST))])
+    told(strategy, [BEST, {**BEST, "X": 2}, {**BEST, "X": 4}])
     asked = keys(run(strategy, 8))
-    assert asked[:2] == [configuration_key(one) for one in portfolio[:2]]
+    assert asked[:3:2] == [configuration_key(one) for one in portfolio[:2]]
     assert not set(asked) & {configuration_key(one) for one in portfolio[2:]}
 
 
@@ -151,6 +166,78 @@ def test_auto_goes_down_from_a_good_portfolio() -> None:
     portfolio = [{"A": 5, "B": 4, "C": 7}, {"A": 7, "B": 7, "C": 7}]
     for seed in range(1, 4):
         assert min(e.cost_ns for e in run(Auto(LARGE, seed, portfolio), 20, 1, far) if e.cost_ns is not None) == 100.0
+
+
+def test_auto_tries_strangers_after_the_portfolio_one_at_a_time() -> None:
+    near, one, two = {**BEST, "F": 0}, {**BEST, "Y": 8}, BEST
+    strategy = Auto(SPACE, 1, [near], [one, near, two])
+    told(strategy, POOR)
+    batch = strategy.ask(6)
+    assert batch[:3:2] == [near, one] and two not in batch, "the next waits for a result"
+    strategy.tell([Evaluation(each, 10.0 if each == one else 500.0) for each in batch])
+    assert strategy.ask(2)[1] == two
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_auto_forgets_a_stranger_that_is_not_better_than_all(fails: bool) -> None:
+    """The others are not tried, and the model goes on as if there were none."""
+    strangers = [{**BEST, "X": 32} if fails else {**BEST, "X": 1, "Y": 8}, {**BEST, "X": 1}]
+    cold, strategy = Auto(SPACE, 1), Auto(SPACE, 1, (), strangers)
+    for each in (cold, strategy):
+        told(each, [*POOR, {**BEST, "Y": 2}])
+    assert strategy.ask(1) == strangers[:1]
+    told(strategy, strangers[:1])
+    cold._candidates.take([cold._candidates.row(strangers[0]) or 0])
+    assert keys(run(strategy, 12)) == keys(run(cold, 12))
+
+
+def test_auto_learns_of_a_stranger_that_is_better_than_all() -> None:
+    strategy = Auto(SPACE, 1, (), [{**BEST, "Y": 8}])
+    told(strategy, POOR)
+    told(strategy, strategy.ask(1))
+    assert strategy._candidates.best() == strategy._candidates.row({**BEST, "Y": 8})
+
+
+def by_sum(configuration: Configuration) -> float:
+    """An estimate: the smaller, the better; nothing is known where A is 0."""
+    return math.inf if configuration["A"] == 0 else float(sum(configuration.values()))
+
+
+def test_auto_begins_with_the_best_by_the_estimate_no_two_alike() -> None:
+    asked = Auto(LARGE, 1, estimate=by_sum).ask(ESTIMATED + 1)
+    assert asked[:4] == [{name: value + (name == "A") for name in "ABC"} for value in range(4)]
+    for one, other in combinations(asked[:ESTIMATED], 2):
+        assert sum(one[name] != other[name] for name in "ABC") >= UNLIKE
+    assert not any(one["A"] == 0 for one in asked[:ESTIMATED])
+
+
+def test_winners_take_turns_with_the_estimate() -> None:
+    winner, stranger = {"A": 9, "B": 9, "C": 9}, {"A": 8, "B": 8, "C": 8}
+    alone = Auto(LARGE, 1, estimate=by_sum).ask(ESTIMATED)
+    asked = Auto(LARGE, 1, [winner], [stranger], by_sum).ask(ESTIMATED + 2)
+    assert asked == [*alone[:LEAD], winner, alone[LEAD], stranger, *alone[LEAD + 1 :]]
+
+
+def test_the_estimate_asks_for_nothing_again() -> None:
+    alone = Auto(LARGE, 1, estimate=by_sum).ask(ESTIMATED)
+    strategy = Auto(LARGE, 1, estimate=by_sum)
+    strategy.tell([Evaluation(alone[0], 5.0), Evaluation(alone[2], 6.0)])
+    assert strategy.ask(ESTIMATED - 2) == [alone[1], *alone[3:]]
+
+
+def test_not_all_of_a_large_space_is_estimated() -> None:
+    seen: list[int] = []
+
+    def by_first(configuration: Configuration) -> float:
+        seen.append(configuration["A"])
+        return seen[-1]
+
+    candidates = Candidates(TuningSpace(tuple(Parameter(name, tuple(range(9)), "one of five") for name in "ABCDE"), ()))
+    rows = unlike_best(candidates, by_first, 4)
+    assert MOST_ESTIMATED / 2 < len(seen) <= MOST_ESTIMATED
+    assert len(rows) == 4 and candidates.codes[rows, 0].tolist()[0] == 0
+    few = TuningSpace((Parameter("A", (3, 1, 2), "the only one"),), ())
+    assert unlike_best(Candidates(few), lambda one: one["A"], 2) == [1, 2]
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -60,7 +60,11 @@ class Candidates:
         """The configurations of rows, which are no longer open from now on."""
         chosen = list(rows)
         self.open[chosen] = False
-        return [dict(self._configurations[row]) for row in chosen]
+        return self.at(chosen)
+
+    def at(self, rows: Iterable[int]) -> list[dict[str, int]]:
+        """The configurations of rows."""
+        return [dict(self._configurations[row]) for row in rows]
 
     def tell(self, evaluations: Sequence[Evaluation]) -> list[int]:
         """Keeps what was found out and returns the rows; configurations of another space are passed over."""

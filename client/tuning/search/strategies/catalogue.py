@@ -1,6 +1,7 @@
 """List the strategies by name, and make them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from gputune.client.tuning.search.strategies import Strategy
 from gputune.client.tuning.search.strategies.auto import Auto
@@ -9,16 +10,30 @@ from gputune.client.tuning.search.strategies.evolution import Evolution
 from gputune.client.tuning.search.strategies.exhaustive import Exhaustive
 from gputune.client.tuning.search.strategies.model_based import ModelBased
 from gputune.client.tuning.search.strategies.random import RandomSearch
+from gputune.kernels.family import Estimate
 from gputune.kernels.space import Configuration, TuningSpace
 
-Portfolio = Sequence[Configuration]
 
-STRATEGIES: dict[str, Callable[[TuningSpace, int, Portfolio], Strategy]] = {
+class Maker(Protocol):
+    """Makes a fresh strategy for a space from a seed. What is known before anything is measured, as of `Auto`, only
+    `auto` uses."""
+
+    def __call__(
+        self,
+        space: TuningSpace,
+        seed: int,
+        portfolio: Sequence[Configuration] = (),
+        strangers: Sequence[Configuration] = (),
+        estimate: Estimate | None = None,
+        /,
+    ) -> Strategy: ...
+
+
+STRATEGIES: dict[str, Maker] = {
     "auto": Auto,
-    "model_based": lambda space, seed, _: ModelBased(space, seed),
-    "evolution": lambda space, seed, _: Evolution(space, seed),
-    "descent": lambda space, seed, _: CoordinateDescent(space, seed),
-    "random": lambda space, seed, _: RandomSearch(space, seed),
-    "exhaustive": lambda space, seed, _: Exhaustive(space),
+    "model_based": lambda space, seed, *_: ModelBased(space, seed),
+    "evolution": lambda space, seed, *_: Evolution(space, seed),
+    "descent": lambda space, seed, *_: CoordinateDescent(space, seed),
+    "random": lambda space, seed, *_: RandomSearch(space, seed),
+    "exhaustive": lambda space, seed, *_: Exhaustive(space),
 }
-"""From a space, a seed and a portfolio (which only `auto` uses) to a fresh strategy."""

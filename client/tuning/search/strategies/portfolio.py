@@ -1,12 +1,16 @@
-"""Choose a few configurations, one of which is good nearly everywhere, from measurements on other devices.
+"""Choose a few configurations to begin with: from measurements on other devices, or by an estimate.
 
-The choice is greedy, as Xu, Hoos, Leyton-Brown: Hydra (2010) build portfolios of algorithms: the next configuration
-helps most on the devices on which the chosen configurations do badly.
+From measurements the choice is greedy, as Xu, Hoos, Leyton-Brown: Hydra (2010) build portfolios of algorithms: the next
+configuration helps most on the devices on which the chosen configurations do badly.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from gputune.client.tuning.search.strategies.candidates import Candidates
+from gputune.kernels.family import Estimate
 from gputune.kernels.space import Configuration, configuration_key
 
 Records = Sequence[tuple[Configuration, float | None]]
@@ -14,6 +18,14 @@ Records = Sequence[tuple[Configuration, float | None]]
 
 WORST = 0.01
 """The share of the optimum that a configuration counts for where it failed or was never tried."""
+
+UNLIKE = 3
+"""Configurations that differ in fewer parameters are alike. An estimate errs by much the same for them, and it does not
+see all parameters."""
+
+MOST_ESTIMATED = 4000
+"""Of larger spaces so many are estimated, spread evenly over the space's order: estimates take time, and the best few
+that are unlike each other are hardly better among all."""
 
 
 def greedy_portfolio(devices: Sequence[Records], size: int) -> list[dict[str, int]]:
@@ -46,3 +58,17 @@ def _shares(records: Records) -> dict[str, float]:
 def _gain(key: str, shares: Sequence[Mapping[str, float]], reached: Sequence[float]) -> float:
     pairs = zip(shares, reached, strict=True)
     return sum(math.log(max(share.get(key, WORST), now) / now) for share, now in pairs)
+
+
+def unlike_best(candidates: Candidates, estimate: Estimate, size: int) -> list[int]:
+    """Return at most `size` rows, the least estimate first, no two of them alike. Rows of which the estimate knows
+    nothing, so that it is infinite, are not among them."""
+    rows = np.arange(0, len(candidates), max(math.ceil(len(candidates) / MOST_ESTIMATED), 1))
+    estimates = np.array([estimate(configuration) for configuration in candidates.at(rows.tolist())])
+    rows = rows[np.argsort(estimates, kind="stable")][: np.count_nonzero(np.isfinite(estimates))]
+    unlike = min(UNLIKE, len(candidates.levels))
+    chosen: list[int] = []
+    while len(rows) and len(chosen) < size:
+        chosen.append(int(rows[0]))
+        rows = rows[(candidates.codes[rows] != candidates.codes[rows[0]]).sum(axis=1) >= max(unlike, 1)]
+    return chosen
