@@ -12,7 +12,7 @@ module there that defines FAMILY. You make a family in these steps:
    takes all three from a tiling that it shares with other families. On a CPU the default follows the shape: `pays`
    fuses where that is expected to be faster, and Winograd.gain chooses an algorithm. Elsewhere nothing is known of
    fusing that holds for all devices, so defaults are unfused. `estimate` orders configurations of a family that has one
-   (tiling/estimate.py), and a default of several algorithms is the one with the least (tiling/algorithms.py).
+   (tiling/estimate.py), and a default of several algorithms is the one with the least (algorithms.py).
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
    the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
    under `prepare`. Each kernel declares the buffers that it writes and what it needs of a device: ALONE if its
