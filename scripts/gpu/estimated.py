@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu.phases.baselines import CONVOLUTIONS
+from gputune.kernels.algorithms import ALG
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.kernels.algorithms import ALG
 
 PRODUCTS = ((512, 512, 512), (1024, 1024, 1024), (4096, 4096, 4096), (1, 4096, 4096))
 WIDEST_ALLOCATION = 4

@@ -9,6 +9,7 @@ from gputune.core.launches import Launch, Stage
 from gputune.kernels.algorithms import ALG
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import FAMILY, SKINNY, MatMulProblem
+from gputune.kernels.tiling.estimate import UNIT_BYTES
 from gputune.kernels.tiling.skinny import MOST_ROWS, Skinny
 from tests.kernels.problems import CPU, GPU
 
@@ -119,5 +120,5 @@ def test_the_estimate_wants_many_vectors_under_way() -> None:
     assert estimate(many) < estimate(few)
     shared = configured(problem, KU=8, LM=8, SPLIT=8)
     assert estimate(shared) < estimate(many), "32 groups leave units idle"
-    bytes_in_clocks = 4 * 4096 * 4096 / (132 * 16)
+    bytes_in_clocks = 4 * 4096 * 4096 / (132 * UNIT_BYTES)
     assert bytes_in_clocks < estimate(FAMILY.default(problem, H100)) < 1.1 * bytes_in_clocks
