@@ -85,22 +85,25 @@ class TuningSpace:
             depth = max(order.index(name) for name in rule.names)
             holds = cache(rule.holds) if len(rule.names) <= depth else rule.holds  # else no values come twice
             decided_at[depth].append((holds, _chooser(rule.names)))
+        if not order:
+            yield {}
+            return
         chosen: dict[str, int] = {}
-
-        def extend(depth: int) -> Iterator[dict[str, int]]:
-            if depth == len(order):
-                yield dict(chosen)
-                return
-            for value in self.parameters[depth].values:
+        waiting = [iter(self.parameters[0].values)]  # for each parameter so far the values that are left
+        while waiting:
+            depth = len(waiting) - 1
+            for value in waiting[-1]:
                 chosen[order[depth]] = value
                 for holds, values_of in decided_at[depth]:
                     if not holds(*values_of(chosen)):
                         break
                 else:
-                    yield from extend(depth + 1)
-            del chosen[order[depth]]
-
-        return extend(0)
+                    if depth + 1 < len(order):
+                        waiting.append(iter(self.parameters[depth + 1].values))
+                        break
+                    yield dict(chosen)
+            else:
+                waiting.pop()
 
     def first(self) -> dict[str, int]:
         """The first valid configuration. ValueError, with the rules that nothing keeps, when there is none."""
@@ -145,8 +148,14 @@ class ChoiceSpace(TuningSpace):
 
     def configurations(self) -> Iterator[dict[str, int]]:
         for number, space in self.spaces.items():
+            idle = {self.parameters[0].name: number, **self.idle}
             for configuration in space.configurations():
-                yield self.filled(number, configuration)
+                yield idle | configuration
+
+    @cached_property
+    def size(self) -> int:
+        """The number of valid configurations."""
+        return sum(space.size for space in self.spaces.values())
 
     def filled(self, number: int, configuration: Configuration) -> dict[str, int]:
         """Return a configuration of the space of this number with the parameters of the others."""

@@ -29,6 +29,7 @@ from gputune.kernels.space import (
     DeviceLimit,
     Parameter,
     TuningSpace,
+    choice,
     configuration_key,
 )
 from gputune.kernels.template import template
@@ -79,6 +80,23 @@ def test_configurations_are_the_product_less_what_is_forbidden(
     assert all(
         (c[one] <= c[other] and math.prod(c.values()) <= limit) == (c in allowed) for c in every
     )  # violations says the same as the rules themselves
+
+
+def test_a_choice_has_the_configurations_of_all_its_spaces() -> None:
+    one = TuningSpace((Parameter("A", (1, 2), "first"), Parameter("B", (4, 8), "second")), ())
+    other = TuningSpace((Parameter("B", (8, 16), "second"), Parameter("C", (0, 1, 2), "third")), ())
+    whole = choice("WAY", "which of them", {0: one, 3: other})
+    found = list(whole.configurations())
+    assert len(found) == whole.size == 10
+    assert not any(whole.violations(each) for each in found)
+    assert found == [each for each in whole_product(whole) if not whole.violations(each)]
+    assert list(TuningSpace((), ()).configurations()) == [{}]
+
+
+def whole_product(space: TuningSpace) -> list[dict[str, int]]:
+    names = [parameter.name for parameter in space.parameters]
+    values = itertools.product(*(parameter.values for parameter in space.parameters))
+    return [dict(zip(names, each, strict=True)) for each in values]
 
 
 def test_violations_name_everything_that_is_wrong() -> None:

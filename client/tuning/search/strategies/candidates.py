@@ -4,6 +4,7 @@ All strategies except the exhaustive strategy build on this. They refer to confi
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,6 @@ class Candidates:
             np.stack(codes, axis=1) if codes else np.zeros((len(table), 0), np.int64)
         ).astype(np.int64)
         self.points: Floats = self.codes / np.maximum(np.array(self.levels, float) - 1, 1)
-        self._row_of_codes = {tuple(values): row for row, values in enumerate(self.codes.tolist())}
         self.costs: Floats = np.full(len(table), np.nan)
         self.open: npt.NDArray[np.bool_] = np.ones(len(table), bool)
 
@@ -51,6 +51,10 @@ class Candidates:
         if len(configuration) != len(self._names) or not all(name in configuration for name in self._names):
             return None
         return self._row_of.get(tuple(configuration[name] for name in self._names))
+
+    @cached_property
+    def _row_of_codes(self) -> dict[tuple[int, ...], int]:
+        return {tuple(values): row for row, values in enumerate(self.codes.tolist())}
 
     def row_of_codes(self, codes: Sequence[int]) -> int | None:
         """The row with these codes; None where a constraint forbids it."""

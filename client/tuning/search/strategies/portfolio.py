@@ -23,7 +23,7 @@ UNLIKE = 3
 """Configurations that differ in fewer parameters are alike. An estimate errs by much the same for them, and it does not
 see all parameters."""
 
-MOST_ESTIMATED = 4000
+MOST_ESTIMATED = 2000
 """Of larger spaces so many are estimated, spread evenly over the space's order: estimates take time, and the best few
 that are unlike each other are hardly better among all."""
 
