@@ -14,6 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.search.replay import replay
+from benchmarks.search.spaces import load
+from gputune.kernels.space import Configuration
 from gputune.kernels.tiling.estimate import WARP, Card, Side, Tile, clocks, conflicts
 
 AMPERE = Card(82, 100 << 10, 1536)
@@ -96,7 +99,17 @@ def test_the_order_of_recorded_spaces(path: Path) -> None:
     assert times.min() / times[first].min() >= 0.87
 
 
-def tile_of(values: dict[str, int]) -> Tile:
+@pytest.mark.slow
+@pytest.mark.skipif(not RECORDED, reason="GPUTUNE_SPACES names no folder with gemm_*.json.gz")
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_a_search_that_begins_with_the_estimate_on_recorded_spaces(path: Path) -> None:
+    """90 % of the optimum after 25 measurements, without records."""
+    card = next(card for name, card in CARDS.items() if name in path.name)
+    curves = replay(load(path), "auto", 5, 25, 1, estimate=lambda one: clocks(tile_of(one), SIZE, SIZE, SIZE, card))
+    assert curves[:, -1].mean() >= 90
+
+
+def tile_of(values: Configuration) -> Tile:
     """Return a configuration of xgemm as a tile."""
     rows = Side(values["MWG"], values["MDIMC"], values["VWM"], bool(values["SA"]))
     columns = Side(values["NWG"], values["NDIMC"], values["VWN"], bool(values["SB"]))

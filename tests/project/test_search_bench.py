@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.search import bench
 from benchmarks.search.replay import mean_over_seeds
+from benchmarks.search.spaces import NotRecorded, load
 
 SPACE = Path(__file__).parents[1] / "recordings" / "depthwise_pocl_T4.json.gz"
 
@@ -27,6 +28,36 @@ def test_a_recorded_space_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixt
     found = found[bench.ALL_DEVICES]
     assert found["400"] == {"percent": 100, "standard_error": 0}, "after all of a space its best is known"
     assert 0 < found["2"]["standard_error"] < found["2"]["percent"] < 100
+
+
+def test_searches_with_records_are_compared_with_the_same_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a copy of the device what was best is found as soon as it is tried; other vendors' records are apart."""
+    devices = {name: tmp_path / f"depthwise_{name}_T4.json.gz" for name in ("A4000", "A6000", "W6600")}
+    for path in devices.values():
+        path.write_bytes(SPACE.read_bytes())
+    looks = ("--records", "--evaluations", "3,8", "--json", str(tmp_path / "numbers.json"))
+    bench.main(arguments("--space", *map(str, devices.values()), *looks))
+    found = json.loads((tmp_path / "numbers.json").read_text())["depthwise"]
+    of_one = [title.partition(" records of ")[2] for title in found if title.startswith("A4000 (nvidia)")]
+    assert of_one == ["A6000", "W6600", "A6000, W6600"]
+    assert len(found) == 3 + 3 + 3
+    assert {each["8"]["percent"] for each in found.values()} == {100}
+    assert "| points at 3 |" in capsys.readouterr().out
+
+
+def test_a_cache_file_of_kernel_tuner_is_a_space(tmp_path: Path) -> None:
+    path = tmp_path / "gemm_RTX_3090_cachefile.json"
+    rows = [{"A": a, "B": 7, "time": 2.0, "times": [1.0, 2.0, 6.0]} for a in (4, 1)]
+    rows.append({"A": 2, "B": 7, "time": "RuntimeFailedConfig"})
+    path.write_text(json.dumps({"tune_params_keys": ["A", "B"], "cache": dict(enumerate(rows))}))
+    space = load(path)
+    assert (space.kernel, space.device, space.vendor) == ("gemm", "RTX_3090", "nvidia")
+    assert [cost for _, cost in space.records()] == [2e6, None, 2e6]
+    path.write_text("[]")
+    with pytest.raises(NotRecorded, match="gemm_RTX_3090_cachefile.json is no cache file"):
+        load(path)
 
 
 def test_errors_are_of_the_seeds_and_not_of_the_devices() -> None:

@@ -21,14 +21,14 @@ from benchmarks.search.replay import (
     KernelTunerFailed,
     kernel_tuner,
     mean_over_seeds,
-    portfolio_of_others,
     replay,
+    sources,
+    winners_of,
 )
 from benchmarks.search.spaces import NotRecorded, Recording, load
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 
 RECORDINGS = tool.ROOT / "tests" / "recordings"
-PORTFOLIO = 5
 ALL_DEVICES = "all devices"
 COMPARED = "auto,model_based,evolution,descent,random"
 KERNEL_TUNER = (
@@ -77,6 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=1,
         help="configurations asked for, or measured, at once (default: %(default)s; when measured: 1 for all)",
     )
+    parser.add_argument(
+        "--records", action="store_true", help="compare auto with and without records, of every choice of other devices"
+    )
     parser.add_argument("--measuring", action="store_true", help="replay successive halving on raw samples instead")
     parser.add_argument(
         "--kernel_tuner_python", type=Path, metavar="PYTHON", help="an interpreter that has kernel_tuner"
@@ -100,7 +103,8 @@ def main(arguments: argparse.Namespace) -> None:
         recordings = [load(path) for path in arguments.space or sorted(RECORDINGS.glob("*_T4.json*"))]
         if not arguments.space:
             recordings += all_made_up()
-        result = (_measuring if arguments.measuring else _searching)(recordings, arguments)
+        mode = _measuring if arguments.measuring else _with_records if arguments.records else _searching
+        result = mode(recordings, arguments)
     except (NotRecorded, KernelTunerFailed, OSError) as error:
         raise SystemExit(str(error)) from None
     if arguments.json is not None:
@@ -112,9 +116,7 @@ def _searching(recordings: Sequence[Recording], arguments: argparse.Namespace) -
     names = arguments.strategies.split(",")
     if unknown := [name for name in names if name not in STRATEGIES]:
         raise SystemExit(f"--strategies: {unknown[0]!r} is none of {', '.join(STRATEGIES)}")
-    by_kernel: dict[str, list[Recording]] = defaultdict(list)
-    for recording in recordings:
-        by_kernel[recording.kernel].append(recording)
+    by_kernel = _by_kernel(recordings)
     print(CONSTANTS, flush=True)
     result: dict[str, dict[str, dict[str, Figures]]] = {}
     for kernel, devices in by_kernel.items():
@@ -123,8 +125,9 @@ def _searching(recordings: Sequence[Recording], arguments: argparse.Namespace) -
         common = (arguments.seeds, max(looks), arguments.batch)
         shown += [(f"{name}, cold", [replay(one, name, *common) for one in devices]) for name in names]
         if len(devices) > 1 and "auto" in names:
-            portfolios = [portfolio_of_others(one, devices, PORTFOLIO) for one in devices]
-            warm = [replay(one, "auto", *common, chosen) for one, chosen in zip(devices, portfolios, strict=True)]
+            others = [[other for other in devices if other is not one] for one in devices]
+            winners = [winners_of(known, one) for one, known in zip(devices, others, strict=True)]
+            warm = [replay(one, "auto", *common, *known) for one, known in zip(devices, winners, strict=True)]
             shown.append((f"auto, records of {len(devices) - 1} other devices", warm))
         if arguments.kernel_tuner_python is not None:
             theirs = arguments.kernel_tuner_strategies.split(",")
@@ -144,6 +147,36 @@ def _searching(recordings: Sequence[Recording], arguments: argparse.Namespace) -
             which = ", ".join(one.device for one in devices) if name == ALL_DEVICES else name
             head = f"{kernel}: {which}; {arguments.seeds} seeds"
             print("\n" + tool.table([head, *(f"{look} evaluations" for look in looks)], rows), flush=True)
+    return result
+
+
+def _by_kernel(recordings: Sequence[Recording]) -> dict[str, list[Recording]]:
+    by_kernel: dict[str, list[Recording]] = defaultdict(list)
+    for recording in recordings:
+        by_kernel[recording.kernel].append(recording)
+    return by_kernel
+
+
+def _with_records(recordings: Sequence[Recording], arguments: argparse.Namespace) -> dict[str, Any]:
+    """Each search with records beside the same seeds without: percent, and the difference in points."""
+    looks = _numbers(arguments.evaluations)
+    common = (arguments.seeds, max(looks), arguments.batch)
+    result: dict[str, dict[str, Figures]] = {}
+    for kernel, devices in _by_kernel(recordings).items():
+        rows, result[kernel] = [], {}
+        for one in devices:
+            cold = _figures([replay(one, "auto", *common)], looks)
+            for known in sources(one, devices):
+                title = f"{one.device} ({one.vendor}), records of {', '.join(other.device for other in known)}"
+                warm = _figures([replay(one, "auto", *common, *winners_of(known, one))], looks)
+                points = [warm[look]["percent"] - cold[look]["percent"] for look in cold]
+                rows.append(
+                    [title, *(f"{each['percent']:.1f}" for each in warm.values()), *map("{:+.1f}".format, points)]
+                )
+                result[kernel][title] = warm
+        head = f"{kernel}; {arguments.seeds} seeds"
+        heads = [head, *(f"{look} evaluations" for look in looks), *(f"points at {look}" for look in looks)]
+        print("\n" + tool.table(heads, rows), flush=True)
     return result
 
 

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.search.spaces import MILLISECOND_NS, Recording
+from gputune.client.tuning.search.seeding import FROM_ELSEWHERE
 from gputune.client.tuning.search.strategies import Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.client.tuning.search.strategies.portfolio import greedy_portfolio
+from gputune.kernels.family import Estimate
 from gputune.kernels.space import Configuration
 
 Curves = npt.NDArray[np.float64]
@@ -48,20 +50,36 @@ def search(recording: Recording, strategy: Strategy, evaluations: int, batch: in
 
 
 def replay(
-    recording: Recording, name: str, seeds: int, evaluations: int, batch: int, portfolio: Sequence[Configuration] = ()
+    recording: Recording,
+    name: str,
+    seeds: int,
+    evaluations: int,
+    batch: int,
+    portfolio: Sequence[Configuration] = (),
+    strangers: Sequence[Configuration] = (),
+    estimate: Estimate | None = None,
 ) -> Curves:
     """The curves of one of our strategies, one per seed."""
-    make = STRATEGIES[name]
+    make, space = STRATEGIES[name], recording.space
     searches = (
-        search(recording, make(recording.space, seed, portfolio), evaluations, batch) for seed in range(1, seeds + 1)
+        search(recording, make(space, seed, portfolio, strangers, estimate), evaluations, batch)
+        for seed in range(1, seeds + 1)
     )
     return np.array([curve(recording.best_ns, costs, evaluations) for costs in searches])
 
 
-def portfolio_of_others(recording: Recording, recordings: Sequence[Recording], size: int) -> list[dict[str, int]]:
-    """The portfolio from the other devices' recordings of the same kernel; empty when there are none."""
-    others = [one for one in recordings if one.kernel == recording.kernel and one is not recording]
-    return greedy_portfolio([one.records() for one in others], size)
+def winners_of(others: Sequence[Recording], recording: Recording) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """The portfolio from other devices' recordings, and the strangers, from those of other vendors' devices."""
+    akin = [one.records() for one in others if one.vendor == recording.vendor]
+    strange = [one.records() for one in others if one.vendor != recording.vendor]
+    return greedy_portfolio(akin, FROM_ELSEWHERE), greedy_portfolio(strange, FROM_ELSEWHERE)
+
+
+def sources(recording: Recording, devices: Sequence[Recording]) -> list[tuple[Recording, ...]]:
+    """Whose records a search on this device may know: each other device's, those of other vendors, all."""
+    others = tuple(one for one in devices if one is not recording)
+    strange = tuple(one for one in others if one.vendor != recording.vendor)
+    return [each for each in dict.fromkeys([*((one,) for one in others), strange, others]) if each]
 
 
 def kernel_tuner_cache(recording: Recording) -> dict[str, object]:

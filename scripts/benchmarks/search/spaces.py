@@ -1,11 +1,12 @@
 """Read recorded tuning spaces: a file as a tuning space with the times that were measured in it.
 
-Files are our own recordings, which `scripts/recording/record` makes, and T4, the format of the FAIR benchmark hub for
-auto-tuning. Every configuration of a file is valid in the sense of the declared constraints; those that did not work
-are failures that a strategy has to learn.
+Files are our own recordings, which `scripts/recording/record` makes, T4, the format of the FAIR benchmark hub for
+auto-tuning, and Kernel Tuner's cache files, which the hub has of older spaces. Every configuration of a file is valid
+in the sense of the declared constraints; those that did not work are failures that a strategy has to learn.
 """
 
 import json
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +16,18 @@ from typing import Any
 
 from gputune.cache import TaskKey
 from gputune.client.tuning.search.strategies import Evaluation
+from gputune.core.tier import tier_of
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace, configuration_key
 from gputune.runtime.devices import recording
 from gputune.runtime.devices.recording import BadRecording
 
 MILLISECOND_NS = 1e6
+
+VENDORS = {"nvidia": r"A\d{3,4}\b|[HV]100\b|RTX|GTX|Titan", "amd": r"W\d{4}\b|MI\d{2,3}|RX "}
+"""The hub names devices by less than their whole names."""
+
+CACHE_FILE = "_cachefile"
+"""Of the names of Kernel Tuner's cache files; those of T4 files have _T4 there."""
 
 
 class NotRecorded(Exception):
@@ -55,6 +63,12 @@ class Recording:
     def title(self) -> str:
         return f"{self.kernel} {self.device}".strip()
 
+    @property
+    def vendor(self) -> str:
+        """The device's vendor, as far as the name tells."""
+        name = self.device.replace("_", " ")
+        return next((vendor for vendor, names in VENDORS.items() if re.match(names, name)), tier_of(name, 0).vendor)
+
     @cached_property
     def costs_ns(self) -> dict[str, float | None]:
         """The median of all samples of each configuration; None where it failed."""
@@ -77,7 +91,9 @@ def load(path: Path) -> Recording:
     try:
         lines = recording.lines_of(path)
         ours = lines[0].startswith(f'{{"{recording.MARK}"')
-        return _of_recording(recording.parse(path, lines)) if ours else _of_t4(path, lines)
+        if ours:
+            return _of_recording(recording.parse(path, lines))
+        return (_of_cache_file if CACHE_FILE in path.name else _of_t4)(path, lines)
     except BadRecording as error:
         raise NotRecorded(str(error)) from None
 
@@ -102,8 +118,25 @@ def _of_t4(path: Path, lines: Sequence[str]) -> Recording:
         samples = [_samples(result) for result in results]
     except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise NotRecorded(f"{path.name} is not a recorded space in T4: {type(error).__name__}: {error}") from None
-    stem = path.name.split(".")[0].removesuffix("_T4").split("_")
-    return _space(path.name, stem[0], "_".join(stem[1:]), columns, samples)
+    return _named(path, columns, samples)
+
+
+def _of_cache_file(path: Path, lines: Sequence[str]) -> Recording:
+    """NAME_DEVICE_cachefile.json.gz tells kernel and device."""
+    try:
+        whole = json.loads("\n".join(lines))
+        rows = list(whole["cache"].values())
+        columns = {name: _codes([row[name] for row in rows]) for name in whole["tune_params_keys"]}
+        failed = [not isinstance(row["time"], int | float) for row in rows]  # a word says why
+        samples = [() if bad else _in_ns(row["times"]) for row, bad in zip(rows, failed, strict=True)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise NotRecorded(f"{path.name} is no cache file: {type(error).__name__}: {error}") from None
+    return _named(path, columns, samples)
+
+
+def _named(path: Path, columns: Mapping[str, Sequence[int]], samples: Sequence[tuple[float, ...]]) -> Recording:
+    kernel, _, device = path.name.split(".")[0].removesuffix("_T4").removesuffix(CACHE_FILE).partition("_")
+    return _space(path.name, kernel, device, columns, samples)
 
 
 def _space(
@@ -130,7 +163,11 @@ def _space(
 def _samples(result: dict[str, Any]) -> tuple[float, ...]:
     if result["invalidity"] != "correct":
         return ()
-    return tuple(float(value) * MILLISECOND_NS for value in result["times"]["runtimes"])
+    return _in_ns(result["times"]["runtimes"])
+
+
+def _in_ns(milliseconds: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(value) * MILLISECOND_NS for value in milliseconds)
 
 
 def _codes(values: Sequence[Any]) -> list[int]:
