@@ -92,6 +92,7 @@ def _all() -> Iterator[Named]:
             "minilm-feed-forward": MatMulProblem(128, 384, 1536, bias=True),
             "resnet-head": MatMulProblem(1, 2048, 1000, bias=True),
             "decoder-row": MatMulProblem(1, 4096, 4096),
+            "decoder-16-rows": MatMulProblem(16, 4096, 4096),
         },
         "DepthwiseConv": {
             "mobilenet-112": _depthwise(112, 32),
