@@ -45,7 +45,7 @@ _STACK = (
 
 _NARROW = (
     Known("BatchedMatMul", "wide_accesses", BY_COLUMNS, kernels=("pack_right",)),
-    Known("BatchedMatMul", "wide_accesses", TOKENS, problems=("vit-scores", "vit-values"), devices=NVIDIA),
+    Known("BatchedMatMul", "wide_accesses", TOKENS, problems=("vit-scores", "vit-values")),
     Known("Conv", "wide_accesses", "pixels of planes are read by elements", kernels=("conv_planes",)),
     Known("ConvTranspose", "wide_accesses", "vectors at the sides of the map are stored by elements"),
     Known("InvertedResidual", "wide_accesses", "a starter with KU=1 reads a map by elements"),

@@ -24,7 +24,11 @@ WAVE = 0.7
 """The share of compute units that must have a work-group: a hundred tiles that run at once on 132 multiprocessors end
 sooner than more tiles in two turns, and the estimate weighs both."""
 
-LEAST_RATIO: Mapping[str, tuple[float, float]] = {"matmul_local": (8, 6), "conv_local": (8, 6)}
+LEAST_RATIO: Mapping[str, tuple[float, float]] = {
+    "matmul_local": (8, 6),
+    "conv_local": (8, 6),
+    "batched_local": (7, 4),  # attention of a hundred tokens has tiles of 4 x 4
+}
 """By the entries of kernels: multiply-adds for each load of the hottest loop that a kernel was written for, those of
 defaults and those of starters."""
 
