@@ -3,6 +3,7 @@
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,14 +50,14 @@ def test_searches_with_records_are_compared_with_the_same_without(
 
 def test_a_cache_file_of_kernel_tuner_is_a_space(tmp_path: Path) -> None:
     path = tmp_path / "gemm_RTX_3090_cachefile.json"
-    rows = [{"A": a, "B": 7, "time": 2.0, "times": [1.0, 2.0, 6.0]} for a in (4, 1)]
+    rows: list[dict[str, Any]] = [{"A": a, "B": 7, "time": 2.0, "times": [1.0, 2.0, 6.0]} for a in (4, 1)]
     rows.append({"A": 2, "B": 7, "time": "RuntimeFailedConfig"})
     path.write_text(json.dumps({"tune_params_keys": ["A", "B"], "cache": dict(enumerate(rows))}))
     space = load(path)
     assert (space.kernel, space.device, space.vendor) == ("gemm", "RTX_3090", "nvidia")
     assert [cost for _, cost in space.records()] == [2e6, None, 2e6]
     path.write_text("[]")
-    with pytest.raises(NotRecorded, match="gemm_RTX_3090_cachefile.json is no cache file"):
+    with pytest.raises(NotRecorded, match=r"gemm_RTX_3090_cachefile\.json is no cache file"):
         load(path)
 
 
