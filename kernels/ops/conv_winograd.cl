@@ -110,11 +110,12 @@ typedef CAT(SUM, IW) map_vec;
 // infinite, where only the highest power counts. With stride 2 it is what RESULT says.
 #if SH == 2
 #define WEIGHT(r, f) (SUM)((r) == 0 ? (f) != 2 && (f) != 4 : (f) != 0 && (f) != 3)
+#elif ALG == 2 // 1, 1, 1, 0 and 0, 1, -1, -1
+#define WEIGHT(r, f) ((r) == 0 ? (SUM)((f) < 3) : (SUM)((f) == 1) - (SUM)((f) > 1))
 #else
 #define POINT(f) ((f) == 0 ? 0 : (f) == 1 ? 1 : (f) == 2 ? -1 : (f) == 3 ? 2 : -2)
 #define POWER(r, p) ((r) == 0 ? 1 : (r) == 1 ? (p) : (r) == 2 ? (p) * (p) : (p) * (p) * (p))
-#define HIGHEST (ALG == 2 ? -1 : 1)
-#define WEIGHT(r, f) (SUM)((f) < SIDE - 1 ? POWER(r, POINT(f)) : (r) == ALG - 1 ? HIGHEST : 0)
+#define WEIGHT(r, f) (SUM)((f) < SIDE - 1 ? POWER(r, POINT(f)) : (r) == ALG - 1 ? 1 : 0)
 #endif
 
 // One dimension: B^T times the SIDE elements of d, in place; and y = A^T times P(0), P(1) ...
