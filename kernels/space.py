@@ -165,12 +165,14 @@ class ChoiceSpace(TuningSpace):
 
 def choice(name: str, meaning: str, spaces: Mapping[int, TuningSpace]) -> ChoiceSpace:
     """Return the space in which a parameter chooses among spaces by their numbers. Parameters of several spaces are one
-    parameter; its meaning is that of the first space that has it."""
-    meanings: dict[str, Parameter] = {}
+    parameter; its meaning is that of the first space that has it, and those of the others where they differ."""
+    meanings: dict[str, str] = {}
     values: dict[str, tuple[int, ...]] = {}
-    for space in spaces.values():
+    for number, space in spaces.items():
         for each in space.parameters:
-            meanings.setdefault(each.name, each)
+            said = meanings.setdefault(each.name, each.meaning)
+            if each.meaning not in said:
+                meanings[each.name] = f"{said}; with {name} {number}: {each.meaning}"
             known = values.setdefault(each.name, each.values)
             values[each.name] = (*known, *(value for value in each.values if value not in known))
     idle = {each: legal[0] for each, legal in values.items()}
@@ -183,7 +185,7 @@ def choice(name: str, meaning: str, spaces: Mapping[int, TuningSpace]) -> Choice
             for each, legal in values.items()
             if own.get(each) != legal
         )
-    parameters = (Parameter(each, legal, meanings[each].meaning) for each, legal in values.items())
+    parameters = (Parameter(each, legal, meanings[each]) for each, legal in values.items())
     return ChoiceSpace((Parameter(name, tuple(sorted(spaces)), meaning), *parameters), tuple(rules), spaces, idle)
 
 

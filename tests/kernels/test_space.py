@@ -294,3 +294,24 @@ def macros(launch: Launch) -> Mapping[str, str]:
     """The -D options of a launch."""
     options = [option for option in launch.options.split() if option.startswith("-D")]
     return {option[2:].split("=")[0]: option.split("=")[1] for option in options}
+
+
+def test_a_choice_of_spaces_has_their_configurations_and_no_others() -> None:
+    """What the rules allow is what enumerating yields, and a parameter that a space lacks has its first value."""
+    small = Constraint(("A", "B"), lambda a, b: a * b < 4, "A*B is small")
+    one = TuningSpace((Parameter("A", (1, 2), "tile"), Parameter("B", (1, 2), "depth")), (small,))
+    other = TuningSpace((Parameter("A", (2, 4), "other tile"), Parameter("C", (5, 6), "width")), ())
+    space = choice("ALG", "which", {0: one, 3: other})
+    every = [
+        dict(zip((each.name for each in space.parameters), values, strict=True))
+        for values in itertools.product(*(each.values for each in space.parameters))
+    ]
+    found = list(space.configurations())
+    assert sorted(map(configuration_key, found)) == sorted(
+        configuration_key(e) for e in every if not space.violations(e)
+    )
+    assert space.size == len(found) == one.size + other.size == 3 + 4
+    assert {each["B"] for each in found if each["ALG"] == 3} == {1}
+    assert space.violations({"ALG": 0, "A": 2, "B": 2, "C": 5}) == ["with ALG 0: A*B is small"]
+    assert space.violations({"ALG": 3, "A": 1, "B": 1, "C": 6}) == ["with ALG 3: A is 2 or 4"]
+    assert [each.meaning for each in space.parameters] == ["which", "tile; with ALG 3: other tile", "depth", "width"]
