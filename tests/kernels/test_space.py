@@ -84,12 +84,14 @@ def test_configurations_are_the_product_less_what_is_forbidden(
 
 def test_a_choice_has_the_configurations_of_all_its_spaces() -> None:
     one = TuningSpace((Parameter("A", (1, 2), "first"), Parameter("B", (4, 8), "second")), ())
-    other = TuningSpace((Parameter("B", (8, 16), "second"), Parameter("C", (0, 1, 2), "third")), ())
+    other = TuningSpace((Parameter("B", (8, 16), "another second"), Parameter("C", (0, 1, 2), "third")), ())
     whole = choice("WAY", "which of them", {0: one, 3: other})
     found = list(whole.configurations())
     assert len(found) == whole.size == 10
     assert not any(whole.violations(each) for each in found)
     assert found == [each for each in whole_product(whole) if not whole.violations(each)]
+    assert whole.violations({"WAY": 3, "A": 1, "B": 4, "C": 1}) == ["with WAY 3: B is 8 or 16"]
+    assert [each.meaning for each in whole.parameters][2] == "second; with WAY 3: another second"
     assert list(TuningSpace((), ()).configurations()) == [{}]
 
 
@@ -294,24 +296,3 @@ def macros(launch: Launch) -> Mapping[str, str]:
     """The -D options of a launch."""
     options = [option for option in launch.options.split() if option.startswith("-D")]
     return {option[2:].split("=")[0]: option.split("=")[1] for option in options}
-
-
-def test_a_choice_of_spaces_has_their_configurations_and_no_others() -> None:
-    """What the rules allow is what enumerating yields, and a parameter that a space lacks has its first value."""
-    small = Constraint(("A", "B"), lambda a, b: a * b < 4, "A*B is small")
-    one = TuningSpace((Parameter("A", (1, 2), "tile"), Parameter("B", (1, 2), "depth")), (small,))
-    other = TuningSpace((Parameter("A", (2, 4), "other tile"), Parameter("C", (5, 6), "width")), ())
-    space = choice("ALG", "which", {0: one, 3: other})
-    every = [
-        dict(zip((each.name for each in space.parameters), values, strict=True))
-        for values in itertools.product(*(each.values for each in space.parameters))
-    ]
-    found = list(space.configurations())
-    assert sorted(map(configuration_key, found)) == sorted(
-        configuration_key(e) for e in every if not space.violations(e)
-    )
-    assert space.size == len(found) == one.size + other.size == 3 + 4
-    assert {each["B"] for each in found if each["ALG"] == 3} == {1}
-    assert space.violations({"ALG": 0, "A": 2, "B": 2, "C": 5}) == ["with ALG 0: A*B is small"]
-    assert space.violations({"ALG": 3, "A": 1, "B": 1, "C": 6}) == ["with ALG 3: A is 2 or 4"]
-    assert [each.meaning for each in space.parameters] == ["which", "tile; with ALG 3: other tile", "depth", "width"]

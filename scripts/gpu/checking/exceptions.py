@@ -70,17 +70,18 @@ _IDLE = (
     Known("Normalise", "enough_groups", "a row has one work-group, and there are 128 rows", problems=("minilm-norm",)),
 )
 
-_FEW_COLUMNS = (
+_LITTLE = (
     Known(
         "MatMul",
         "enough_arithmetic",
         "there are 16 columns, and others would not exist",
         problems=("squeezenet-squeeze",),
     ),
+    Known("BatchedMatMul", "enough_arithmetic", TOKENS, problems=("vit-values",), devices=("gfx1030",)),
 )
 
 KNOWN: tuple[Known, ...] = (
-    *_FEW_COLUMNS,
+    *_LITTLE,
     *_STACK,
     *_NARROW,
     *_IDLE,
