@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from benchmarks.search.replay import replay
 from benchmarks.search.spaces import load
 from gputune.kernels.space import Configuration
-from gputune.kernels.tiling.estimate import WARP, Card, Side, Tile, clocks, conflicts
+from gputune.kernels.tiling.estimate import WARP, Card, Side, Tile, clocks, conflicts, turned
 
 AMPERE = Card(82, 100 << 10, 1536)
 TURING = Card(72, 64 << 10, 1024)
@@ -82,6 +82,41 @@ def test_reading_from_local_memory_pays_and_a_spill_costs() -> None:
     assert clocks(staged, SIZE, SIZE, SIZE, AMPERE) < clocks(direct, SIZE, SIZE, SIZE, AMPERE)
     large = Tile(replace(side, tile=128), replace(side, tile=256), 16)  # 512 sums for each work-item
     assert clocks(large, SIZE, SIZE, SIZE, AMPERE) > 2 * clocks(staged, SIZE, SIZE, SIZE, AMPERE)
+
+
+@pytest.mark.parametrize(
+    ("width", "depth", "pitch", "expected"),
+    [
+        (4, 8, 64, 2),  # the two vectors of a row go to steps that begin at one bank
+        (4, 8, 68, 1),  # and 16 banks apart
+        (1, 8, 64, 8),  # so do eight elements
+    ],
+)
+def test_wavefronts_of_turning_a_block_over(width: int, depth: int, pitch: int, expected: int) -> None:
+    assert turned(width, depth, pitch) == expected
+
+
+def test_a_device_takes_as_long_as_its_busiest_unit() -> None:
+    side = Side(64, 8, 4, staged=True)
+    tile, each = Tile(side, side, 16), AMPERE.units * 64
+    one = clocks(tile, 64, 64, SIZE, AMPERE)
+    assert clocks(tile, each, 64, SIZE, AMPERE) == one
+    assert clocks(tile, each + 1, 64, SIZE, AMPERE) > one
+    assert clocks(tile, 64, 64, SIZE, AMPERE, products=AMPERE.units) == one
+
+
+def test_shares_pay_where_units_are_idle_and_cost_a_launch_elsewhere() -> None:
+    side = Side(64, 8, 4, staged=True)
+    whole, shared = Tile(side, side, 16), Tile(side, side, 16, shares=8)
+    assert clocks(shared, 256, 256, SIZE, AMPERE) < clocks(whole, 256, 256, SIZE, AMPERE) / 2
+    assert clocks(shared, SIZE, SIZE, SIZE, AMPERE) > clocks(whole, SIZE, SIZE, SIZE, AMPERE)
+
+
+def test_two_blocks_at_once_save_a_barrier_and_take_room() -> None:
+    side = Side(64, 8, 4, staged=True)
+    one, two = Tile(side, side, 16), Tile(side, side, 16, stages=2)
+    assert two.local_bytes == 2 * one.local_bytes
+    assert clocks(two, 64, 64, SIZE, AMPERE) < clocks(one, 64, 64, SIZE, AMPERE)
 
 
 @pytest.mark.skipif(not RECORDED, reason="GPUTUNE_SPACES names no folder with gemm_*.json.gz")
