@@ -4,7 +4,8 @@
 // TYPE is what tensors hold, and all else that kernels hand to each other. SUM is what a kernel computes and sums up
 // in, and what it keeps to itself, in whichever memory. Both are float unless they are defined.
 // ELEMENT and LOAD_WIDE read TYPE as SUM, STORE_ELEMENT and STORE_WIDE write SUM as TYPE: here is the only place for a
-// type that has to be converted. OWN_ELEMENT reads what a kernel keeps.
+// type that has to be converted. OWN_ELEMENT reads what a kernel keeps. LOAD_PACKED reads vectors of packed
+// weights of which each begins at a multiple of its size.
 //
 // LOCAL declares `n` elements of local memory at the scope of a kernel, which has LOCAL_POOL behind its parameters. A text
 // in front of this one may define both: then a kernel is a function and takes its local memory from a pool that another
@@ -22,6 +23,7 @@
 #define STORE_ELEMENT(v, p, i) ((p)[i] = (v))
 #define LOAD_WIDE(n, p, i) CAT(vload, n)(0, (p) + (i))
 #define STORE_WIDE(n, v, p, i) CAT(vstore, n)(v, 0, (p) + (i))
+#define LOAD_PACKED LOAD_WIDE
 #define OWN_ELEMENT(p, i) ((p)[i])
 #ifndef LOCAL
 #define LOCAL(type, name, n) __local type name[n] __attribute__((aligned(sizeof(type) > 16 ? sizeof(type) : 16)))

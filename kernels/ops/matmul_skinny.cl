@@ -67,13 +67,6 @@
 #define SHARE_BEGIN(share) (BLOCKS * (share) / SPLIT * BLOCK)
 #define SHARE_END(share) min(BLOCKS * ((share) + 1) / SPLIT * BLOCK, K)
 
-// Vectors of packed are aligned, whatever the width of the output is.
-#if VW == 1
-#define PACKED_LOAD ELEMENT
-#else
-#define PACKED_LOAD(p, i) (*(__global const CAT(TYPE, VW) *)((p) + (i)))
-#endif
-
 #if SPLIT > 1
 #include "add_shares.cl"
 #define RESULT_PARAMETERS __global SUM *restrict shares
@@ -88,7 +81,7 @@
         vec right[count][NV];                                                                 \
         UNROLL for (int u = 0; u < count; ++u)                                                \
             UNROLL for (int v = 0; v < NV; ++v)                                               \
-                right[u][v] = PACKED_LOAD(columns, STEP(u) * PANEL + v * PITCH);              \
+                right[u][v] = PACKED(columns, STEP(u) * PANEL + v * PITCH);              \
         UNROLL for (int r = 0; r < MR; ++r) {                                                 \
             SUM left[count];                                                                  \
             UNROLL for (int u = 0; u < count; u += LEFT_WIDTH)                                \

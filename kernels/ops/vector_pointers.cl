@@ -2,12 +2,14 @@
 // the texts for devices on which all buffers begin at multiples of every vector's size.
 //
 // vload and vstore take any element's address, so compilers for GPUs access each element by itself. A pointer to a vector
-// promises a multiple of the vector's size. With ALIGNED_VECTORS all vectors of a launch keep that promise. A vector of
-// 3 elements has the size of 4, so it keeps vload and vstore.
+// promises a multiple of the vector's size. With ALIGNED_VECTORS all vectors of a launch keep that promise, and those that
+// are read by PACKED always do. A vector of 3 elements has the size of 4, so it keeps vload and vstore.
 //
 // ALIGNED_BUFFER stands behind each buffer among a kernel's parameters. From where buffers begin, compilers find out
 // which neighbouring elements they may read together, such as those of a row.
 
+#undef LOAD_PACKED
+#define LOAD_PACKED(n, p, i) (*(__global const CAT(TYPE, n) *)((p) + (i)))
 #if ALIGNED_VECTORS
 #undef LOAD_WIDE
 #undef STORE_WIDE

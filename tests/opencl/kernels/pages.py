@@ -35,7 +35,7 @@ from tests.kernels.batched_problems import BATCHED
 from tests.kernels.drawing import drawn
 from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.kernels.problems import CONVS, DEPTHWISE, MATMULS
+from tests.kernels.problems import CONVS, DEPTHWISE, GPU, MATMULS
 from tests.kernels.recurrent_problems import RECURRENT
 from tests.kernels.separable_problems import SEPARABLE
 
@@ -99,13 +99,15 @@ def entries(instance: Instance) -> tuple[str, ...]:
 
 def cases(limits: DeviceLimits) -> Iterator[Case]:
     """For each problem the default, and for each kernel and algorithm that it can run with a starter or configuration
-    that is drawn, of those with the widest vectors; and a drawn one."""
+    that is drawn, of those with the widest vectors; and a drawn one. Kernels for GPUs are among them."""
     assert set(ONE_OF_EACH) == set(families())
     for op, problem in [*ONE_OF_EACH.items(), *MORE]:
         family = family_of(op)
         legal = drawn(family, problem, limits, DRAWN)
         tried = [family.default(problem, limits), *legal[:1]]
         by_width = sorted([*family.starters(problem, limits), *legal], key=lambda one: one.get("VW", 1))
+        if family.estimate(problem, GPU) is not None:  # it has kernels that are not for CPUs
+            by_width = [*family.starters(problem, GPU), *drawn(family, problem, GPU, DRAWN), *by_width]
         tried += {(entries(family.render(problem, one)), one.get("ALG")): one for one in by_width}.values()
         different = {configuration_key(each): each for each in tried}
         yield from (Case(op, problem, each) for each in different.values())
