@@ -7,7 +7,7 @@ learns of one way says something about the others. The estimate compares all con
 import contextlib
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,22 +40,23 @@ class Algorithms:
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
         """Of the ways' defaults the fastest, as the estimate has it. ValueError if no way is possible."""
-        defaults = []
+        defaults, fill = [], self.fill(limits)
         for number, way in self._of(limits).items():
             with contextlib.suppress(ValueError):
-                defaults.append(self.filled(number, way.default(limits), limits))
+                defaults.append(fill(number, way.default(limits)))
         return min(defaults, key=self.estimate(limits), default=None) or self.space(limits).first()
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
         """The ways' guesses in turns, and beyond CPUs their defaults in front. The last way is first, as it is the
         most special."""
         each: list[list[dict[str, int]]] = []
+        fill = self.fill(limits)
         for number, way in reversed(self._of(limits).items()):
             own = way.guesses(limits)
             if limits.device_type != "cpu":
                 with contextlib.suppress(ValueError):
                     own = [way.default(limits), *own]
-            each.append([self.filled(number, one, limits) for one in own])
+            each.append([fill(number, one) for one in own])
         return [one for turn in itertools.zip_longest(*each) for one in turn if one is not None]
 
     def estimate(self, limits: DeviceLimits) -> Estimate:
@@ -65,10 +66,13 @@ class Algorithms:
             return next(iter(each.values()))
         return lambda configuration: each[configuration[ALG]](configuration)
 
-    def filled(self, number: int, configuration: Configuration, limits: DeviceLimits) -> dict[str, int]:
-        """Return a way's configuration as the whole space has it."""
+    def fill(self, limits: DeviceLimits) -> Callable[[int, Configuration], dict[str, int]]:
+        """Return what makes a configuration of the whole space of a way's number and configuration."""
+        if len(self._of(limits)) == 1:
+            return lambda number, configuration: dict(configuration)
         space = self.space(limits)
-        return space.filled(number, configuration) if isinstance(space, ChoiceSpace) else dict(configuration)
+        assert isinstance(space, ChoiceSpace), "several ways are a choice"
+        return space.filled
 
     def _of(self, limits: DeviceLimits) -> dict[int, Way]:
         cpu = limits.device_type == "cpu"

@@ -162,7 +162,7 @@ class ConvFamily(TiledFamily):
         """On a CPU by Winograd's algorithm where that is expected to be clearly faster."""
         if limits.device_type != "cpu":
             return super().default(problem, limits)
-        direct = self.tiling(problem).filled(DIRECT, _tiles(problem).default(limits), limits)
+        direct = self.tiling(problem).fill(limits)(DIRECT, _tiles(problem).default(limits))
         return _by_winograd(problem, limits) or direct
 
     def estimate(self, problem: ConvProblem, limits: DeviceLimits) -> Estimate | None:

@@ -109,7 +109,7 @@ def test_sums_of_many_rows_are_added_in_turns() -> None:
 
 def configured(problem: MatMulProblem, **values: int) -> dict[str, int]:
     own = {"MR": 1, "NV": 1, "VW": 4, "KU": 4, "LM": 8, "LN": 32, "SPLIT": 1} | values
-    return FAMILY.tiling(problem).filled(SKINNY, own, H100)
+    return FAMILY.tiling(problem).fill(H100)(SKINNY, own)
 
 
 def test_the_estimate_wants_many_vectors_under_way() -> None:

@@ -206,6 +206,7 @@ def test_where_no_compiler_exists_kernels_are_rendered_and_limits_kept(tmp_path:
     assert all(each["facts"] is None for each in kernels)
 
 
+@pytest.mark.slow  # defaults and starters of all families are rendered for all devices
 @pytest.mark.parametrize(
     ("arguments", "left_out", "whole"),
     [
