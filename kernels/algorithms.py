@@ -18,7 +18,7 @@ ALG = "ALG"
 
 
 class Way(HasSpace, Protocol):
-    """One way to compute a problem."""
+    """Compute a problem in one way."""
 
     def estimate(self, limits: DeviceLimits) -> Estimate:
         """As of a family, of its own configurations."""
@@ -39,7 +39,7 @@ class Algorithms:
         return choice(ALG, self.meaning, spaces) if len(spaces) > 1 else next(iter(spaces.values()))
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """Of the ways' defaults the fastest, as the estimate has it. ValueError if no way is possible."""
+        """Return the fastest default of the ways by the estimate. ValueError if no way is possible."""
         defaults, fill = [], self.fill(limits)
         for number, way in self._of(limits).items():
             with contextlib.suppress(ValueError):

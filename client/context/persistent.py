@@ -72,7 +72,7 @@ COUNTER_INTS = COUNTER_LINE_BYTES // INT_BYTES
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _COOPERATES = re.compile(r"\b(?:barrier|work_group_\w+|sub_group_\w+|async_work_group_\w+|(?:__)?local|LOCAL)\b")
 _LOCAL = re.compile(r"^#(?:ifndef LOCAL\b|define LOCAL).*", re.MULTILINE)
-"""What stock templates define for kernels that have local memory (elements.cl, vectors.cl)."""
+"""The definitions of stock templates for kernels with local memory (elements.cl, vectors.cl)."""
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", re.MULTILINE)
 _ASKS = re.compile(r"\bget_(?:global|local|group|num|work)_\w+\s*\(")
 _ENTRY = re.compile(r"\b(?:__)?kernel\b[^{;]*?\bvoid\s+(\w+)\s*\(")

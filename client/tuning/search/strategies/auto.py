@@ -49,7 +49,7 @@ class Auto:
         self._portfolio = self._rows(portfolio)
         known = {*self._estimated, *self._portfolio}
         self._strangers = [row for row in self._rows(strangers) if row not in known]
-        """Those that no result has judged, the next first."""
+        """The strangers that no result has judged, the next first."""
         self._winners_turn = True
 
     def ask(self, count: int) -> list[dict[str, int]]:
@@ -96,7 +96,7 @@ class Auto:
         return [row for row in self._portfolio if self._candidates.open[row]]
 
     def _others(self, count: int) -> list[dict[str, int]]:
-        """What is no winner from elsewhere: the estimate's best, then what the model chooses."""
+        """Ask for the estimate's best, then for the model's choice."""
         estimated = [row for row in self._estimated if self._candidates.open[row]][:count]
         return self._candidates.take(estimated) + self._model.ask(count - len(estimated))
 

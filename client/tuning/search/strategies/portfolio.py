@@ -24,8 +24,8 @@ UNLIKE = 3
 see all parameters."""
 
 MOST_ESTIMATED = 2000
-"""Of larger spaces so many are estimated, spread evenly over the space's order: estimates take time, and the best few
-that are unlike each other are hardly better among all."""
+"""This many configurations of a larger space are estimated, spread evenly over its order: estimates take time, and the
+best few that are unlike each other are hardly better among all."""
 
 
 def greedy_portfolio(devices: Sequence[Records], size: int) -> list[dict[str, int]]:
