@@ -110,7 +110,7 @@ def test_of_equal_ones_the_same_wins_whatever_was_measured_first() -> None:
 
 
 def test_the_estimate_proposes_in_place_of_the_starters() -> None:
-    """Where it knows nothing, a starter stays: none of a product, and Winograd's of a convolution."""
+    """A starter stays if the estimate knows nothing of it, as of Winograd's, and the first one of another algorithm."""
     gpu = replace(NULL_REPORT.identity or pytest.fail(), device_type="gpu")
     task = Task("MatMul", MatMulProblem(512, 512, 512), 1)
     limits, family = device_limits(gpu), family_of("MatMul")
@@ -120,7 +120,9 @@ def test_the_estimate_proposes_in_place_of_the_starters() -> None:
     first = search.next_batch()
     best = Auto(search.space, 1, estimate=estimate).ask(ESTIMATED)
     assert first[0] == search.default
-    assert first[1:] == [each for each in best if each != search.default][: BATCH - 1]
+    assert search.default["ALG"] == 1
+    direct = next(each for each in family.starters(task.problem, limits) if each["ALG"] == 0)
+    assert first[1:] == [direct, *(each for each in best if each not in (search.default, direct))][: BATCH - 1]
     assert random.next_batch()[1:] == family.starters(task.problem, limits)[: BATCH - 1]
     windows = Task("Conv", ConvProblem(1, 28, 28, 64, 64, (3, 3), pads=(1, 1, 1, 1)), 1)
     batch = TaskSearch(windows, gpu, limits, EFFORTS["normal"], {}).next_batch()
@@ -128,4 +130,5 @@ def test_the_estimate_proposes_in_place_of_the_starters() -> None:
     starters = family_of("Conv").starters(windows.problem, limits)
     assert known is not None
     unknown = [each for each in starters if math.isinf(known(each))]
-    assert unknown and batch[1 : len(unknown) + 1] == unknown
+    assert unknown and [each for each in batch if each in unknown] == unknown
+    assert {each["ALG"] for each in batch} == {0, 1, 2, 4}
