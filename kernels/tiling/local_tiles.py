@@ -64,7 +64,7 @@ ADDING_ITEMS = 32
 """Work-items of a work-group that adds shares."""
 
 TABLE_BYTES = 8
-"""Of the table in which a row of a map is looked up."""
+"""The bytes of the table entry in which a row of a map is looked up."""
 
 DEFAULT = {"KU": UNROLLED, "BK": 16, "STAGES": 2, "PAD": 4, "SA": 1, "SB": 1, "SPLIT": 1, "BAND": 1}
 TILES = (
@@ -221,7 +221,7 @@ class LocalTiles:
 
     @property
     def declared(self) -> Declared:
-        """What the kernel needs of a device."""
+        """Declare the needs of the kernel."""
         names = ("MR", "NV", "VW", "LM", "LN", "BK", "STAGES", "PAD", "SA", "SB")
         return Declared(names, self._needs, "a work-group's factors must fit local memory")
 
@@ -240,7 +240,7 @@ class LocalTiles:
 
     @property
     def _turned(self) -> bool:
-        """Whether a factor is turned over on its way into local memory."""
+        """Return whether a factor is turned over on its way into local memory."""
         return self.left_deep or self.right_deep
 
     def _tile_rules(self, limits: DeviceLimits) -> Iterator[Constraint]:

@@ -62,7 +62,7 @@ MANY_ROWS = 4
 read in parts."""
 
 SUMMED_BYTES = 16 << 10
-"""Of local memory for the sums of a work-group. Those of more rows are added one after the other."""
+"""The local memory for the sums of a work-group. The sums of more rows are added one after the other."""
 
 WANTED_GROUPS, WORTH_GROUPS = 2, 1.1
 """Work-groups of each compute unit that a default has if it takes no longer than so many times as long: one reads while
@@ -114,7 +114,7 @@ class Skinny:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """Of usual work-groups the one that the estimate likes best; if there are few of them, another one may take a
+        """Return the usual work-group with the least estimate; if there are few of them, another one may take a
         little longer. ValueError if nothing is legal."""
         space, estimate = self.space(limits), self.estimate(limits)
         wanted = WANTED_GROUPS * limits.compute_units
@@ -175,7 +175,7 @@ class Skinny:
 
     @property
     def declared(self) -> Declared:
-        """What the kernel needs of a device."""
+        """Declare the needs of the kernel."""
         return Declared(TILE, self._needs, "the sums of a work-group's work-items along the reduction")
 
     def launch(

@@ -44,7 +44,7 @@ FENCES = {"membar.cta": 2, "ld.global.nc.f32": 1, "fence.acq_rel.gpu": 3}
         ("local_memory", replace(GOOD, facts=replace(FINE, local_bytes=(48 << 10) + 1))),
         ("wide_accesses", replace(GOOD, facts=replace(FINE, widths={"16": 80, "4": 20}))),
         ("fills_device", replace(GOOD, kernel=replace(KERNEL, global_size=(1024,), local_size=(4,)))),
-        ("enough_groups", replace(GOOD, kernel=replace(KERNEL, global_size=(90 * 64,)))),
+        ("enough_groups", replace(GOOD, kernel=replace(KERNEL, global_size=(131 * 64,)))),
         (
             "ordered_memory",
             replace(

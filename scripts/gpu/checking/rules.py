@@ -21,8 +21,8 @@ UNITS, UNIT_VECTORS = 132, 32
 """An H100's multiprocessors, and how many vectors of the largest tensor make a work-group of one worth it."""
 
 WAVE = 0.7
-"""The share of compute units that must have a work-group: a hundred tiles that run at once on 132 multiprocessors end
-sooner than more tiles in two turns, and the estimate weighs both."""
+"""The share of compute units that must have a tile in local memory: a hundred tiles that run at once on 132
+multiprocessors end sooner than more tiles in two turns, and the estimate weighs both."""
 
 LEAST_RATIO: Mapping[str, tuple[float, float]] = {
     "matmul_local": (8, 6),
@@ -122,14 +122,15 @@ def fills_device(look: Look) -> str:
 
 
 def enough_groups(look: Look) -> str:
-    """A default has groups for 7 of 10 compute units, up to 132 of them, if the largest tensor has 132 * 32 vectors."""
+    """A default has a work-group for each compute unit, up to 132, if the largest tensor has 132 * 32 vectors."""
     case, kernel = look.case, look.kernel
     vectors = case.elements // case.configuration.get("VW", 1)
     if case.kind != DEFAULT or vectors < UNITS * UNIT_VECTORS:
         return ""
     units = min(case.device.limits.compute_units, UNITS)
     groups = math.prod(kernel.global_size) // math.prod(kernel.local_size)
-    return f"{groups} work-groups for {units} compute units" if groups < WAVE * units else ""
+    wanted = WAVE * units if kernel.entry in LEAST_RATIO else units
+    return f"{groups} work-groups for {units} compute units" if groups < wanted else ""
 
 
 def ordered_memory(look: Look) -> str:
