@@ -77,7 +77,12 @@ _LITTLE = (
         "there are 16 columns, and others would not exist",
         problems=("squeezenet-squeeze",),
     ),
-    Known("BatchedMatMul", "enough_arithmetic", TOKENS, problems=("vit-values",), devices=("gfx1030",)),
+    Known(
+        "BatchedMatMul",
+        "enough_arithmetic",
+        "few tokens have tiles of 4 x 4, which are loaded for few steps",
+        problems=("vit-scores", "vit-values", "minilm-scores", "minilm-values"),
+    ),
 )
 
 KNOWN: tuple[Known, ...] = (
