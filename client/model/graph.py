@@ -37,8 +37,9 @@ class Node:
 
     Its outputs identify a node; its name is a label, which another node may have, too.
 
-    `chain` is what passes fused behind the operator; its k-th operand is the tensor `operands[k]`. `origins`
-    names the model's nodes that this one stands for.
+    `chain` is what passes fused behind the operator; its k-th operand is the tensor `operands[k]`. Of a node that
+    cannot run, `operands` are what its branches take from around it. `origins` names the model's nodes that this one
+    stands for.
     """
 
     op: str

@@ -15,11 +15,12 @@ import numpy as np
 import onnx
 from onnx import TypeProto, helper
 
-from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
+from gputune.client.errors import ModelError, Refusal
 from gputune.client.model.graph import Array, Graph, Names, Node, TensorInfo
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, folded
 from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded, has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
+from gputune.client.model.importer.opening.ordering import taken_from_outside
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
 from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES, STEERED
@@ -41,13 +42,17 @@ class GraphBuilder:
         constants: Mapping[str, Array],
         inputs: Mapping[str, TensorInfo],
         taken: Iterable[str],
+        declared: Mapping[str, TensorInfo] | None = None,
     ) -> None:
-        """taken: the names of all tensors that the model's nodes compute."""
+        """taken: the names of all tensors that the model's nodes compute. declared: tensors of which type and shape are
+        known, whatever can be inferred of them."""
         self.path = path
         self.opset = opset
         self.named = frozenset(taken)
         self.given = Names([*self.named, *constants, *inputs])
+        self.declared = declared or {}
         self.visited = 0
+        self.places: dict[str, int] = {}  # of the model's nodes that have to run, by their names
         self.budget = Budget(sum(value.nbytes for value in constants.values()))
         self.origin = ""  # the model's node whose parts are being visited
         self.constants = dict(constants)
@@ -89,19 +94,17 @@ class GraphBuilder:
             self._keep(index, node)
 
     def graph(
-        self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], refusals: Sequence[Refusal] = ()
-    ) -> Graph:
-        """Return the finished graph. Raises UnsupportedNodes with all that cannot run: what `refusals` holds already,
-        operators without kernels, types that no kernel knows, and shapes that depend on the data."""
+        self, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], refused: Collection[str] = ()
+    ) -> tuple[Graph, list[Refusal]]:
+        """Return the finished graph, and what of it cannot run: operators without kernels, types that no kernel knows,
+        and shapes that depend on the data. refused: inputs of the model that are so already."""
         graph = Graph(name, self.opset, inputs, outputs, (), self.constants, self.tensors, self.named)
         graph = graph.rewritten(self.nodes)
-        self._refuse_results(graph, {refusal.node for refusal in refusals})
+        self._refuse_results(graph, refused)
         places = {node: place for place, node in enumerate(self.node_ops)}
         found = [self.refusals[origin] for origin in sorted(self.refusals, key=places.__getitem__)]
-        if refusals or found:
-            raise UnsupportedNodes([*refusals, *found], str(self.path), len(self.node_ops))
         origins = [origin for node in graph.nodes for origin in node.origins]
-        return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins})
+        return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins}), found
 
     def _refuse_results(self, graph: Graph, refused: Collection[str]) -> None:
         """Refuses nodes that compute, or read as a constant, what no kernel knows, and those whose shapes depend on the
@@ -165,23 +168,28 @@ class GraphBuilder:
     def _visit_parts(self, index: int, node: onnx.NodeProto, parts: Iterable[onnx.NodeProto], opset: int) -> None:
         """Visits the nodes that a node stands for; they are written in an operator set of their own."""
         around = self.origin, self.opset
-        self.origin, self.opset = self.origin or node.name or f"{node.op_type}_{index}", opset
-        self.node_ops.setdefault(self.origin, operator_of(node))
+        self.origin, self.opset = self.origin or self._begin(index, node), opset
         for part in parts:
             self.visit(index, part)
         self.origin, self.opset = around
 
+    def _begin(self, index: int, node: onnx.NodeProto) -> str:
+        """Take in a node of the model that has to run, and return the name that it has here."""
+        name = self.labels.free(node.name or f"{node.op_type}_{index}")
+        self.node_ops[name], self.places[name] = operator_of(node), index
+        return name
+
     def _keep(self, index: int, node: onnx.NodeProto, why: str = "", instead: str = "") -> None:
         """Keeps a node that has to run; why: it cannot, and what to use instead."""
-        name = self.labels.free(node.name or f"{node.op_type}_{index}")
+        name = self.labels.free(node.name or f"{node.op_type}_{index}") if self.origin else self._begin(index, node)
         operator = operator_of(node)
-        self.node_ops.setdefault(self.origin or name, operator)
         kept = Node(
             operator,
             name,
             tuple(node.input),
             tuple(node.output),
             {item.name: _plain(helper.get_attribute_value(item)) for item in node.attribute},
+            operands=tuple(sorted(taken_from_outside(node))),
             origins=(self.origin or name,),
         )
         self._infer(kept, node)
@@ -193,12 +201,13 @@ class GraphBuilder:
 
     def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
         """Types and shapes of the outputs; behind an unsupported operator they may stay unknown."""
-        if any(name not in self.tensors for name in kept.reads):
-            return
-        try:
-            found = inferred(kept, node, self.opset, self.tensors, self.constants)
-        except ValueError as error:
-            self._refuse(kept.label, str(error))
+        found: dict[str, TensorInfo] = {}
+        if all(name in self.tensors for name in kept.reads):
+            try:
+                found = inferred(kept, node, self.opset, self.tensors, self.constants)
+            except ValueError as error:
+                self._refuse(kept.label, str(error))
+        found |= {name: self.declared[name] for name in kept.outputs if name in self.declared and name not in found}
         self.tensors.update(found)
         self.constants.update({name: np.empty(info.shape, info.dtype) for name, info in found.items() if not info.size})
 

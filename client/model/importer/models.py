@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import onnx.checker
 import onnx.inliner
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
-from gputune.client.model.graph import Array, Graph
+from gputune.client.model.graph import Array, Graph, TensorInfo
 from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.inlining import check_size
 from gputune.client.model.importer.messages import first_lines
@@ -35,12 +35,41 @@ def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]]
     models, element types that no kernel knows, unsupported operators (all of them at once).
     """
     path = Path(path)
-    return import_model(_load(path), path, input_dimensions or {})
+    return import_model(load(path), path, input_dimensions or {})
 
 
 def sized_names(path: Path) -> tuple[str, ...]:
     """Return what of a model sizes can be given for. Raises ModelError for a file that is no valid model."""
-    return names_of(_load(path).graph)
+    return names_of(load(path).graph)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a graph that also holds the nodes that cannot run; `refusals` says which, and why.
+
+    `model` is the model with its nodes in order, in an operator set that is understood. `places` are the places in it
+    of the nodes that have to run, by the names that are origins in the graph. `looked_at` is how many nodes were
+    looked at.
+    """
+
+    model: onnx.ModelProto
+    path: Path
+    graph: Graph
+    refusals: tuple[Refusal, ...]
+    places: Mapping[str, int]
+    looked_at: int
+
+    def whole(self) -> Graph:
+        """Return the graph if all of it can run. Raises UnsupportedNodes, ModelError for an input or output of too many
+        dimensions."""
+        if self.refusals:
+            raise UnsupportedNodes(self.refusals, str(self.path), self.looked_at)
+        for name in (*self.graph.inputs, *self.graph.outputs):
+            if (rank := len(self.graph.shape(name))) > LARGEST_RANK:
+                raise ModelError(
+                    f"tensor {name!r} of model {self.path} has {rank} dimensions; {LARGEST_RANK} are supported"
+                )
+        return self.graph
 
 
 def import_model(
@@ -53,6 +82,21 @@ def import_model(
 
     `input_values` makes constants of inputs: of those that say how to compute, like axes and shapes, and of weights.
     """
+    return import_nodes(model, path, input_dimensions, input_values).whole()
+
+
+def import_nodes(
+    model: onnx.ModelProto,
+    path: Path,
+    input_dimensions: Mapping[str, tuple[int, ...]],
+    input_values: Mapping[str, Array] | None = None,
+    declared: Mapping[str, TensorInfo] | None = None,
+) -> Imported:
+    """Import a valid model as `import_model` does, with the nodes that cannot run. Raises ModelError, but not for
+    single nodes and inputs that cannot.
+
+    declared: types and shapes of tensors, for those of which nothing can be inferred.
+    """
     model = modern(model, path)
     opset = _opset(path, model)
     constants = {item.name: constant(path, item) for item in model.graph.initializer}
@@ -62,17 +106,15 @@ def import_model(
     empty = {name: np.empty(info.shape, info.dtype) for name, info in given.items() if not info.size}
     constants.update(empty)
     taken = [output for node in model.graph.node for output in node.output]
-    builder = GraphBuilder(path, opset, constants, inputs, taken)
+    builder = GraphBuilder(path, opset, constants, inputs, taken, declared)
     for index, node in enumerate(model.graph.node):
         builder.visit(index, node)
-    graph = builder.graph(
-        model.graph.name or path.stem, tuple(inputs), _outputs(path, model), refused_inputs(model, constants)
+    refused = refused_inputs(model, constants)
+    graph, refusals = builder.graph(
+        model.graph.name or path.stem, tuple(inputs), _outputs(path, model), {one.node for one in refused}
     )
     graph = replace(graph, empty_inputs=empty)
-    for name in (*graph.inputs, *graph.outputs):
-        if (rank := len(graph.shape(name))) > LARGEST_RANK:
-            raise ModelError(f"tensor {name!r} of model {path} has {rank} dimensions; {LARGEST_RANK} are supported")
-    return graph
+    return Imported(model, path, graph, (*refused, *refusals), builder.places, len(builder.node_ops))
 
 
 def check_operators(model: onnx.ModelProto) -> None:
@@ -104,7 +146,8 @@ def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
     return names
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def load(path: Path) -> onnx.ModelProto:
+    """Return the model in a file, once it is checked, with its functions in place. Raises ModelError."""
     if not path.is_file():
         if path.exists():
             raise ModelError(f"model {path} is not a file")

@@ -54,7 +54,7 @@ def _sorted(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
     makers = dict(computed)
     if len(makers) < len(computed):
         return None
-    needs = [{makers[name] for name in _reads(node) if name in makers} for node in nodes]
+    needs = [{makers[name] for name in read_by(node) if name in makers} for node in nodes]
     if all(place > max(needed, default=-1) for place, needed in enumerate(needs)):
         return None
     readers: list[list[int]] = [[] for _ in nodes]
@@ -76,17 +76,21 @@ def _sorted(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
     return [nodes[place] for place in order]
 
 
-def _reads(node: NodeProto) -> Iterator[str]:
+def read_by(node: NodeProto) -> Iterator[str]:
     """The tensors that a node reads, those that its branches take from around them included."""
     yield from filter(None, node.input)
-    for graph in graphs_of([node]):
-        yield from _taken_from_outside(graph)
+    yield from taken_from_outside(node)
 
 
-def _taken_from_outside(graph: GraphProto) -> set[str]:
+def taken_from_outside(node: NodeProto) -> set[str]:
+    """Return the tensors that the branches and bodies of a node take from around them."""
+    return {name for graph in graphs_of([node]) for name in _taken_by(graph)}
+
+
+def _taken_by(graph: GraphProto) -> set[str]:
     own = {item.name for item in (*graph.input, *graph.initializer)}
     own.update(name for node in graph.node for name in node.output)
-    read = {name for node in graph.node for name in _reads(node)} | {item.name for item in graph.output}
+    read = {name for node in graph.node for name in read_by(node)} | {item.name for item in graph.output}
     return read - own
 
 
@@ -97,7 +101,7 @@ def _cycle(nodes: Sequence[NodeProto], makers: dict[str, int], waiting: Sequence
     place, names = waiting[0], list[str]()
     while place not in path:
         path.append(place)
-        name = next(name for name in _reads(nodes[place]) if makers.get(name) in left)
+        name = next(name for name in read_by(nodes[place]) if makers.get(name) in left)
         names.append(name)
         place = makers[name]
     first = path.index(place)
