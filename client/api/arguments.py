@@ -35,6 +35,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
         "--config_file": "config_file",
         "--verify": "verify",
         "--op_packages": "op_packages",
+        "--unsupported": "unsupported",
     }
 )
 """By option of the context binary generator, the argument of `gputune.tune`."""
@@ -50,7 +51,7 @@ def as_arguments(line: str) -> str:
         sizes = tuple(map(int, found[2].split(",")))
         return f"shapes={{{found[1]!r}: {sizes if len(sizes) > 1 else sizes[0]}}}"
 
-    line = _SHAPE.sub(shape, line).replace("} shapes={", ", ")
+    line = _SHAPE.sub(shape, line).replace("} shapes={", ", ").replace("--unsupported host", "unsupported='host'")
     return _OPTION.sub(lambda found: ARGUMENTS.get(found[0], found[0]), line)
 
 

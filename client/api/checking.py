@@ -27,6 +27,20 @@ class UnsupportedNode:
 
 
 @dataclass(frozen=True)
+class ModelPart:
+    """Describe a part that unsupported="host" runs on the device: its graph, its share of the model's multiply-adds,
+    how many of the model's nodes it has, of which operators, and the bytes that an inference hands over."""
+
+    graph: str
+    share: float
+    nodes: int
+    ops: Mapping[str, int]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    crossing_bytes: int
+
+
+@dataclass(frozen=True)
 class CheckedTask:
     """Describe a kernel to be tuned. weight: how often an inference runs it; roofline_ns: the time of one run at the
     device's peaks."""
@@ -51,7 +65,8 @@ class TuningEstimate:
 
 @dataclass(frozen=True)
 class ModelCheck:
-    """Describe a model before any tuning. If the model cannot run, costs are zero and tasks are empty.
+    """Describe a model before any tuning. If the model cannot run, costs are zero and tasks are empty; then parts are
+    the parts that can run, and host_ops counts the nodes that stay in onnxruntime, if that is installed.
 
     flops, bytes: per inference; constant_bytes: size of the weights; roofline_ns: time of an inference at the device's
     peaks, which are assumed unless a device was named; tuning: estimates by effort.
@@ -61,6 +76,8 @@ class ModelCheck:
     runs: bool
     nodes: int
     unsupported: tuple[UnsupportedNode, ...]
+    parts: tuple[ModelPart, ...] = field(default=(), repr=False)
+    host_ops: Mapping[str, int] = field(default_factory=dict)
     tasks: tuple[CheckedTask, ...] = field(default=(), repr=False)
     flops: int = 0
     bytes: int = 0
@@ -110,7 +127,9 @@ def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
         for one in content["unsupported"]
     )
     if not content["runs_wholly"]:
-        return ModelCheck(model, False, content["nodes"], nodes)
+        cut: Mapping[str, Any] = content["in_parts"] or {"parts": (), "host_ops": {}}
+        parts = tuple(ModelPart(**part) for part in cut["parts"])
+        return ModelCheck(model, False, content["nodes"], nodes, parts, cut["host_ops"])
     return ModelCheck(
         model,
         True,

@@ -16,8 +16,9 @@ from gputune.client.api.shapes import Shapes, pairs_of
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
-from gputune.client.generation.config import Config, choose_effort, read_config
+from gputune.client.generation.config import HOST, UNSUPPORTED, Config, choose_effort, read_config
 from gputune.client.generation.config.generator_keys import WEIGHTS
+from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.model_files import model_files
 from gputune.client.outputs import Files
@@ -88,9 +89,12 @@ class TunedTask:
 @dataclass(frozen=True)
 class Tuned:
     """Hold the result of tuning. path: the context binary; tasks: the tasks of the model's kernels and their
-    alternatives; warnings: the texts of all warnings; seconds: the time that everything took."""
+    alternatives; warnings: the texts of all warnings; seconds: the time that everything took. models: with
+    unsupported="host", an ONNX file for each model and choice of shapes, which `gputune.load` and onnxruntime run; if
+    no part of them runs on the device, there is no context binary and no graph."""
 
     path: Path
+    models: tuple[Path, ...]
     graphs: tuple[TunedGraph, ...]
     tasks: tuple[TunedTask, ...] = field(repr=False)
     warnings: tuple[str, ...]
@@ -100,25 +104,26 @@ class Tuned:
     @property
     def gain(self) -> Gain | None:
         """Return the gain of the first graph; untuned_ns, tuned_ns and kept are also the first graph's."""
-        return self.graphs[0].gain
+        return self.graphs[0].gain if self.graphs else None
 
     @property
     def untuned_ns(self) -> float | None:
-        return self.graphs[0].untuned_ns
+        return self.graphs[0].untuned_ns if self.graphs else None
 
     @property
     def tuned_ns(self) -> float | None:
-        return self.graphs[0].tuned_ns
+        return self.graphs[0].tuned_ns if self.graphs else None
 
     @property
     def kept(self) -> Kept | None:
-        return self.graphs[0].kept
+        return self.graphs[0].kept if self.graphs else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         graphs, tasks = [each.to_dict() for each in self.graphs], [asdict(each) for each in self.tasks]
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        return plain | {"path": str(self.path), "graphs": graphs, "tasks": tasks, "warnings": list(self.warnings)}
+        paths = {"path": str(self.path), "models": list(map(str, self.models))}
+        return plain | paths | {"graphs": graphs, "tasks": tasks, "warnings": list(self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,7 @@ def tune(
     cache: AnyPath | None = None,
     config_file: AnyPath | None = None,
     weights: str | None = None,
+    unsupported: str | None = None,
     verify: bool = False,
     op_packages: Sequence[AnyPath] = (),
     on_progress: Callable[[TuningProgress], None] | None = None,
@@ -168,7 +174,8 @@ def tune(
     busy, wait up to so many minutes. fail_under: raise GainTooSmall for a smaller gain, after the context is written.
     cache: the folder of performance caches, by default the user's. config_file: a file as for --config_file; arguments
     override it. weights: packed (the default) or compact, for a smaller context that packs the model's weights when it
-    is loaded. verify: compare the context with onnxruntime. op_packages: folders or entry points of packages with your
+    is loaded. unsupported: refuse (the default), or host: onnxruntime runs the nodes that cannot run on the device.
+    verify: compare the context with onnxruntime. op_packages: folders or entry points of packages with your
     operators and kernels. on_progress: called for every step, by any thread; an exception in it ends the tuning, and
     measurements are kept.
     Messages are records of the logger "gputune". Raises, in one line that says what to do, ConfigError, ModelError,
@@ -179,18 +186,24 @@ def tune(
     if not paths:
         raise ConfigError("model: no file is given")
     config = read_config(None if config_file is None else Path(config_file))
-    if effort is not None and effort not in EFFORTS:
-        raise ConfigError(f"effort: there is no {effort!r}; {instead(effort, EFFORTS)}")
-    if weights not in (None, *WEIGHTS):
-        raise ConfigError(f"weights: there is no {weights!r}; {instead(weights, WEIGHTS)}")
+    for name, value, allowed in (
+        ("effort", effort, EFFORTS),
+        ("weights", weights, WEIGHTS),
+        ("unsupported", unsupported, UNSUPPORTED),
+    ):
+        if value is not None and value not in allowed:
+            raise ConfigError(f"{name}: there is no {value!r}; {instead(value, allowed)}")
+    config = config.having(weights=weights, unsupported=unsupported)
     chosen = choose_effort(config, effort)
     asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
     asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
     _check_bound(chosen, **asked, cache=cache)
+    binary = Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output)
     request = GenerationRequest(
         models=model_files(paths, pairs_of(shapes)),
-        binary_file=Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output),
-        config=config.with_weights(weights),
+        binary_file=binary,
+        ep_context=EpContextFile(default_file(binary), False) if config.unsupported == HOST else None,
+        config=config,
         effort=chosen,
         performance_cache_dir=_folder(cache, config),
         target=target or config.target,
@@ -277,11 +290,14 @@ class _Telling(Progress):
 
 
 def _record(path: Path, summary: Mapping[str, Any], seconds: float) -> Tuned:
-    names = [graph.name for graph in read_header(path).graphs]
+    parts: Sequence[Mapping[str, Any]] | None = summary["models_in_parts"]
+    empty = parts is not None and not any(one["parts"] for one in parts)
+    names = [] if empty else [graph.name for graph in read_header(path).graphs]
     found = summary["end_to_end"] or {}
     of_graphs = {names[0]: found} if len(names) == 1 else found
     return Tuned(
         path=path,
+        models=tuple(Path(one["file"]["path"]) for one in parts or ()),
         graphs=tuple(TunedGraph(name, EndToEnd.from_dict(of_graphs.get(name))) for name in names),
         tasks=tuple(
             TunedTask(**{each.name: task[each.name] for each in fields(TunedTask)}) for task in summary["tasks"]

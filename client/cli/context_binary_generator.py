@@ -16,8 +16,8 @@ from gputune.client.cli.options.originals import backend_option
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.say import INTERRUPTED
 from gputune.client.errors import ConfigError
-from gputune.client.generation.config.generator_keys import WEIGHTS
-from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.generation.config.generator_keys import HOST, WEIGHTS
+from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import generate
 from gputune.client.generation.phases import Profiling
 from gputune.client.memory_types import OPTION, MemoryTypes
@@ -60,7 +60,8 @@ log = logging.getLogger(__name__)
     "--ep_context",
     type=OUTPUT,
     metavar="FILE.onnx",
-    help="Also write an ONNX file that contains or names the context binary, in ONNX Runtime's EPContext operator.",
+    help="Also write an ONNX file that contains or names the context binary, in ONNX Runtime's EPContext operator. "
+    "[with --unsupported host: NAME_ctx.onnx next to the context binary]",
 )
 @click.option(
     "--ep_context_embed_mode",
@@ -126,11 +127,14 @@ def command(
     """
     if input_list is not None and not verify:
         raise ConfigError("--input_list gives the inputs for --verify; give --verify, too")
+    asked = replace(asked, config=asked.config.having(weights=weights))
+    binary = _binary_path(output_dir, binary_file)
+    if ep_context is None and asked.config.unsupported == HOST:
+        ep_context = default_file(binary)
     if ep_context is None and ep_context_embed_mode is not None:
         raise ConfigError("--ep_context_embed_mode is for the file that --ep_context writes; give --ep_context, too")
-    asked = replace(asked, config=asked.config.with_weights(weights))
     request = asked.request(
-        _binary_path(output_dir, binary_file),
+        binary,
         summary_json=summary_json,
         ep_context=None if ep_context is None else EpContextFile(ep_context, ep_context_embed_mode == "1"),
         memory_types=MemoryTypes.parse(input_output_tensor_mem_type),

@@ -15,6 +15,7 @@ from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
+from gputune.client.model.parts import operators
 from gputune.client.progress import reporting
 from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
 from gputune.kernels.family import DeviceLimits
@@ -59,7 +60,9 @@ def command(
 ) -> None:
     """List the nodes of a model that run, and estimate their cost and the tuning time.
 
-    If nodes cannot run, each is listed with the reason and the nearest form that can run, and the exit code is 9.
+    If nodes cannot run, each is listed with the reason and the nearest form that can run, and the exit code is 9. Then
+    you see the parts that --unsupported host would run on the device: their operators, their share of the model's
+    multiply-adds, and the bytes that go to a part and come from it.
     Otherwise the output has the distinct tasks with their operations and bytes, the tuning time for each effort, and
     the time of an inference by the roofline: the time that the work takes at the device's peaks. The peaks are assumed
     unless you give or measure them.
@@ -109,6 +112,7 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
         for one in unsupported:
             yield f"  {Refusal(one['op'], one['node'], one['why']).label}: {one['why']}"
             yield f"    instead: {one['nearest']}"
+        yield from _parts(content["in_parts"], content["why_no_parts"])
         return
     yield f"{content['model']}: all of it runs; {content['nodes']} nodes in {content['operations']} operations"
     tasks, peaks = content["tasks"], content["peaks"]
@@ -130,6 +134,25 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
         ns = sum(task["weight"] * task["roofline_ns"] for task in several)
         share = ns / content["roofline_ns"] if content["roofline_ns"] else 0.0
         yield f"{ns / 1e3:>9.1f} us {share:>6.1%} {sum(task['weight'] for task in several):>5}  {title}"
+
+
+def _parts(cut: Mapping[str, Any] | None, why_not: str) -> Iterator[str]:
+    """What --unsupported host would run on the device."""
+    if cut is None:
+        yield f"the parts that --unsupported host would run on the device are not known: {why_not}"
+        return
+    stay = f"{cut['host_nodes']} nodes stay in onnxruntime ({operators(cut['host_ops'])})"
+    if not cut["parts"]:
+        yield f"with --unsupported host: no part is worth running on the device; {stay}"
+        return
+    yield (
+        f"with --unsupported host: {len(cut['parts'])} parts with {cut['share']:.1%} of the multiply-adds run on the "
+        f"device; {stay}; an inference hands over {cut['crossing_bytes'] / 1e6:.3f} MB"
+    )
+    yield f"{'share':>7} {'nodes':>6} {'MB':>8}  part"
+    for part in cut["parts"]:
+        megabytes = part["crossing_bytes"] / 1e6
+        yield f"{part['share']:>7.1%} {part['nodes']:>6} {megabytes:>8.3f}  {part['graph']}: {operators(part['ops'])}"
 
 
 def _effort(name: str, effort: Mapping[str, Any]) -> str:

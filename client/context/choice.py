@@ -41,12 +41,14 @@ from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan
 from gputune.client.tuning.measuring.end_to_end import KEPT, OPEN, EndToEnd
+from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.errors import ContextError
 from gputune.kernels.family import DeviceLimits
+from gputune.kernels.space import configuration_key
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +75,18 @@ class Decision:
         """The contexts that took turns, the one that ships among them; empty where none did."""
         found = (self.summary or {}).get("candidates")
         return found if isinstance(found, list) and self.end_to_end is not None else ()
+
+
+def outcomes_of(decisions: Sequence[Decision]) -> list[Outcome]:
+    """Return the outcomes of all graphs: each configuration of a task once, with its weight in all of them."""
+    found: dict[tuple[str, str], Outcome] = {}
+    for decision in decisions:
+        weights = {task_key(task).digest: task.weight for task in decision.plan.tasks}
+        for key, one in decision.outcomes.items():
+            identity = key, configuration_key(one.configuration)
+            before = found[identity].weight if identity in found else 0
+            found[identity] = replace(one, weight=before + weights.get(key, 0))
+    return list(found.values())
 
 
 class InChain:

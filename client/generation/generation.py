@@ -17,7 +17,7 @@ from typing import Any
 from gputune.cache import PerformanceCache, named, tier_of
 from gputune.client.context import builder
 from gputune.client.context.argument_form import FormChoice
-from gputune.client.context.choice import Decision, InChain
+from gputune.client.context.choice import Decision, InChain, outcomes_of
 from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
@@ -55,7 +55,6 @@ from gputune.core.quirks import groups_at_once, usual_form
 from gputune.core.version import software_version
 from gputune.core.whole_file import folders_to
 from gputune.kernels.family import DeviceLimits
-from gputune.kernels.space import configuration_key
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import SIMULATED
@@ -81,7 +80,7 @@ class Generation:
         arrived: Callable[[], TargetClient | None] | None = None,
     ) -> None:
         """Raises ConfigError for what the device cannot do."""
-        self._request = request
+        self._request, self.ep_context = request, request.ep_context
         self._graphs = graphs
         self._packages = packages
         self._ground_truth = ground_truth
@@ -316,7 +315,7 @@ class Generation:
 
     def _make(self, decisions: Sequence[Decision], cache: PerformanceCache | None = None) -> None:
         """Finalizes, writes and verifies what was decided."""
-        self.outcomes = _outcomes(decisions)
+        self.outcomes = outcomes_of(decisions)
         self.decisions = decisions
         with self._clock.phase("finalize"):
             shared = [self._settings[one.plan.name].shared_memory for one in decisions]
@@ -439,6 +438,10 @@ class Generation:
     def _write(self, built: builder.Built) -> None:
         path = self._request.binary_file
         built = replace(built, graphs=tuple(map(self._request.memory_types.applied, built.graphs)))
+        if not built.graphs:
+            log.warning(f"{path} is not written, because no part runs on the device")
+            self._write_ep_context(path)
+            return
         with writing(path), folders_to(path.parent):
             try:
                 size = self._write_to(built, path)
@@ -447,8 +450,13 @@ class Generation:
         if not self._request.temporary:
             log.info(f"wrote {path} ({size} bytes)")
             log.info(split_told(path, weight_bytes(one.plan for one in self.decisions)))
-        if (beside := self._request.ep_context) is not None:
-            log.info(f"wrote {beside.path} ({beside.write(path)} bytes)")
+        self._write_ep_context(path)
+
+    def _write_ep_context(self, binary_file: Path) -> None:
+        """Write the ONNX files that stand for a context binary, if they are asked for."""
+        if self.ep_context is not None:
+            for written, size in self.ep_context.write(binary_file).items():
+                log.info(f"wrote {written} ({size} bytes)")
 
     def _peaks(self, cache: PerformanceCache | None) -> RooflinePeaks | None:
         """The best rates measured on the device, for a schematic."""
@@ -475,18 +483,6 @@ class Generation:
         )
         write_schematic(request.schematic_file, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
-
-
-def _outcomes(decisions: Sequence[Decision]) -> list[Outcome]:
-    """The outcomes of all graphs, each configuration of a task once, with the weight that it has in all of them."""
-    found: dict[tuple[str, str], Outcome] = {}
-    for decision in decisions:
-        weights = {task_key(task).digest: task.weight for task in decision.plan.tasks}
-        for key, one in decision.outcomes.items():
-            identity = key, configuration_key(one.configuration)
-            before = found[identity].weight if identity in found else 0
-            found[identity] = replace(one, weight=before + weights.get(key, 0))
-    return list(found.values())
 
 
 def _of(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:

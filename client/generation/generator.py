@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gputune.cache import cache_files, check_writable, named, tier_of
-from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for
+from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for, ground_truth_of_parts
 from gputune.client.errors import ConfigError
 from gputune.client.generation.cache_secret import known_secret
-from gputune.client.generation.config import Config
+from gputune.client.generation.config import HOST, Config
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
 from gputune.client.generation.request import GenerationRequest, no_frozen_cache, tell_cache, tell_files
 from gputune.client.generation.summary import check_gain, summarise
+from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import Graph
-from gputune.client.model.graphs import Graphs, read_graphs
+from gputune.client.model.graphs import Graphs, cut_graphs, read_graphs
 from gputune.client.model.op_packages import OpPackage, in_use, load_packages
+from gputune.client.model.parts import Cut, told
 from gputune.client.model.plan import Task
 from gputune.client.outputs import Files, check_output, write_summary
 from gputune.client.progress import SILENT, Progress, gathered_warnings
@@ -133,17 +135,23 @@ def _prepared(
 
 @dataclass(frozen=True)
 class _Read:
-    """What is known before a target is."""
+    """What is known before a target is. cuts: of the models, if nodes of them stay in onnxruntime."""
 
     graphs: Graphs
     ground_truth: GroundTruth | None
+    cuts: Sequence[Cut]
 
 
 def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Clock) -> _Read:
     """The model, and what it will be verified with."""
     with clock.phase("import"):
-        enabled, paths = _enabled(request.config, read_graphs(request.models), request.paths_of_graphs)
-        read = _with_outputs(enabled, request.outputs)
+        if request.config.unsupported == HOST:
+            cuts = _cuts(request)
+            read: Sequence[Graph] = [part.graph for cut in cuts for part in cut.parts]
+            paths = [cut.imported.path for cut in cuts for _ in cut.parts]
+        else:
+            enabled, paths = _enabled(request.config, read_graphs(request.models), request.paths_of_graphs)
+            read, cuts = _with_outputs(enabled, request.outputs), []
     with clock.phase("lower"):
         graphs = Graphs(read, [one.name for one in read if not request.config.settings_of(one.name).fusion])
         tasks = graphs.tasks(fused=True)
@@ -151,16 +159,37 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
         request.tuning.check_bound([names_of(task, graphs.nodes_of.get(task, ())) for task in tasks])
         ground_truth = None
         if request.verify:
-            ground_truth = ground_truth_for(paths, request.input_list, [model.plan for model in graphs.models])
+            plans = [model.plan for model in graphs.models]
+            if cuts:
+                ground_truth = ground_truth_of_parts(cuts, request.input_list)
+            else:
+                ground_truth = ground_truth_for(paths, request.input_list, plans)
     for package in packages:
         log.info(f"op package {package.title}: {_listing(package)}")
     for path, model in zip(paths, graphs.models, strict=True):
         title = path.name if len(graphs.models) == 1 else f"{path.name}, graph {model.plan.name}"
         found = f"{len(model.plan.operations)} operations, {len(model.plan.tasks)} tasks"
         log.info(f"model {title}: {found}, {len(model.groups)} groups that may be fused")
-    if len(set(paths)) < len(paths):
+    if len(set(paths)) < len(paths) and not cuts:
         log.info(f"{len(paths)} graphs in one context: --input_dimensions has several shapes for a model")
-    return _Read(graphs, ground_truth)
+    return _Read(graphs, ground_truth, cuts)
+
+
+def _cuts(request: GenerationRequest) -> list[Cut]:
+    """The models in parts. Raises ConfigError for options that have no meaning then."""
+    config = request.config
+    wishes = {
+        "--enable_intermediate_outputs": request.outputs.every,
+        f"--{OUTPUTS}": bool(request.outputs.named),
+        "enable_graphs": bool(config.enable_graphs),
+    }
+    for name in (name for name, wished in wishes.items() if wished):
+        raise ConfigError(f"{name} has no meaning with --unsupported host, which needs all parts as they are; drop one")
+    cuts = cut_graphs(request.models)
+    for cut in cuts:
+        log.log(logging.INFO if cut.parts else logging.WARNING, told(cut))
+    config.check_graphs([part.graph.name for cut in cuts for part in cut.parts])
+    return cuts
 
 
 def _chosen(request: GenerationRequest, environment: Mapping[str, str], clock: Clock) -> Targets:
@@ -193,6 +222,8 @@ def _connected(
             _set_perf_profile(clients, request.perf_profile)
         if request.verify or request.effort.contexts > 1:
             _check_return(read.graphs, clients[0].limits)
+    if request.ep_context is not None:
+        request = replace(request, ep_context=replace(request.ep_context, cuts=read.cuts))
     return Generation(
         request,
         read.graphs,

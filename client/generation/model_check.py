@@ -7,11 +7,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gputune.client.errors import Refusal, UnsupportedNodes
+from gputune.client.errors import ConfigError, ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import refusals_of
 from gputune.client.model.nearest import nearest_form
+from gputune.client.model.parts import Cut, cut_model, described
 from gputune.client.model.plan import Plan, Task
 from gputune.client.report.problems import words
 from gputune.client.target.connecting import choose_target
@@ -50,6 +51,8 @@ class Checked:
     """The operator of each node that runs, by the node's name."""
     refusals: tuple[Refusal, ...]
     model: Alternatives | None
+    cut: Cut | str = ""
+    """The parts that can run, or why they are not known; empty for a whole model."""
 
     @property
     def runs_wholly(self) -> bool:
@@ -61,12 +64,20 @@ def check_model(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> 
     try:
         graph = read_model(path, input_dimensions)
     except UnsupportedNodes as error:
-        return Checked(path, input_dimensions, error.looked_at, {}, error.refusals, None)
+        cut = _cut(path, input_dimensions)
+        return Checked(path, input_dimensions, error.looked_at, {}, error.refusals, None, cut)
     checked = Checked(path, input_dimensions, len(graph.node_ops), dict(graph.node_ops), (), None)
     try:
         return replace(checked, model=Alternatives(graph))
     except UnsupportedNodes:
-        return replace(checked, refusals=refusals_of(graph))
+        return replace(checked, refusals=refusals_of(graph), cut=_cut(path, input_dimensions))
+
+
+def _cut(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> Cut | str:
+    try:
+        return cut_model(path, input_dimensions)
+    except (ConfigError, ModelError) as error:  # onnxruntime is not installed, or cannot open the model
+        return str(error)
 
 
 def any_limits() -> DeviceLimits:
@@ -96,7 +107,9 @@ def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, 
     }
     if checked.model is None:
         content["supported"] = [{"node": n, "op": op} for n, op in checked.node_ops.items() if n not in refused]
-        return content
+        if isinstance(checked.cut, str):
+            return content | {"in_parts": None, "why_no_parts": checked.cut}
+        return content | {"in_parts": described(checked.cut), "why_no_parts": None}
     plan = checked.model.plan
     runs_as = {node: operation.name for operation in plan.operations for node in operation.nodes}
     content["supported"] = [

@@ -12,7 +12,7 @@ from typing import Any
 from gputune.cache import with_companions
 from gputune.client.errors import CacheMiss
 from gputune.client.generation.cache_secret import secret_file
-from gputune.client.generation.config import Config
+from gputune.client.generation.config import HOST, Config
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.phases import Profiling
 from gputune.client.input_lists import files_named
@@ -152,8 +152,9 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
     a context holds. graphs: the names of those that it holds. Targets and reports, which are names of machines and of
     other files, are left out, and so is how long to wait for quiet and how much gain is enough."""
     config, tuning = request.config, request.tuning
-    compact = {"weights": config.weights} if config.compact else {}  # others are as before there were compact contexts
-    return compact | {
+    said = {"weights": config.weights} if config.compact else {}  # other contexts are as before there were such keys
+    said |= {"unsupported": config.unsupported} if config.unsupported == HOST else {}
+    return said | {
         "tuning_mode": request.effort.name != "none",
         "tuning_effort": request.effort.name,
         "tuning_strategy": tuning.strategy,

@@ -10,9 +10,11 @@ from typing import Any
 
 from gputune.client.context.choice import Decision
 from gputune.client.errors import CacheMiss, GainTooSmall
+from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.importer import data_files
+from gputune.client.model.parts import described
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.search.options import FAIL_UNDER
 from gputune.core.files import open_file
@@ -47,6 +49,7 @@ def summarise(
         "budget": {"seconds": request.tuning.budget_seconds, "used_up": generation.hurried},
         "models": [_file(path) | {"weights": [_file(one) for one in data_files(path)]} for path in request.model_paths],
         "context": _file(request.binary_file),
+        "models_in_parts": _models_in_parts(generation.ep_context),
         "performance_cache": None if cache is None else _file(cache),
         "warnings": list(warnings),
         "shipped_gain": None if (least := least_gained(decisions)) is None else least.shipped,
@@ -87,10 +90,20 @@ def summarise(
     }
 
 
+def _models_in_parts(written: EpContextFile | None) -> list[dict[str, Any]] | None:
+    """Return what the parts of each model are; None if models are refused of which only parts run."""
+    if written is None or not written.cuts:
+        return None
+    return [
+        {"model": str(cut.imported.path), "file": _file(path)} | described(cut)
+        for path, cut in zip(written.paths, written.cuts, strict=True)
+    ]
+
+
 def least_gained(decisions: Sequence[Decision]) -> EndToEnd | None:
     """Return the record of the graph whose context gains least; None if that was not measured of all of them."""
     told = [one.end_to_end for one in decisions if one.end_to_end is not None]
-    return min(told, key=lambda one: one.shipped) if len(told) == len(decisions) else None
+    return min(told, key=lambda one: one.shipped) if told and len(told) == len(decisions) else None
 
 
 def check_gain(request: GenerationRequest, decisions: Sequence[Decision], device: DeviceIdentity) -> None:
@@ -100,7 +113,8 @@ def check_gain(request: GenerationRequest, decisions: Sequence[Decision], device
         return
     told = least_gained(decisions)
     if told is None:
-        raise CacheMiss(f"{FAIL_UNDER} {least:g}: no gain is recorded: {_remedy(request, device)}")
+        why = _remedy(request, device) if decisions else "no part of the model runs on the device"
+        raise CacheMiss(f"{FAIL_UNDER} {least:g}: no gain is recorded: {why}")
     if (gain := told.shipped) < least:
         shown = f"{gain:.4f}" if float(f"{gain:.4f}") < least else f"{gain}"
         graphs = "" if len(decisions) == 1 else f"the smallest of {len(decisions)} graphs: "

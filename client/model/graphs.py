@@ -10,6 +10,7 @@ from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Graph
 from gputune.client.model.importer import read_model
 from gputune.client.model.model_files import ModelFile
+from gputune.client.model.parts import Cut, cut_model
 from gputune.client.model.plan import Plan, Task
 from gputune.kernels.family import DeviceLimits
 
@@ -20,18 +21,41 @@ def read_graphs(files: Sequence[ModelFile]) -> list[Graph]:
     The graph of the only model has the name that this gives itself; those of several have the names of their files.
     Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320".
     """
-    graphs = [graph for file in files for graph in _graphs_of(file, file.path.stem if len(files) > 1 else None)]
-    if twins := [name for name, count in Counter(graph.name for graph in graphs).items() if count > 1]:
-        raise ConfigError(f"--model: two graphs would be called {twins[0]!r}; rename a file")
+    graphs = []
+    for file in files:
+        for shapes in file.shapes:
+            graph = read_model(file.path, shapes)
+            graphs.append(replace(graph, name=_name(file, graph.name, shapes, len(files) > 1)[0]))
+    _check_names(graph.name for graph in graphs)
     return graphs
 
 
-def _graphs_of(file: ModelFile, name: str | None) -> list[Graph]:
-    """name: of the graphs, else the model's own."""
-    graphs = [replace(one, name=name or one.name) for one in (read_model(file.path, each) for each in file.shapes)]
-    if len(graphs) == 1:
-        return graphs
-    return [replace(one, name=f"{one.name}_{_words(each)}") for one, each in zip(graphs, file.shapes, strict=True)]
+def cut_graphs(files: Sequence[ModelFile]) -> list[Cut]:
+    """Cut each model once for each choice of its inputs' shapes. The parts have the names that `read_graphs` gives to
+    graphs; if there are several of a model, a number follows. Raises as it does, but not for nodes that cannot run;
+    ConfigError if onnxruntime is not installed."""
+    cuts = []
+    for file in files:
+        for shapes in file.shapes:
+            cut = cut_model(file.path, shapes)
+            name, title = _name(file, cut.imported.graph.name, shapes, len(files) > 1)
+            cuts.append(cut.named(name, title))
+    _check_names(part.graph.name for cut in cuts for part in cut.parts)
+    return cuts
+
+
+def _name(file: ModelFile, own: str, shapes: Mapping[str, tuple[int, ...]], several: bool) -> tuple[str, str]:
+    """The name of a graph, and what of it other graphs of the request do not have. own: the name that the model gives
+    itself; several: whether there are several models."""
+    words = _words(shapes) if len(file.shapes) > 1 else ""
+    stem = file.path.stem if several else ""
+    return "_".join(filter(None, (stem or own, words))), "_".join(filter(None, (stem, words)))
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raises ConfigError for two graphs of one name."""
+    if twins := [name for name, count in Counter(names).items() if count > 1]:
+        raise ConfigError(f"--model: two graphs would be called {twins[0]!r}; rename a file")
 
 
 def _words(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -33,7 +33,8 @@ def line_with_advice(error: UnsupportedNodes) -> str:
     told = list(forms.items())[:MOST_ADVICE]
     alone = len(forms) == 1
     parts = [str(error), *(f"instead{'' if alone else f' of {_names(ops)}'}: {form}" for form, ops in told)]
-    return "; ".join([*parts, *(["`gputune model-check` lists them all"] if len(told) < len(forms) else [])])
+    parts += ["`gputune model-check` lists them all"] if len(told) < len(forms) else []
+    return "; ".join([*parts, "--unsupported host lets onnxruntime run what cannot run on the device"])
 
 
 def _names(ops: Iterable[str]) -> str:

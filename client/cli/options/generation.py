@@ -23,7 +23,7 @@ from gputune.client.cli.options.files import INPUT, INPUTS
 from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
-from gputune.client.generation.config import SUPPORTED, Config, choose_effort, read_config
+from gputune.client.generation.config import SUPPORTED, UNSUPPORTED, Config, choose_effort, read_config
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
@@ -137,6 +137,13 @@ _OPTIONS = (
     ),
     op_packages,
     click.option(
+        "--unsupported",
+        type=click.Choice(UNSUPPORTED),
+        help="refuse, the default: a model with nodes that have no kernels is refused. host: such nodes stay in "
+        "onnxruntime, and an ONNX file is written that runs the whole model there, with an EPContext node for each "
+        "part that runs on the device. This needs onnxruntime.",
+    ),
+    click.option(
         "--config_file",
         type=INPUT,
         help=f"JSON file; options override its keys. Keys: {', '.join(SUPPORTED)}.",
@@ -162,7 +169,7 @@ def generation_options(command: Callable[..., Any] | None = None, *, deciding: b
 
     @functools.wraps(command)
     def with_generation(*arguments: Any, config_file: Path | None, tuning_effort: str | None, **options: Any) -> Any:
-        config = read_config(config_file)
+        config = read_config(config_file).having(unsupported=options.pop("unsupported"))
         mine = {name: options.pop(name) for name in _GIVEN}
         mine["outputs"] = ChosenOutputs.parse(options.pop("enable_intermediate_outputs"), options.pop(OUTPUTS))
         asked = GenerationOptions(config=config, effort=choose_effort(config, tuning_effort), **mine)

@@ -18,6 +18,7 @@ import numpy as np
 
 from gputune.client.context.verifying.captures import Capture, Captures, array_of, windows
 from gputune.client.context.verifying.distance import ALLOWED, distance, in_words
+from gputune.client.context.verifying.part_oracle import PartOracle
 from gputune.client.model.graph import Array
 from gputune.client.model.lowering.layouts import TO_DEVICE
 from gputune.client.model.oracle import Oracle
@@ -55,7 +56,7 @@ class Finding:
 class Divergence:
     """Looks through one graph of a context."""
 
-    def __init__(self, plan: Plan, captures: Captures, oracle: Oracle) -> None:
+    def __init__(self, plan: Plan, captures: Captures, oracle: Oracle | PartOracle) -> None:
         self._plan = plan
         self._captures = captures
         self._oracle = oracle

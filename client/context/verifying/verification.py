@@ -11,10 +11,12 @@ from gputune.client.context.choice import Decision
 from gputune.client.context.verifying.captures import Captures, windows
 from gputune.client.context.verifying.distance import ALLOWED, distance, in_words
 from gputune.client.context.verifying.divergence import WINDOW_BYTES, Divergence, Finding
+from gputune.client.context.verifying.part_oracle import PartOracle, part_oracles
 from gputune.client.errors import ConfigError, VerificationError
 from gputune.client.input_lists import read_input_list, read_inputs
 from gputune.client.model.graph import Array
 from gputune.client.model.oracle import Oracle
+from gputune.client.model.parts import Cut
 from gputune.client.model.plan import Operation, Plan
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -29,7 +31,7 @@ log = logging.getLogger(__name__)
 class GroundTruth:
     """What knows the right outputs of each graph, and on which inputs it is compared, by the graph's name."""
 
-    oracles: Mapping[str, Oracle]
+    oracles: Mapping[str, Oracle | PartOracle]
     inputs: Mapping[str, Sequence[Mapping[str, Array]]]
 
 
@@ -49,11 +51,30 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
     return GroundTruth(oracles, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
 
 
+def ground_truth_of_parts(cuts: Sequence[Cut], input_list: Path | None) -> GroundTruth:
+    """What verifying the parts of models needs: what they read and compute when the models have the inputs of the list,
+    else random ones. Raises ConfigError."""
+    oracles: dict[str, PartOracle] = {}
+    for cut in cuts:
+        graph = cut.imported.graph
+        tensors = tuple(
+            TensorRecord(name, graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.inputs
+        )
+        if input_list is None:
+            inputs = [random_inputs(tensors)]
+        elif len(cuts) == 1:
+            inputs = [read_inputs(line, tensors) for line in read_input_list(input_list, tensors)]
+        else:
+            raise ConfigError("--input_list is for one model in one shape; leave it out for random inputs")
+        oracles |= part_oracles(cut, Oracle(cut.imported.path).given(graph.empty_inputs), inputs)
+    return GroundTruth(oracles, {name: oracle.inputs for name, oracle in oracles.items()})
+
+
 @dataclass(frozen=True)
 class Verifier:
     """Compares contexts on a target with an oracle."""
 
-    oracle: Oracle
+    oracle: Oracle | PartOracle
     client: TargetClient
 
     def verify(self, context: Path, decision: Decision, inputs: Sequence[Mapping[str, Array]]) -> dict[str, float]:

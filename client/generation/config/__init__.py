@@ -5,7 +5,9 @@ the context binary generator and of net-run.
 """
 
 from gputune.client.generation.config.generator_keys import (
+    HOST,
     SUPPORTED,
+    UNSUPPORTED,
     Config,
     GraphSettings,
     check_graph_names,
@@ -15,7 +17,9 @@ from gputune.client.generation.config.generator_keys import (
 )
 
 __all__ = [
+    "HOST",
     "SUPPORTED",
+    "UNSUPPORTED",
     "Config",
     "GraphSettings",
     "check_graph_names",

@@ -28,6 +28,9 @@ MEASURED = "measured"
 WEIGHTS = ("packed", "compact")
 """How a context has constants that kernels read in an order of their own: in that order, or as the model has them, to
 be packed when the context is loaded."""
+REFUSE, HOST = "refuse", "host"
+UNSUPPORTED = (REFUSE, HOST)
+"""What becomes of nodes that have no kernels: the model is refused, or they stay in onnxruntime on the host."""
 PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver for 'low'"
 
 
@@ -71,6 +74,7 @@ SUPPORTED: dict[str, Read] = {
     "memory_search_steps": COUNT,
     "memory_limit_hint": COUNT,
     "weights": one_of(*WEIGHTS),
+    "unsupported": one_of(*UNSUPPORTED),
     "argument_form": one_of(MEASURED, *ARGUMENT_FORMS),
     "enable_spill_fill_buffer": a_flag,
     **_OF_GRAPHS,
@@ -142,6 +146,7 @@ class Config:
     memory_search_steps: int = SEARCH_STEPS
     memory_limit_hint: int = 0
     weights: str = WEIGHTS[0]
+    unsupported: str = REFUSE
     argument_form: str = MEASURED
     enable_spill_fill_buffer: bool = False
     graphs: tuple[GraphKeys, ...] = ()
@@ -157,9 +162,9 @@ class Config:
         """Return the form in which launches are given what lies in arenas; None if it is measured."""
         return next((form for form in ARGUMENT_FORMS if form == self.argument_form), None)
 
-    def with_weights(self, wanted: str | None) -> "Config":
-        """Return it with what an option says of weights, unless that says nothing."""
-        return self if wanted is None else replace(self, weights=wanted)
+    def having(self, weights: str | None = None, unsupported: str | None = None) -> "Config":
+        """Return it with what options say of these keys, unless they say nothing."""
+        return replace(self, weights=weights or self.weights, unsupported=unsupported or self.unsupported)
 
     def settings_of(self, graph: str) -> GraphSettings:
         """Those of the graph of this name."""

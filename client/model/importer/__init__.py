@@ -7,18 +7,34 @@ replaces nodes that stand for other nodes. operators.py says what is supported, 
 have known values.
 """
 
-from gputune.client.model.importer.models import check_operators, import_model, read_model, sized_names
+from gputune.client.model.importer.models import (
+    Imported,
+    check_operators,
+    import_model,
+    import_nodes,
+    load,
+    read_model,
+    sized_names,
+)
 from gputune.client.model.importer.opening.inputs import OPTION
+from gputune.client.model.importer.opening.ordering import graphs_of, in_order, read_by
 from gputune.client.model.importer.opening.weights import data_files
-from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS
+from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS, operator_of
 
 __all__ = [
     "OPTION",
     "QUANTISED_OPS",
     "SUPPORTED_OPS",
+    "Imported",
     "check_operators",
     "data_files",
+    "graphs_of",
     "import_model",
+    "import_nodes",
+    "in_order",
+    "load",
+    "operator_of",
+    "read_by",
     "read_model",
     "sized_names",
 ]

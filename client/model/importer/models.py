@@ -48,8 +48,8 @@ class Imported:
     """A model as a graph that also holds the nodes that cannot run; `refusals` says which, and why.
 
     `model` is the model with its nodes in order, in an operator set that is understood. `places` are the places in it
-    of the nodes that have to run, by the names that are origins in the graph. `looked_at` is how many nodes were
-    looked at.
+    of the nodes that have to run, by the names that are origins in the graph. `constants` are all known values, also
+    those that the graph does not read. `looked_at` is how many nodes were looked at.
     """
 
     model: onnx.ModelProto
@@ -57,6 +57,7 @@ class Imported:
     graph: Graph
     refusals: tuple[Refusal, ...]
     places: Mapping[str, int]
+    constants: Mapping[str, Array]
     looked_at: int
 
     def whole(self) -> Graph:
@@ -114,7 +115,7 @@ def import_nodes(
         model.graph.name or path.stem, tuple(inputs), _outputs(path, model), {one.node for one in refused}
     )
     graph = replace(graph, empty_inputs=empty)
-    return Imported(model, path, graph, (*refused, *refusals), builder.places, len(builder.node_ops))
+    return Imported(model, path, graph, (*refused, *refusals), builder.places, builder.constants, len(builder.node_ops))
 
 
 def check_operators(model: onnx.ModelProto) -> None:

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 from gputune.client.errors import OutputError
-from gputune.client.generation import ep_context
 from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.generation.ep_context import file as ep_context
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime import load
 from gputune.runtime.context.ep_context import ep_contexts
@@ -151,7 +151,7 @@ def test_a_context_too_large_for_an_onnx_file_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     binary = small_context(tmp_path / "context.bin")
-    whole = EpContextFile(tmp_path / "whole.onnx", True).write(binary)
+    (whole,) = EpContextFile(tmp_path / "whole.onnx", True).write(binary).values()
     monkeypatch.setattr(ep_context, "LARGEST_FILE_BYTES", whole - 1)
     with pytest.raises(OutputError, match=r"would have \d+ bytes, but an ONNX file has \d+ at most; use"):
         EpContextFile(tmp_path / "large.onnx", True).write(binary)

@@ -62,7 +62,8 @@ def test_every_reason_is_told(tmp_path: Path) -> None:
     assert "input 'd' is not supported: it is float64; supported are float32" in line
     assert "DynamicQuantizeLinear node 'n0', DequantizeLinear node 'n1' are not supported: it computes with" in line
     assert "; instead of the input 'd' and Neg: a model in float32: export it so (PyTorch: model.float())" in line
-    assert line.endswith("`gputune model-check` lists them all")
+    assert "; `gputune model-check` lists them all; " in line
+    assert line.endswith("; --unsupported host lets onnxruntime run what cannot run on the device")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,11 @@
+"""Cut a model into parts that run on the device, between nodes that stay in onnxruntime.
+
+cutting.py decides which nodes belong to which part. multiply_adds.py says how much work a node is, and host_types.py
+asks onnxruntime for the shapes behind its own operators. rest.py makes the ONNX model that is left.
+"""
+
+from gputune.client.model.parts.cutting import LEAST_SHARE, Cut, Part, cut_model
+from gputune.client.model.parts.rest import rest_of
+from gputune.client.model.parts.telling import described, operators, told
+
+__all__ = ["LEAST_SHARE", "Cut", "Part", "cut_model", "described", "operators", "rest_of", "told"]

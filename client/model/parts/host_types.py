@@ -1,0 +1,77 @@
+"""Ask onnxruntime for the types and shapes that it infers, such as behind its own operators."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from gputune.client.errors import ConfigError, ModelError
+from gputune.client.model.graph import TensorInfo
+
+NAMES = {
+    "float": "float32", "double": "float64", "float16": "float16", "bool": "bool", "int8": "int8", "int16": "int16",
+    "int32": "int32", "int64": "int64", "uint8": "uint8", "uint16": "uint16", "uint32": "uint32", "uint64": "uint64",
+}  # fmt: skip
+"""numpy's names of onnxruntime's element types."""
+
+
+def host_types(model: onnx.ModelProto, path: Path, known: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+    """Return types and shapes of tensors that a model computes, as far as onnxruntime infers them whatever the data.
+
+    known: of its inputs and other tensors. Raises ConfigError if onnxruntime is not installed, ModelError if it cannot
+    open the model.
+    """
+    onnxruntime = _onnxruntime()
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    graph = asked.graph
+    computed = [name for node in graph.node for name in node.output if name]
+    for item in graph.input:
+        if item.name in known:
+            item.CopyFrom(_described(item.name, known[item.name]))
+    del graph.value_info[:]
+    graph.value_info.extend(_described(name, known[name]) for name in computed if name in known)
+    del graph.output[:]
+    graph.output.extend(onnx.ValueInfoProto(name=name) for name in computed)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
+    try:
+        session = onnxruntime.InferenceSession(asked.SerializeToString(), options, ["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no class of their own
+        raise ModelError(f"onnxruntime cannot open model {path}: {error}") from error
+    found = {item.name: _info(item) for item in session.get_outputs()}
+    return {name: info for name, info in found.items() if info is not None}
+
+
+def _described(name: str, info: TensorInfo) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype)), info.shape)
+
+
+def _info(item: Any) -> TensorInfo | None:
+    """None for what is no tensor, and where a dimension is open. Of single numbers onnxruntime says no more than of
+    tensors of which it knows nothing."""
+    kind, _, element = item.type.partition("(")
+    dtype = NAMES.get(element.rstrip(")"))
+    if (
+        kind != "tensor"
+        or dtype is None
+        or not item.shape
+        or not all(isinstance(size, int) and size >= 0 for size in item.shape)
+    ):
+        return None
+    return TensorInfo(tuple(item.shape), dtype)
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ConfigError(
+            f"--unsupported host needs onnxruntime, which runs the rest of the model: pip install onnxruntime ({error})"
+        ) from None
+    return onnxruntime

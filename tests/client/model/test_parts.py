@@ -1,0 +1,252 @@
+"""Test the cutting of models into parts that run on the device and a rest that stays in onnxruntime."""
+
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+from gputune.client.errors import ConfigError, Refusal
+from gputune.client.model.importer import import_nodes, read_by
+from gputune.client.model.lowering import lower
+from gputune.client.model.parts import Cut, cut_model, cutting, described, rest_of, told
+from gputune.client.model.reference import evaluate
+from tests.client.mixed_graphs import Maker, far_off
+from tests.client.models import Array, build, integers, numbers, save
+
+
+def cut_of(model: onnx.ModelProto, folder: Path, **sizes: tuple[int, ...]) -> Cut:
+    for index, node in enumerate(model.graph.node):
+        node.name = node.name or f"n{index}"
+    return cut_model(save(model, folder), sizes)
+
+
+def stand_ins(cut: Cut) -> list[onnx.NodeProto]:
+    """A node for each part, of an operator that nothing runs."""
+    graphs = [part.graph for part in cut.parts]
+    return [helper.make_node("Part", graph.inputs, graph.outputs, graph.name, domain="test") for graph in graphs]
+
+
+def ops(cut: Cut) -> list[list[str]]:
+    """The operators of each part, as the model has them."""
+    return [sorted(part.ops.elements()) for part in cut.parts]
+
+
+def in_onnxruntime(model: onnx.ModelProto, names: list[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    if not names:
+        return {}
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    asked = onnx.ModelProto()
+    asked.CopyFrom(model)
+    del asked.graph.output[:]
+    asked.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = onnxruntime.InferenceSession(asked.SerializeToString(), options, ["CPUExecutionProvider"])
+    taken = {item.name for item in session.get_inputs()}
+    given = {name: value for name, value in inputs.items() if name in taken}
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def check(cut: Cut, inputs: Mapping[str, Array]) -> None:
+    """The parts compute what onnxruntime does from the same inputs, the rest is in order, and computes the outputs of
+    the model and what parts read from what they compute."""
+    whole = cut.imported.model
+    computed = [name for node in whole.graph.node for name in node.output if name]
+    right = {**inputs, **in_onnxruntime(whole, computed, inputs)}
+    for part in cut.parts:
+        got = evaluate(lower(part.graph), {name: right[name] for name in part.graph.inputs})
+        assert {name: far_off(got[name], right[name]) for name in part.graph.outputs if name in got} == dict.fromkeys(
+            part.graph.outputs, ""
+        )
+    nodes = stand_ins(cut)
+    rest = rest_of(cut, nodes)
+    known = {item.name for item in (*rest.graph.input, *rest.graph.initializer)}
+    for node in rest.graph.node:
+        assert known.issuperset(read_by(node)), f"{node.name} comes too early"
+        known.update(node.output)
+    from_parts = [name for node in nodes for name in node.output]
+    kept = [node for node in rest.graph.node if node.domain != "test"]
+    del rest.graph.node[:]
+    rest.graph.node.extend(kept)
+    for name in from_parts:
+        kind = helper.np_dtype_to_tensor_dtype(right[name].dtype)
+        rest.graph.input.append(helper.make_tensor_value_info(name, kind, right[name].shape))
+    shown = [item.name for item in whole.graph.output]
+    wanted = dict.fromkeys(shown + [name for node in nodes for name in node.input])
+    asked = [name for name in wanted if name not in from_parts and name not in inputs]
+    for name, value in in_onnxruntime(rest, asked, right).items():
+        assert np.array_equal(value, right[name], equal_nan=value.dtype.kind == "f"), name
+
+
+@pytest.mark.parametrize("start", range(0, 60, 10))
+def test_parts_and_rest_compute_what_the_whole_model_does(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever nodes are refused, and however small parts are."""
+    for seed in range(start, start + 10):
+        made, chance = Maker(seed, nodes=10), random.Random(seed)
+        monkeypatch.setattr(cutting, "LEAST_SHARE", chance.choice((0.0, 0.2)))
+        for index, node in enumerate(made.model.graph.node):
+            node.name = f"n{index}"
+        imported = import_nodes(made.model, Path("made up"), {})
+        names = sorted(imported.places)
+        refused = [Refusal("Op", name, "test") for name in chance.sample(names, min(len(names), chance.randrange(4)))]
+        cut = cutting._Cutter(replace(imported, refusals=tuple(refused))).cut()
+        stays = {imported.places[one.node] for one in refused}
+        assert not any(imported.places[name] in stays for part in cut.parts for name in part.graph.node_ops)
+        assert sum(part.share for part in cut.parts) <= 1 + 1e-9
+        check(cut, {"x": made.input})
+
+
+WEIGHTS: dict[str, tuple[int, ...] | Array] = {
+    "w": (8, 3, 3, 3),
+    "v": (8, 8, 3, 3),
+    "s": numbers(0.02),
+    "z": np.array(3, np.uint8),
+}
+
+
+def quantised_inside() -> onnx.ModelProto:
+    """Two convolutions around a quantised tensor, and outputs whose shape depends on the data."""
+    return build(
+        "(float[n,3,16,16] x) => (float y, int64 count, int64 shape)",
+        """a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) q = QuantizeLinear(b, s, z) d = DequantizeLinear(q, s, z)
+           c = Conv<pads=[1,1,1,1]>(d, v) e = Add(c, b) y = GlobalAveragePool(e)
+           found = NonZero(e) count = Size(found) shape = Shape(e)""",
+        WEIGHTS,
+        opset=17,
+    )
+
+
+def test_a_node_on_the_host_ends_a_part(tmp_path: Path) -> None:
+    cut = cut_of(quantised_inside(), tmp_path, n=(1,))
+    assert ops(cut) == [["Conv", "Relu"], ["Add", "Conv", "GlobalAveragePool"]]
+    assert [part.graph.name for part in cut.parts] == ["small_part1", "small_part2"]
+    assert cut.host_ops == {"QuantizeLinear": 1, "DequantizeLinear": 1, "NonZero": 1, "Size": 1}
+    assert [part.share for part in cut.parts] == pytest.approx([3 / 11, 8 / 11])
+    check(cut, {"x": np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)})
+    assert "2 parts run on the device with 100.0% of the multiply-adds; 4 nodes stay in onnxruntime (" in told(cut)
+    first, second = cut.parts
+    assert (first.graph.inputs, first.graph.outputs) == (("x",), ("b",))
+    assert (second.graph.inputs, second.graph.outputs) == (("b", "d"), ("e", "y"))
+    maps = 8 * 16 * 16 * 4
+    assert described(cut)["crossing_bytes"] == 3 * 16 * 16 * 4 + maps + 2 * maps + maps + 8 * 4
+
+
+def test_what_follows_from_a_shape_is_a_value_in_the_rest(tmp_path: Path) -> None:
+    """So no tensor leaves a part only to be asked for its shape; what follows from weights stays as it was."""
+    model = build(
+        "(float[n,3,16,16] x) => (float y)",
+        """a = Conv(x, w) b = Shape(a) r = Range(zero, one, one) t = Gather(b, r) k = Squeeze(t)
+           q, s1, z1 = DynamicQuantizeLinear(a) d = DequantizeLinear(q, s1, z1) h = DequantizeLinear(z, s) e = Mul(d, h)
+           y = Expand(e, four)""",
+        {**WEIGHTS, "zero": np.array(0), "one": np.array(1), "four": integers(1, 1, 1, 1)},
+        opset=17,
+    )
+    cut = cut_of(model, tmp_path, n=(2,))
+    rest = rest_of(cut, stand_ins(cut))
+    assert [node.op_type for node in rest.graph.node].count("Shape") == 0
+    assert [node.op_type for node in rest.graph.node].count("DequantizeLinear") == 2
+    assert {item.name for item in rest.graph.initializer} >= {"s", "z"} and not any(
+        item.name == "w" for item in rest.graph.initializer
+    )
+    (x,) = rest.graph.input
+    assert [dim.dim_value for dim in x.type.tensor_type.shape.dim] == [2, 3, 16, 16]
+    check(cut, {"x": np.random.default_rng(0).standard_normal((2, 3, 16, 16), dtype=np.float32)})
+
+
+def test_a_small_part_stays_on_the_host(tmp_path: Path) -> None:
+    model = build(
+        "(float[1,3,16,16] x) => (float y)",
+        """a = Conv<pads=[1,1,1,1]>(x, w) b = Conv<pads=[1,1,1,1]>(a, v) q = QuantizeLinear(b, s, z)
+           d = DequantizeLinear(q, s, z) p = GlobalAveragePool(d) f = Flatten(p) y = MatMul(f, m)""",
+        {**WEIGHTS, "m": (8, 10)},
+    )
+    cut = cut_of(model, tmp_path)
+    assert ops(cut) == [["Conv", "Conv"]] and cut.parts[0].graph.name == "small"
+    assert cut.host_ops["MatMul"] == 1
+    check(cut, {"x": np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)})
+
+
+def test_a_model_that_runs_wholly_is_one_part(tmp_path: Path) -> None:
+    cut = cut_of(build("(float[1,4] x, float[3] unread) => (float[1,4] y)", "y = Relu(x)"), tmp_path)
+    assert cut.is_whole and cut.share == 1 and not cut.refusals
+    assert cut.parts[0].graph.inputs == ("x", "unread")
+    assert told(cut).endswith("all of it runs on the device")
+
+
+def test_without_a_part_the_rest_is_the_model(tmp_path: Path) -> None:
+    model = build(
+        "(float[1,8] x) => (float y)",
+        "q, s1, z1 = DynamicQuantizeLinear(x) p = MatMulInteger(q, w, z1) f = Cast<to=1>(p) y = Mul(f, s1)",
+        {"w": np.arange(32, dtype=np.uint8).reshape(8, 4)},
+    )
+    cut = cut_of(model, tmp_path)
+    assert not cut.parts and len(cut.host) == 4 and "no part runs on the device" in told(cut)
+    check(cut, {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)})
+
+
+def test_branches_keep_what_they_take_from_around_them(tmp_path: Path) -> None:
+    """A tensor that only a branch reads is an output of the part that computes it."""
+    model = build(
+        "(float[1,3,16,16] x, bool go) => (float y)",
+        """a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<pads=[1,1,1,1]>(b, v)
+           y = If (go) <then_branch = g1 () => (float t) { t = Neg(b) },
+                        else_branch = g2 () => (float t) { t = Add(c, s) }>""",
+        WEIGHTS,
+    )
+    cut = cut_of(model, tmp_path)
+    assert cut.host_ops == {"If": 1} and cut.parts[0].graph.outputs == ("b", "c")
+    x = np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)
+    for go in (False, True):
+        check(cut, {"x": x, "go": np.array(go)})
+
+
+def test_shapes_behind_onnxruntimes_own_operators_are_known(tmp_path: Path) -> None:
+    """onnx does not know the shape of FusedMatMul, and without it nothing after it could run on the device."""
+    text = """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> small (float[1,n,16] x) => (float y) {
+                a = com.microsoft.FusedMatMul<alpha = 0.5>(x, w) y = MatMul(a, v) }"""
+    model = onnx.parser.parse_model(text)
+    generator = np.random.default_rng(0)
+    for name in ("w", "v"):
+        model.graph.initializer.append(
+            numpy_helper.from_array(generator.standard_normal((16, 16), dtype=np.float32), name)
+        )
+    cut = cut_of(model, tmp_path, n=(4,))
+    assert ops(cut) == [["MatMul"]] and cut.share == pytest.approx(0.5)
+    check(cut, {"x": generator.standard_normal((1, 4, 16), dtype=np.float32)})
+
+
+def test_types_without_kernels_stay_on_the_host(tmp_path: Path) -> None:
+    """A float16 input, and nodes that compute in float16."""
+    model = build(
+        "(float16[1,16] x) => (float16 y)",
+        "a = Cast<to=1>(x) b = MatMul(a, w) c = Cast<to=10>(b) y = Relu(c)",
+        {"w": (16, 16)},
+        opset=17,
+    )
+    cut = cut_of(model, tmp_path)
+    assert ops(cut) == [["MatMul"]] and cut.host_ops == {"Cast": 2, "Relu": 1}
+    check(cut, {"x": np.linspace(-1, 1, 16, dtype=np.float16).reshape(1, 16)})
+
+
+def test_an_output_that_is_a_constant_is_an_output_of_the_rest(tmp_path: Path) -> None:
+    model = build(
+        "(float[1,16] x) => (float y, int64 size, float w2, float q)",
+        "y = MatMul(x, w) size = Size(y) w2 = Identity(w) z1 = NonZero(y) q = Cast<to=1>(z1)",
+        {"w": (16, 16)},
+        opset=17,
+    )
+    check(cut_of(model, tmp_path), {"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)})
+
+
+def test_without_onnxruntime_the_error_says_what_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "mine" : 1]> small (float[1,16] x) => (float y) {
+                a = mine.Magic(x) y = Relu(a) }"""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match=r"--unsupported host needs onnxruntime, .*: pip install onnxruntime"):
+        cut_of(onnx.parser.parse_model(text), tmp_path)
