@@ -12,6 +12,7 @@ import numpy.typing as npt
 MOST_DIMENSIONS = 16
 MESSAGE_BYTES = 512
 Array = npt.NDArray[Any]
+Bytes = bytes | ctypes.Array[c_char]
 
 
 class Error(Structure):
@@ -93,6 +94,7 @@ _ERROR = POINTER(Error)
 SIGNATURES: Mapping[str, tuple[Any, Sequence[Any]]] = {
     "code_name": (c_char_p, [c_int]),
     "open": (c_int, [c_char_p, _OBJECT, _ERROR]),
+    "open_bytes": (c_int, [c_char_p, c_size_t, _OBJECT, _ERROR]),
     "close": (None, [c_void_p]),
     "context_count": (c_size_t, [c_void_p]),
     "context_name": (c_char_p, [c_void_p, c_size_t]),
@@ -170,6 +172,9 @@ class Native:
     def open(self, path: Path | str) -> "File":
         return File(self, self.made("open", str(path).encode()))
 
+    def open_bytes(self, data: Bytes) -> "File":
+        return File(self, self.made("open_bytes", data, len(data)), data)
+
     def device(self, file: "File | None" = None, name: str | None = None, opencl: str | None = None) -> "Device":
         """Opens a device; opencl: the library."""
         options = DeviceOptions(_text(opencl), _text(name), None if file is None else file.pointer)
@@ -208,6 +213,11 @@ class _Object:
 
 class File(_Object):
     close_by = "close"
+
+    def __init__(self, native: Native, pointer: int, data: Bytes = b"") -> None:
+        """data: what the library reads until the file is closed."""
+        super().__init__(native, pointer)
+        self.data = data
 
     @property
     def contexts(self) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from stress.fuzz import context as context_fuzzing
 from stress.fuzz.cases import chance_of
 from stress.fuzz.context import head_of, with_head
 from stress.native import files
-from stress.native.reading import DUMP, SOURCES, NativeReader, read_by_python
+from stress.native.reading import DUMP, SOURCES, NativeReader, Reading, read_by_python
 from stress.native.refusals import Made, refusals
 from tests.native.compiling import BUILD, INCLUDE, OPTIMISED, compiled, sanitizers
 
@@ -25,13 +25,19 @@ CASES = 400
 NAMES = {"ok", "truncated", "checksum_mismatch", "malformed_header", "malformed_package", "malformed_ep_context"}
 
 
-def new_reader() -> NativeReader:
-    return NativeReader(compiled("dump", (DUMP, *SOURCES), (*OPTIMISED, f"-I{INCLUDE}", *sanitizers())))
+def new_reader(by_bytes: bool = False) -> NativeReader:
+    return NativeReader(compiled("dump", (DUMP, *SOURCES), (*OPTIMISED, f"-I{INCLUDE}", *sanitizers())), by_bytes)
 
 
 @pytest.fixture(scope="module")
 def reader(c_compiler: str) -> Iterator[NativeReader]:
     with new_reader() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def bytes_reader(c_compiler: str) -> Iterator[NativeReader]:
+    with new_reader(by_bytes=True) as opened:
         yield opened
 
 
@@ -56,6 +62,45 @@ def test_each_is_refused_by_its_name_in_both_languages(
     if "feature that is not known" in what:
         for message in (by_native.message, by_python.message):
             assert "it requires 'sampler', which this" in message and "generate the context again" in message
+
+
+def in_memory(reading: Reading, whole: bytes) -> Reading:
+    """Return what is to be read of a file's bytes: the same as of the file, as far as an ONNX file needs no folder and
+    can be told by its bytes."""
+    if not whole.startswith((b"GPUT", b"\x08")):
+        return Reading("not_a_context")
+    named = whole.startswith(b"\x08") and b"context.bin" in whole
+    return Reading("malformed_ep_context") if named or b"inside" in whole else reading
+
+
+def test_bytes_are_read_as_files_are(reader: NativeReader, bytes_reader: NativeReader, tmp_path: Path) -> None:
+    ended: Counter[str] = Counter()
+    paths = files.originals(tmp_path)
+    for what, _, make in refusals():
+        make(tmp_path / "home" / what)
+        paths.append(tmp_path / "home" / what)
+    for path in (path for path in paths if path.is_file()):
+        found = bytes_reader.read(path)
+        assert found == in_memory(reader.read(path), path.read_bytes()), (path.name, found.message)
+        assert found.error == "ok" or found.message.startswith(("context in memory: ", "ONNX file in memory: "))
+        ended[found.error] += 1
+    assert ended.keys() >= NAMES
+
+
+def test_bytes_that_are_cut_short_are_refused(bytes_reader: NativeReader, tmp_path: Path) -> None:
+    for whole in (files.compact(), files.packed()):
+        for nbytes in (*range(200), *range(200, len(whole), 97), len(whole) - 1):
+            (tmp_path / "cut").write_bytes(whole[:nbytes])
+            found = bytes_reader.read(tmp_path / "cut")
+            names = {"truncated"} if nbytes >= 8 else {"truncated", "not_a_context"}  # 8: its first word
+            assert found.error in names, (nbytes, found.message)
+
+
+def test_a_path_in_an_onnx_file_in_memory_leads_to_no_folder(bytes_reader: NativeReader, tmp_path: Path) -> None:
+    (path,) = (path for path in files.originals(tmp_path) if path.name == "1.onnx")
+    found = bytes_reader.read(path)
+    assert found.error == "malformed_ep_context"
+    assert "'context.bin' names a file, but the ONNX file is in memory, without a folder: embed" in found.message
 
 
 def test_of_a_key_that_is_there_twice_the_last_one_counts(reader: NativeReader, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Test context files that are replaced in place while the C runtime has them open: only checked bytes are used.
+"""Test contexts that change while the C runtime has them open, as files and in memory: only checked bytes are used.
 
 tests/runtime/context/test_stored.py tests Python's runtime.
 """
 
+import ctypes
 import os
 import subprocess
 from pathlib import Path
@@ -78,3 +79,30 @@ def test_a_file_that_is_replaced_by_rename_stays_what_it_was(native: Native, tmp
         other.replace(path)
         with device.load(file) as graph:
             assert set(graph.run({"x": x})["y"]) == {2.0}
+
+
+def test_a_context_that_is_loaded_needs_its_bytes_no_more(native: Native, tmp_path: Path) -> None:
+    whole = weighted_context(tmp_path / "a.bin", 1).read_bytes()
+    data = ctypes.create_string_buffer(whole, len(whole))
+    with native.device(opencl=str(Fake().path)) as device:
+        with native.open_bytes(data) as file:
+            graph = device.load(file)
+        with graph:
+            ctypes.memset(data, 0, len(whole))
+            assert set(graph.run({"x": np.zeros(ELEMENTS, np.float32)})["y"]) == {2.0}
+
+
+def test_bytes_that_are_damaged_are_refused_each_time(native: Native, tmp_path: Path) -> None:
+    whole = bytearray(weighted_context(tmp_path / "a.bin", 1).read_bytes())
+    whole[-1] ^= 1
+    with native.open_bytes(bytes(whole)) as file, native.device(opencl=str(Fake().path)) as device:
+        for _ in range(2):
+            with pytest.raises(NativeError, match="context in memory: weights section 2 is damaged") as refused:
+                device.load(file)
+            assert refused.value.name == "checksum_mismatch"
+
+
+def test_no_bytes_are_refused(native: Native) -> None:
+    with pytest.raises(NativeError, match="no bytes") as refused:
+        native.made("open_bytes", None, 8)
+    assert refused.value.name == "invalid_argument"

@@ -7,7 +7,7 @@ import c_tables
 from gputune.runtime import native
 from tests.native.binding import SIGNATURES
 
-MOST_LINES = 6735
+MOST_LINES = 6752
 """Of those that people write; scripts/docs writes GENERATED."""
 GENERATED = Path(c_tables.PATH).name
 MOST_LINES_OF_A_FUNCTION = 59

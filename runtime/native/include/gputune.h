@@ -93,6 +93,9 @@ typedef struct gputune_graph_info {
  * change is refused, because its code would run as this user. If a file is overwritten while it is open, no unchecked
  * part of it is used: a call that needs it fails with GPUTUNE_FILE_CHANGED. To replace a file, rename a new file. */
 gputune_code gputune_open(const char *path, gputune_file **file, gputune_error *error);
+/* Open the bytes of such a file. They are not copied: do not free or change them before you close the file. Their code
+ * runs as this user, so be sure where they come from. An ONNX file must hold its contexts: it has no folder here. */
+gputune_code gputune_open_bytes(const void *data, size_t nbytes, gputune_file **file, gputune_error *error);
 void gputune_close(gputune_file *file);
 
 /* Return the number of contexts in a file: 1, or the number in a package or of an ONNX file's main nodes. */

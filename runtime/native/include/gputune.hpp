@@ -44,6 +44,7 @@ private:
 
 struct File : Owned<gputune_file, gputune_close> {
     explicit File(const std::string &path) : Owned(gputune_open, path.c_str()) {}
+    File(const void *data, std::size_t nbytes) : Owned(gputune_open_bytes, data, nbytes) {}
 };
 
 struct Device : Owned<gputune_device, gputune_close_device> {

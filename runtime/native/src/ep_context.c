@@ -220,10 +220,14 @@ static const char *copied(reader *reader, slice text) {
 }
 
 /* The context of a main node. */
-static void read_content(reader *reader, const attributes *node, part *into) {
+static void read_content(onnx *onnx, const attributes *node, part *into) {
+    reader *reader = onnx->reader;
     *into = (part){.name = ""};
     if (!number_of(reader, node, "embed_mode", 1, 1)) {
         const char *path = copied(reader, text_of(reader, node, "ep_cache_context"));
+        if (onnx->file->source.data != NULL)
+            MALFORMED(reader, "ep_cache_context '%s' names a file, but the ONNX file is in memory, without a folder: "
+                      "embed the context", path);
         if (!reader->code) into->path = beside(reader, path);
         return;
     }
@@ -248,7 +252,7 @@ static void read_node(onnx *onnx, extent message) {
     for (size_t i = 0; i < file->node_count && !reader->code; i++)
         if (*made->name && !strcmp(made->name, file->nodes[i].name))
             MALFORMED(reader, "two EPContext nodes have the same partition_name '%s'", made->name);
-    if (made->is_main && !reader->code) read_content(reader, &attributes, &file->parts[file->part_count++]);
+    if (made->is_main && !reader->code) read_content(onnx, &attributes, &file->parts[file->part_count++]);
     made->part = file->part_count ? file->part_count - 1 : 0; /* the nearest before it, else the first */
     file->node_count++;
 }

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { ONNX_BEGINS = 0x08 }; /* with the version of its format, as every writer has it */
+
 static bool is_onnx(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
     size_t length = strlen(name);
@@ -31,23 +33,38 @@ gputune_code read_form(gputune_file *file, bool is_onnx, gputune_error *error) {
     return reader.code;
 }
 
-gputune_code gputune_open(const char *path, gputune_file **opened, gputune_error *error) {
-    if (path == NULL || opened == NULL) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no path, or no place for a file");
-    TRY(check_trusted(path, error));
+/* Opens what a source has, and owns the source from now on. */
+static gputune_code open_form(source *source, const char *path, bool is_onnx, gputune_file **opened,
+                              gputune_error *error) {
     gputune_file *file = calloc(1, sizeof *file);
     if (file == NULL || !mutex_open(&file->turn)) {
         free(file);
+        close_source(source);
         return fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
     }
     file->owners = 1;
-    file->source.descriptor = -1;
-    gputune_code code = open_source(&file->source, path, error);
+    file->source = *source;
     file->path = pool_text(&file->pool, path, strlen(path));
-    if (!code && file->path == NULL) code = fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path);
-    if (!code) code = read_form(file, is_onnx(path), error);
+    const gputune_code code = file->path == NULL ? fail(error, GPUTUNE_OUT_OF_MEMORY, "%s: out of memory", path)
+                                                 : read_form(file, is_onnx, error);
     if (code) gputune_close(file);
     else *opened = file;
     return code;
+}
+
+gputune_code gputune_open(const char *path, gputune_file **file, gputune_error *error) {
+    source source;
+    if (path == NULL || file == NULL) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no path, or no place for a file");
+    TRY(check_trusted(path, error));
+    TRY(open_source(&source, path, error));
+    return open_form(&source, path, is_onnx(path), file, error);
+}
+
+gputune_code gputune_open_bytes(const void *data, size_t nbytes, gputune_file **file, gputune_error *error) {
+    source source = {.descriptor = -1, .data = data, .nbytes = nbytes};
+    if (data == NULL || file == NULL) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no bytes, or no place for a file");
+    const bool is_onnx = nbytes && *source.data == ONNX_BEGINS;
+    return open_form(&source, is_onnx ? "ONNX file in memory" : "context in memory", is_onnx, file, error);
 }
 
 gputune_file *another_owner(const gputune_file *file) {
@@ -62,7 +79,7 @@ void gputune_close(gputune_file *file) {
         if (file->parts[at].path != NULL && file->parts[at].ready) close_source(&file->parts[at].own);
         pool_free(&file->parts[at].pool);
     }
-    if (file->source.descriptor >= 0) close_source(&file->source);
+    close_source(&file->source);
     mutex_close(&file->turn);
     pool_free(&file->pool);
     free(file);

@@ -18,7 +18,8 @@ typedef struct slice {
 /* An open file. Others may write over it or cut it short at any time, which a mapping of it would show as other bytes
  * or as a signal. So it is read into memory of this process, and what is used are bytes that were checked there. */
 typedef struct source {
-    int descriptor;
+    int descriptor;                /* -1 of bytes in memory */
+    const uint8_t *data;           /* those bytes, which the caller keeps */
     uint64_t nbytes;               /* when it was opened, as the times are */
     struct timespec written, made; /* of its content, and of that or its entry */
 } source;

@@ -1,4 +1,4 @@
-/* Open files: read into memory, never mapped. */
+/* Open files: read into memory, never mapped. Bytes in memory are read as files are. */
 #include "reading.h"
 
 #include <errno.h>
@@ -21,12 +21,12 @@ gputune_code open_source(source *source, const char *path, gputune_error *error)
                     good ? "too large for this machine" : folder ? "a folder, and no file"
                     : pipe ? "a named pipe, and no file" : "no file but a device, a socket or the like");
     }
-    *source = (struct source){descriptor, (uint64_t)status.st_size, status.st_mtim, status.st_ctim};
+    *source = (struct source){descriptor, NULL, (uint64_t)status.st_size, status.st_mtim, status.st_ctim};
     return GPUTUNE_OK;
 }
 
 void close_source(source *source) {
-    close(source->descriptor);
+    if (source->descriptor >= 0) close(source->descriptor);
     source->descriptor = -1;
 }
 
@@ -40,6 +40,7 @@ static bool same(struct timespec one, struct timespec other) {
 
 static bool is_changed(const source *source) {
     struct stat now;
+    if (source->data != NULL) return false;
     return fstat(source->descriptor, &now) || (uint64_t)now.st_size != source->nbytes ||
            !same(now.st_mtim, source->written) || !same(now.st_ctim, source->made);
 }
@@ -56,6 +57,10 @@ gputune_code damaged(const source *source, const char *path, const char *what, g
 
 gputune_code read_source(const source *source, const char *path, uint64_t at, void *into, size_t nbytes,
                          gputune_error *error) {
+    if (source->data != NULL) {
+        memcpy(into, source->data + at, nbytes);
+        return GPUTUNE_OK;
+    }
     for (uint8_t *to = into; nbytes;) {
         const size_t wanted = nbytes < MOST_AT_ONCE ? nbytes : MOST_AT_ONCE;
         const ssize_t got = pread(source->descriptor, to, wanted, (off_t)at);

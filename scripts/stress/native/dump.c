@@ -1,5 +1,6 @@
 /* Reads files as the C runtime does, and writes what it has found: a line of JSON for each path that a line of the input
- * names. Every section is checked, too. Texts are those of records.py, as it names them. */
+ * names. Every section is checked, too. Texts are those of records.py, as it names them. With the argument "bytes" it
+ * reads each file into memory of its size first, and opens that. */
 #include "../../../runtime/native/src/reading.h"
 
 #include <stdio.h>
@@ -198,10 +199,24 @@ static gputune_code check_all(const gputune_file *file, gputune_error *error) {
     return code;
 }
 
-static void dump(const char *path) {
+/* The bytes of a file, in memory that ends where they do. */
+static void *content(const char *path, size_t *nbytes) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL || fseek(file, 0, SEEK_END)) abort();
+    *nbytes = (size_t)ftell(file);
+    rewind(file);
+    void *bytes = malloc(*nbytes ? *nbytes : 1);
+    if (bytes == NULL || fread(bytes, 1, *nbytes, file) != *nbytes) abort();
+    fclose(file);
+    return bytes;
+}
+
+static void dump(const char *path, bool by_bytes) {
     gputune_error error = {GPUTUNE_OK, ""};
     gputune_file *file = NULL;
-    gputune_code code = gputune_open(path, &file, &error);
+    size_t nbytes = 0;
+    void *bytes = by_bytes ? content(path, &nbytes) : NULL;
+    gputune_code code = by_bytes ? gputune_open_bytes(bytes, nbytes, &file, &error) : gputune_open(path, &file, &error);
     if (!code) code = check_all(file, &error);
     begin(NULL, '{');
     text("error", gputune_code_name(code));
@@ -225,13 +240,15 @@ static void dump(const char *path) {
     putchar('\n');
     between = "";
     gputune_close(file);
+    free(bytes);
 }
 
-int main(void) {
+int main(int count, char **arguments) {
+    const bool by_bytes = count > 1 && !strcmp(arguments[1], "bytes");
     char path[4096];
     while (fgets(path, sizeof path, stdin) != NULL) {
         path[strcspn(path, "\n")] = 0;
-        dump(path);
+        dump(path, by_bytes);
         fflush(stdout);
     }
     return 0;

@@ -52,12 +52,13 @@ class Reading:
 class NativeReader:
     """The C runtime's reader in a process of its own."""
 
-    def __init__(self, program: Path) -> None:
-        """program: dump.c, compiled."""
+    def __init__(self, program: Path, by_bytes: bool = False) -> None:
+        """program: dump.c, compiled. by_bytes: read each file into memory, and open that."""
         environment = {**os.environ, "ASAN_OPTIONS": "abort_on_error=1:detect_leaks=1"}
         self._process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment
-        )
+            [program, *["bytes"][:by_bytes]],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment,
+        )  # fmt: skip
 
     def read(self, path: Path) -> Reading:
         """What it says of a file. Raises RuntimeError where it crashes, which it has said why on standard error."""
