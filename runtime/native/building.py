@@ -1,57 +1,108 @@
 """Build native parts of gputune by the machine's C compiler when they are first used.
 
 The wheel has their sources and no machine code, so it fits every machine. A part is a plain shared library, which is
-kept in the user's cache folder under a name that stands for its source, the compiler and the machine. Every part can be
-done without: where there is no compiler, or no folder that is safe from other users, Python does the same more slowly.
+kept in the user's cache folder under a name that stands for its sources, the compiler and the machine. Where there is
+no compiler, or no folder that is safe from other users, gputune enqueues launches from Python, and cannot be a plugin
+of onnxruntime.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from gputune.core.ownership import untrusted
 from gputune.runtime.native import FOLDER
 
+log = logging.getLogger(__name__)
+
 COMPILER = "GPUTUNE_CC"
 """The environment variable that names the C compiler for native parts; NONE for no native parts."""
 NONE = "none"
 _COMPILERS = ("cc", "gcc", "clang")
-_OPTIONS = ("-std=c99", "-O2", "-fPIC", "-shared", "-fvisibility=default")
+_OPTIONS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden")
 _LONGEST_SECONDS = 60.0
+_MANY_FILES = 8
+"""So many take a while, which is said before."""
 
 
 class NotBuilt(Exception):
     """A native part cannot be used; the message says why."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """Say what a library is built from: sources and folders of headers, below native/.
+
+    exports: the only names that the library shows, where its headers would show more."""
+
+    sources: tuple[str, ...]
+    headers: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
+
+    def compiled(self) -> list[Path]:
+        """Return the files that are compiled."""
+        return [path for pattern in self.sources for path in sorted(FOLDER.glob(pattern))]
+
+    def included(self) -> list[Path]:
+        """Return the files that the sources may include."""
+        return [path for folder in self.headers for path in sorted((FOLDER / folder).glob("*.h"))]
+
+    @property
+    def version_script(self) -> str:
+        """Return what makes the linker hide all names but the exported ones."""
+        return f"{{ global: {'; '.join(self.exports)}; local: *; }};\n" if self.exports else ""
+
+
+PARTS = {
+    "loop": Part(("loop/*.c",)),
+    "onnxruntime": Part(
+        ("src/*.c", "onnxruntime/*.c"),
+        headers=("include", "src", "onnxruntime"),
+        libraries=("-lm", "-ldl", "-pthread"),
+        exports=("CreateEpFactories", "ReleaseEpFactory"),
+    ),
+}
+
+
 @functools.cache
 def native_part(name: str) -> Path:
-    """Return the library of a part, whose source is native/NAME/NAME.c; build it if it is not there yet. Raises
-    NotBuilt."""
-    source = FOLDER / name / f"{name}.c"
-    command = [*_compiler(), *_OPTIONS]
-    key = [source.read_text(encoding="utf-8"), *command, platform.machine(), str(sys.maxsize)]
-    digest = hashlib.sha256("\0".join(key).encode()).hexdigest()[:16]
+    """Return the library of a part; build it if it is not there yet. Raises NotBuilt."""
+    part = PARTS[name]
+    compiler = _compiler()
     try:
         folder = _folder()
-        library = folder / f"{name}-{digest}.so"
+        library = folder / f"{name}-{_digest(part, compiler)}.so"
         if not library.exists():
-            _build(source, command, library)
+            _build(part, compiler, library)
         why = untrusted(library)
     except OSError as error:
         raise NotBuilt(f"{error.filename or name}: {error.strerror or error}") from None
     if why:
         raise NotBuilt(f"{library} {why}")
     return library
+
+
+def _digest(part: Part, compiler: Sequence[str]) -> str:
+    """Return what stands for all that decides about a library. Raises OSError."""
+    texts = [(path.relative_to(FOLDER).as_posix(), path.read_bytes()) for path in (*part.compiled(), *part.included())]
+    machine = platform.machine(), sys.maxsize
+    key = repr((texts, part.libraries, part.version_script, compiler, _OPTIONS, machine))
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
 def _compiler() -> list[str]:
@@ -82,17 +133,37 @@ def _folder() -> Path:
     return folder
 
 
-def _build(source: Path, command: list[str], library: Path) -> None:
-    """Compile a part to its place at once, because other processes may do the same. Raises NotBuilt, OSError."""
+def _build(part: Part, compiler: list[str], library: Path) -> None:
+    """Build a part to its place at once, because other processes may do the same. Raises NotBuilt, OSError."""
+    sources = part.compiled()
+    if len(sources) >= _MANY_FILES:
+        log.info("building %s from %d files with %s, once; this takes some seconds", library, len(sources), compiler[0])
     with tempfile.TemporaryDirectory(prefix="build-", dir=library.parent) as made:
-        built = Path(made) / library.name
-        whole = [*command, "-o", str(built), str(source)]
-        try:
-            done = subprocess.run(whole, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LONGEST_SECONDS)
-        except subprocess.TimeoutExpired:
-            raise NotBuilt(f"{command[0]} took more than {_LONGEST_SECONDS:g} s for {source.name}") from None
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise NotBuilt(f"{command[0]} refuses {source.name}: {said[0][:200] if said else 'it says nothing'}")
+        built, script = Path(made) / library.name, Path(made) / "exports"
+        objects = [Path(made) / f"{number}.o" for number in range(len(sources))]
+        compile_one = [*compiler, *_OPTIONS, *(f"-I{FOLDER / folder}" for folder in part.headers), "-c"]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            commands = (
+                ([*compile_one, str(source), "-o", str(into)], source.name)
+                for source, into in zip(sources, objects, strict=True)
+            )
+            list(threads.map(lambda command: _run(*command), commands))
+        link = [*compiler, "-shared", "-o", str(built), *map(str, objects), *part.libraries]
+        if part.version_script:
+            script.write_text(part.version_script, encoding="utf-8")
+            link.append(f"-Wl,--version-script={script}")
+        _run(link, f"to link {library.name}")
         built.chmod(0o700)
         built.replace(library)
+
+
+def _run(command: list[str], what: str) -> None:
+    """Run the compiler. Raises NotBuilt, OSError."""
+    try:
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_LONGEST_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise NotBuilt(f"{command[0]} took more than {_LONGEST_SECONDS:g} s for {what}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
+        why = next((line for line in said if re.search(r":\d+: .*error: ", line)), said[0])  # after its function
+        raise NotBuilt(f"{command[0]} refuses {what}: {why[:200]}")

@@ -13,6 +13,7 @@ struct launch { /* as in runtime/queues/loop.py */
 };
 
 /* Returns the error code of the first launch that fails, and enqueues no others then. */
+__attribute__((visibility("default")))
 int32_t gputune_enqueue(enqueue_kernel *enqueue, void *queue, const struct launch *launches, size_t count) {
     int32_t code = 0;
     for (const struct launch *one = launches; one < launches + count && !code; one++)
