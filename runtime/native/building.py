@@ -45,14 +45,14 @@ class NotBuilt(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """Say what a library is built from: sources and folders of headers, below native/.
+    """Say what a library is built from: sources, folders of headers and a linker script, below native/.
 
-    exports: the only names that the library shows, where its headers would show more."""
+    exports: the script with the only names that the library shows, where its headers would show more."""
 
     sources: tuple[str, ...]
     headers: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
-    exports: tuple[str, ...] = ()
+    exports: str = ""
 
     def compiled(self) -> list[Path]:
         """Return the files that are compiled."""
@@ -62,10 +62,9 @@ class Part:
         """Return the files that the sources may include."""
         return [path for folder in self.headers for path in sorted((FOLDER / folder).glob("*.h"))]
 
-    @property
-    def version_script(self) -> str:
-        """Return what makes the linker hide all names but the exported ones."""
-        return f"{{ global: {'; '.join(self.exports)}; local: *; }};\n" if self.exports else ""
+    def scripts(self) -> list[Path]:
+        """Return the files that the linker reads."""
+        return [FOLDER / self.exports] if self.exports else []
 
 
 PARTS = {
@@ -74,7 +73,7 @@ PARTS = {
         ("src/*.c", "onnxruntime/*.c"),
         headers=("include", "src", "onnxruntime"),
         libraries=("-lm", "-ldl", "-pthread"),
-        exports=("CreateEpFactories", "ReleaseEpFactory"),
+        exports="onnxruntime/exports.map",
     ),
 }
 
@@ -99,9 +98,9 @@ def native_part(name: str) -> Path:
 
 def _digest(part: Part, compiler: Sequence[str]) -> str:
     """Return what stands for all that decides about a library. Raises OSError."""
-    texts = [(path.relative_to(FOLDER).as_posix(), path.read_bytes()) for path in (*part.compiled(), *part.included())]
-    machine = platform.machine(), sys.maxsize
-    key = repr((texts, part.libraries, part.version_script, compiler, _OPTIONS, machine))
+    files = *part.compiled(), *part.included(), *part.scripts()
+    texts = [(path.relative_to(FOLDER).as_posix(), path.read_bytes()) for path in files]
+    key = repr((texts, part.libraries, part.exports, compiler, _OPTIONS, platform.machine(), sys.maxsize))
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
@@ -139,7 +138,7 @@ def _build(part: Part, compiler: list[str], library: Path) -> None:
     if len(sources) >= _MANY_FILES:
         log.info("building %s from %d files with %s, once; this takes some seconds", library, len(sources), compiler[0])
     with tempfile.TemporaryDirectory(prefix="build-", dir=library.parent) as made:
-        built, script = Path(made) / library.name, Path(made) / "exports"
+        built = Path(made) / library.name
         objects = [Path(made) / f"{number}.o" for number in range(len(sources))]
         compile_one = [*compiler, *_OPTIONS, *(f"-I{FOLDER / folder}" for folder in part.headers), "-c"]
         with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -148,10 +147,8 @@ def _build(part: Part, compiler: list[str], library: Path) -> None:
                 for source, into in zip(sources, objects, strict=True)
             )
             list(threads.map(lambda command: _run(*command), commands))
-        link = [*compiler, "-shared", "-o", str(built), *map(str, objects), *part.libraries]
-        if part.version_script:
-            script.write_text(part.version_script, encoding="utf-8")
-            link.append(f"-Wl,--version-script={script}")
+        scripts = [f"-Wl,--version-script={path}" for path in part.scripts()]
+        link = [*compiler, "-shared", "-o", str(built), *map(str, objects), *part.libraries, *scripts]
         _run(link, f"to link {library.name}")
         built.chmod(0o700)
         built.replace(library)
