@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gputune.client.api.tuning import Tuned as Tuned
     from gputune.client.api.tuning import TuningProgress as TuningProgress
     from gputune.client.api.tuning import tune as tune
+    from gputune.runtime import onnxruntime as onnxruntime
     from gputune.runtime.application.bench import Bench as Bench
     from gputune.runtime.application.context import Context as Context
     from gputune.runtime.application.context import load as load
@@ -37,9 +38,10 @@ _PLACES = {
     "check": ("client.api.checking", "check"),
     "devices": ("runtime.devices.discovery", "discover"),
     "load": ("runtime.application.context", "load"),
+    "onnxruntime": ("runtime.onnxruntime", ""),
     "tune": ("client.api.tuning", "tune"),
 }
-"""Where each name is: a module below gputune, and its name there."""
+"""Where each name is: a module below gputune, and its name there; "" for the module itself."""
 
 __all__ = [*_PLACES, "__version__"]
 
@@ -55,7 +57,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, inner = _PLACES[name]
     try:
-        found = getattr(importlib.import_module(f"{__name__}.{module}"), inner)
+        found = importlib.import_module(f"{__name__}.{module}")
+        found = getattr(found, inner) if inner else found
     except ModuleNotFoundError as error:
         if not module.startswith("client."):
             raise

@@ -52,3 +52,13 @@ def environment_for(driver_file: str) -> dict[str, str]:
     if not driver_file:
         return {}
     return {"OCL_ICD_VENDORS": driver_file, "OCL_ICD_FILENAMES": library_of(Path(driver_file))}
+
+
+def opencl_library() -> dict[str, str]:
+    """Return variables by which the C runtime loads the OpenCL loader that pyopencl's wheels bring along; none if this
+    pyopencl uses the system's. That loader crashes without PYOPENCL_HOME, which importing pyopencl sets, too."""
+    found = importlib.util.find_spec("pyopencl")
+    for folder in (found and found.submodule_search_locations) or []:
+        for path in sorted(Path(folder).glob(".libs/libOpenCL*")):
+            return {"GPUTUNE_OPENCL_LIBRARY": str(path), "PYOPENCL_HOME": folder}
+    return {}

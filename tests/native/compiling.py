@@ -3,7 +3,6 @@
 import ctypes
 import functools
 import hashlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gputune.runtime import native
+from gputune.runtime.devices.drivers import opencl_library as opencl_library
 
 BUILD = Path(__file__).parents[2] / "build" / "native"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
@@ -70,13 +70,3 @@ def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: S
 def environment() -> dict[str, str]:
     """For a program that is compiled for a sanitizer of its own, whatever Python has been started with."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-
-
-def opencl_library() -> dict[str, str]:
-    """Variables that name the OpenCL library which pyopencl brings along: drivers may be there where the system has no
-    library for them."""
-    found = importlib.util.find_spec("pyopencl")
-    for folder in (found and found.submodule_search_locations) or []:
-        for path in Path(folder).glob(".libs/libOpenCL*"):
-            return {"GPUTUNE_OPENCL_LIBRARY": str(path), "PYOPENCL_HOME": folder}
-    return {}

@@ -150,6 +150,7 @@ LIBRARIES: dict[str, dict[str, set[str] | None]] = {
     "cache": {},
     "runtime": {
         "numpy": None,
+        "onnxruntime": {"runtime/onnxruntime.py"},
         "pyopencl": {"runtime/backends/opencl_devices.py"},
         "msgpack": {
             "runtime/context/format.py",
