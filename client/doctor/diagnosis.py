@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gputune.client.doctor.adb import check_adb
 from gputune.client.doctor.drivers import check_drivers
 from gputune.client.doctor.findings import Finding, softened
+from gputune.client.doctor.onnxruntime import check_onnxruntime
 from gputune.client.doctor.power import check_power
 from gputune.client.doctor.settings import check_settings
 from gputune.client.doctor.software import check_software
@@ -43,7 +44,7 @@ def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding
     if address is not None:
         asked = address
         return [*found, *softened(here), *check_target(asked, origin, lambda: question.connect(asked))]
-    return [*found, *here, *check_power(), *_default_port(question)]
+    return [*found, *here, check_onnxruntime(), *check_power(), *_default_port(question)]
 
 
 def _default_port(question: Question) -> list[Finding]:

@@ -9,10 +9,12 @@ from gputune.client.errors import ConfigError
 from gputune.client.target.connecting import DEVICE_VARIABLE, VARIABLE
 from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE
 from gputune.runtime.devices.settings import decides
+from gputune.runtime.onnxruntime import LIBRARY
 
 _MEANINGS = {
     DEVICE_VARIABLE: "the device to use when --device is not given",
     VARIABLE: "the target of a generation when --target is not given",
+    LIBRARY: "the library by which onnxruntime runs contexts; none is built",
     "OCL_ICD_VENDORS": "drivers are looked for there and nowhere else",
     "OPENCL_VENDOR_PATH": "drivers are looked for there, unless OCL_ICD_VENDORS is set",
     "OCL_ICD_FILENAMES": "libraries that the Khronos loader takes for drivers",

@@ -50,14 +50,19 @@ def _version(package: str) -> str:
 
 def failure_of(command: list[str], seconds: float) -> str:
     """Why a command does not end well within this time, in one line; empty when it does."""
+    return answer_of(command, seconds)[1]
+
+
+def answer_of(command: list[str], seconds: float) -> tuple[str, str]:
+    """Return what a command prints, and why it does not end well within this time; the one or the other is empty."""
     try:
         done = subprocess.run(command, capture_output=True, timeout=seconds, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
-        return f"no answer for {seconds:g} s"
+        return "", f"no answer for {seconds:g} s"
     except OSError as error:
-        return f"{command[0]} cannot be started: {error.strerror or error}"
+        return "", f"{command[0]} cannot be started: {error.strerror or error}"
     if done.returncode == 0:
-        return ""
+        return done.stdout.decode(errors="replace").strip(), ""
     ending = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
     said = done.stderr.decode(errors="replace").strip().splitlines()
-    return said[-1][:300] if said else ending
+    return "", said[-1][:300] if said else ending

@@ -16,11 +16,12 @@ import pytest
 
 import gputune.client
 from gputune.client.advice import ADVICE
-from gputune.client.doctor import diagnosis, drivers, software
+from gputune.client.doctor import diagnosis, drivers, onnxruntime, software
 from gputune.client.doctor.adb import check_adb
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.drivers import check_drivers
 from gputune.client.doctor.findings import Area, Finding, exit_code, softened
+from gputune.client.doctor.onnxruntime import check_onnxruntime
 from gputune.client.doctor.settings import check_settings
 from gputune.client.doctor.software import check_software, failure_of
 from gputune.client.doctor.target import check_target
@@ -91,6 +92,24 @@ def test_a_missing_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None
     findings = check_software()
     assert of(findings, "problem") == ["the package onnx is not installed"]
     assert "numpy 7.7" in of(findings, "ok")
+
+
+def test_onnxruntime_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert of([check_onnxruntime()], "note") == ["onnxruntime is not installed: contexts run without it"]
+
+
+def test_contexts_may_not_run_in_onnxruntime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUTUNE_ONNXRUNTIME_LIBRARY", str(tmp_path / "missing"))
+    (line,) = of([check_onnxruntime()], "note")
+    assert line.startswith("GPUTUNE_ONNXRUNTIME_LIBRARY: ")
+    monkeypatch.setenv("GPUTUNE_ONNXRUNTIME_LIBRARY", sys.executable)
+    (line,) = of([check_onnxruntime()], "note")
+    assert line.startswith(
+        f"contexts do not run in onnxruntime: onnxruntime cannot load {Path(sys.executable).resolve()}: "
+    )
+    monkeypatch.setattr(onnxruntime, "_REGISTER", "import os; os.abort()")
+    assert of([check_onnxruntime()], "note") == ["contexts do not run in onnxruntime: signal 6"]
 
 
 def test_a_command_that_fails_is_told_by_its_last_line() -> None:
@@ -379,8 +398,9 @@ def test_a_missing_package_is_no_end_of_the_doctor(monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def broken_machine(monkeypatch: pytest.MonkeyPatch, vendors: Path) -> None:
-    """No driver, and nothing on the default port."""
+    """No driver, nothing on the default port, and no onnxruntime."""
     monkeypatch.setattr(diagnosis, "discover", list)
+    monkeypatch.setattr(diagnosis, "check_onnxruntime", lambda: Finding("software", "note", "it is not installed"))
     monkeypatch.setattr(diagnosis, "DEFAULT_PORT", 1)
 
 
