@@ -30,6 +30,7 @@ COMMANDS = {
     "context-binary-utility": ("context_binary_utility", "Show what a context binary contains."),
     "package": ("package", "Combine contexts of one model for several devices in one file."),
     "export": ("export", "Write a folder with a context and a C program that runs it."),
+    "onnxruntime": ("onnxruntime", "Run contexts inside onnxruntime, as its plugin."),
     "target-server": ("target_server", "Serve this machine's device to hosts."),
     "target-status": ("target_status", "Show the state of a target server."),
     "doctor": ("doctor", "Explain why a device or a target is not found."),

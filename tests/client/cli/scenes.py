@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from gputune.cache import PerformanceCache
 from gputune.cache.exchange import to_json
+from gputune.client.cli import onnxruntime
 from gputune.client.cli.farm import look
 from gputune.client.compare import comparing
 from gputune.client.generation.ep_context import EpContextFile
@@ -210,6 +212,12 @@ SCENES = {
         "performance-cache merge",
         ("a", "b.sqlite", "--performance_cache_dir", "cache", "--into", "into.sqlite"),
         measurements,
+    ),
+    "onnxruntime build": Scene(
+        "onnxruntime build",
+        ("--output", "libgputune_onnxruntime.so"),
+        lambda: None,
+        prepare=lambda monkeypatch: monkeypatch.setattr(onnxruntime, "native_part", lambda name: Path(sys.executable)),
     ),
     "export": Scene("export", ("--context_binary", "a.onnx", "--output_dir", "app"), computing),
     "memory-report": Scene("memory-report", ("--context_binary", "a.bin", "--output", "m.html"), runs),
