@@ -35,6 +35,8 @@ NONE = "none"
 _COMPILERS = ("cc", "gcc", "clang")
 _OPTIONS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden")
 _LONGEST_SECONDS = 60.0
+_ERROR = re.compile(r":\d+: .*error: |undefined")
+"""The line of a compiler or linker that says what is wrong; other lines, which name the function, precede it."""
 _MANY_FILES = 8
 """So many take a while, which is said before."""
 
@@ -162,5 +164,5 @@ def _run(command: list[str], what: str) -> None:
         raise NotBuilt(f"{command[0]} took more than {_LONGEST_SECONDS:g} s for {what}") from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it says nothing"]
-        why = next((line for line in said if re.search(r":\d+: .*error: ", line)), said[0])  # after its function
+        why = next(filter(_ERROR.search, said), said[0])
         raise NotBuilt(f"{command[0]} refuses {what}: {why[:200]}")

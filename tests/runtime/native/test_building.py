@@ -104,6 +104,13 @@ def test_what_takes_a_while_says_so(folder: Path, caplog: pytest.LogCaptureFixtu
     assert caplog.messages == [f"building {library} from 10 files with cc, once; this takes some seconds"]
 
 
+def test_a_name_that_is_missing_is_said(folder: Path) -> None:
+    text = '#include "one.h"\n__attribute__((visibility("hidden"))) int gone(void);\nint sum(void) { return gone(); }'
+    (folder / "src" / "two.c").write_text(text)
+    with pytest.raises(NotBuilt, match=r"refuses to link .*: .*undefined .*gone"):
+        built()
+
+
 @pytest.mark.parametrize("name", PARTS)
 def test_each_part_knows_all_files_that_it_includes(name: str) -> None:
     part = PARTS[name]
