@@ -84,6 +84,8 @@ PARTS = {
 def native_part(name: str) -> Path:
     """Return the library of a part; build it if it is not there yet. Raises NotBuilt."""
     part = PARTS[name]
+    if not part.compiled():
+        raise NotBuilt(f"the C sources of {name} are not here")  # as in a bundle for devices
     compiler = _compiler()
     try:
         folder = _folder()

@@ -104,6 +104,12 @@ def test_what_takes_a_while_says_so(folder: Path, caplog: pytest.LogCaptureFixtu
     assert caplog.messages == [f"building {library} from 10 files with cc, once; this takes some seconds"]
 
 
+def test_sources_may_be_missing(folder: Path) -> None:
+    shutil.rmtree(folder / "src")
+    with pytest.raises(NotBuilt, match="the C sources of made_up are not here"):
+        built()
+
+
 def test_a_name_that_is_missing_is_said(folder: Path) -> None:
     text = '#include "one.h"\n__attribute__((visibility("hidden"))) int gone(void);\nint sum(void) { return gone(); }'
     (folder / "src" / "two.c").write_text(text)
