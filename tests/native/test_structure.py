@@ -7,8 +7,10 @@ import c_tables
 from gputune.runtime import native
 from tests.native.binding import SIGNATURES
 
-MOST_LINES = 6752
+MOST_LINES = 6765
 """Of those that people write; scripts/docs writes GENERATED."""
+MOST_LINES_OF_THE_PLUGIN = 1360
+"""For onnxruntime, beside the runtime."""
 GENERATED = Path(c_tables.PATH).name
 MOST_LINES_OF_A_FUNCTION = 59
 MOST_COLUMNS = 120
@@ -55,8 +57,11 @@ def test_functions_are_short() -> None:
 def test_all_of_it_is_short() -> None:
     written = [path for path in C_FILES if path.name != GENERATED]
     assert len(written) == len(C_FILES) - 1
-    counts = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in written}
-    assert sum(counts.values()) <= MOST_LINES, counts
+    counts = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in written}
+    plugin = {path.name: count for path, count in counts.items() if path.parent.name == "onnxruntime"}
+    assert sum(plugin.values()) <= MOST_LINES_OF_THE_PLUGIN, plugin
+    runtime = {path.name: count for path, count in counts.items() if path.name not in plugin}
+    assert sum(runtime.values()) <= MOST_LINES, runtime
     wide = [
         f"{path.name}:{number}"
         for path in C_FILES

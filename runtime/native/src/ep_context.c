@@ -182,8 +182,7 @@ static bool leaves_folder(const char *path) {
     return leaves;
 }
 
-/* The path of a file beside the ONNX file; links that lead out of its folder are refused. */
-static const char *beside(reader *reader, const char *text) {
+const char *beside(reader *reader, const char *text) {
     const char *slash = strrchr(reader->path, '/'), *path = NULL;
     size_t front = slash == NULL ? 0 : (size_t)(slash - reader->path) + 1, used = front;
     size_t nbytes = front + strlen(text) + 3;

@@ -134,7 +134,9 @@ void async_close(async *async);
 /* digest.c: of a graph's launches, in hex. */
 gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *error);
 
-/* power.c. phase: "init", "execute" or "deinit"; begin and end nest. */
+/* power.c: the place of a preset among all; an error names all of them. */
+gputune_code find_preset(const char *name, size_t *place, gputune_error *error);
+/* phase: "init", "execute" or "deinit"; begin and end nest. */
 gputune_code votes_open(const char *preset, const identity *device, votes **votes, gputune_error *error);
 void votes_begin(votes *votes, const char *phase);
 void votes_end(votes *votes, const char *phase);

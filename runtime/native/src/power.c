@@ -40,6 +40,7 @@ static const struct preset {
     {"extreme_power_saver", 0, 0, 1000, {0, 0, 0}, {0, 0, 0}, SAVER, 0, 0},
     {"system_settings", 0, 0, 0, {0, 0, 0}, {0, 0, 0}, UP_DOWN, 0, 0}, /* never votes */
 };
+enum { PRESET_COUNT = sizeof PRESETS / sizeof *PRESETS };
 static const char *const MODE_NAMES[MODES] = {"POWER_SAVER_AGGRESSIVE_MODE", "POWER_SAVER_MODE", "DUTY_CYCLE_MODE",
                                               "ADJUST_UP_DOWN", "ADJUST_ONLY_UP", "PERFORMANCE_MODE"};
 static const vote NOTHING = {{0, 0, 0, 0, 0, 0, 0, 0, UP_DOWN, NO_LATENCY}};
@@ -528,15 +529,23 @@ static void name_files(votes *votes) {
              digest[3]);
 }
 
+gputune_code find_preset(const char *name, size_t *place, gputune_error *error) {
+    const size_t prefix = strlen("SNPE_PERFORMANCE_PROFILE_");
+    const char *plain = strncasecmp(name, "SNPE_PERFORMANCE_PROFILE_", prefix) ? name : name + prefix;
+    char all[GPUTUNE_MESSAGE_BYTES / 2] = "";
+    for (*place = 0; *place < PRESET_COUNT; ++*place) {
+        if (!strcasecmp(PRESETS[*place].name, plain)) return GPUTUNE_OK;
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *place ? ", " : "", PRESETS[*place].name);
+    }
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "there is no perf profile '%.80s', only %s", name, all);
+}
+
 gputune_code votes_open_below(const char *root, const char *preset, const identity *device, votes **made,
                               gputune_error *error) {
-    const size_t count = sizeof PRESETS / sizeof *PRESETS, prefix = strlen("SNPE_PERFORMANCE_PROFILE_");
-    const char *plain = strncasecmp(preset, "SNPE_PERFORMANCE_PROFILE_", prefix) ? preset : preset + prefix;
-    size_t place = 0;
-    while (place < count && strcasecmp(PRESETS[place].name, plain)) place++;
+    size_t place;
     *made = NULL;
-    if (place == count) return fail(error, GPUTUNE_INVALID_ARGUMENT, "there is no perf profile '%s'", preset);
-    if (place == count - 1) return GPUTUNE_OK;
+    TRY(find_preset(preset, &place, error));
+    if (place == PRESET_COUNT - 1) return GPUTUNE_OK;
     votes *opened = calloc(1, sizeof *opened);
     if (!opened || !mutex_open(&opened->lock) || !condition_open(&opened->changed)) {
         free(opened);

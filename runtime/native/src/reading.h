@@ -218,5 +218,8 @@ gputune_code read_form(gputune_file *file, bool is_onnx, gputune_error *error);
 void read_package(reader *reader, gputune_file *file);
 void read_packed(reader *reader, const gputune_file *file, part *part);
 void read_nodes(reader *reader, gputune_file *file);
+/* The path of a file that an EPContext node names, beside the ONNX file that is read; links out of its folder are
+ * refused. */
+const char *beside(reader *reader, const char *text);
 
 #endif

@@ -1,0 +1,99 @@
+"""Do the steps of a plan in a process of its own, which has the plugin and one version of onnxruntime.
+
+`python child.py LIBRARY PLAN RESULTS`: the plan and the results are pickled. tests/onnxruntime/sessions.py starts it.
+"""
+
+import ctypes
+import gc
+import os
+import pickle
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+EP = "GputuneExecutionProvider"
+
+
+def devices() -> list[Any]:
+    return [device for device in onnxruntime.get_ep_devices() if device.ep_name == EP]
+
+
+class Steps:
+    """What has been opened so far. A step that fails gives its error's text."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Any] = {}
+
+    def do(self, name: str, **arguments: Any) -> Any:
+        try:
+            return getattr(self, name)(**arguments)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    def devices(self) -> list[tuple[str, dict[str, str]]]:
+        """The kind of hardware and the metadata of each device of ours."""
+        return [(device.device.type.name, dict(device.ep_metadata)) for device in devices()]
+
+    def open(
+        self, session: str, model: Path, options: dict[str, str], entries: dict[str, str], memory: bool, severity: int
+    ) -> None:
+        wanted = onnxruntime.SessionOptions()
+        wanted.log_severity_level = severity
+        for name, value in entries.items():
+            wanted.add_session_config_entry(name, value)
+        wanted.add_provider_for_devices(devices(), options)
+        given = model.read_bytes() if memory else str(model)
+        self._sessions[session] = onnxruntime.InferenceSession(given, wanted)
+
+    def run(self, session: str, inputs: dict[str, Any], entries: dict[str, str]) -> dict[str, Any]:
+        opened, options = self._sessions[session], onnxruntime.RunOptions()
+        for name, value in entries.items():
+            options.add_run_config_entry(name, value)
+        outputs = [output.name for output in opened.get_outputs()]
+        return dict(zip(outputs, opened.run(None, inputs, options), strict=True))
+
+    def run_in_threads(self, runs: list[dict[str, Any]], times: int) -> list[list[Any]]:
+        """The different outputs of each run, which a thread of its own repeats."""
+        found: list[list[Any]] = [[] for _ in runs]
+
+        def work(place: int) -> None:
+            for _ in range(times):
+                result = self.do("run", **runs[place])
+                comparable = {name: array.tobytes() for name, array in result.items()} if result is not str else result
+                if comparable not in found[place]:
+                    found[place].append(comparable)
+
+        threads = [threading.Thread(target=work, args=(place,)) for place in range(len(runs))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+    def dynamic(self, session: str, options: dict[str, str]) -> None:
+        self._sessions[session].set_ep_dynamic_options(options)
+
+    def close(self, session: str) -> None:
+        del self._sessions[session]
+        gc.collect()
+
+    def fake(self, name: str) -> int:
+        """What a function of the fake OpenCL library counts."""
+        return int(getattr(ctypes.CDLL(os.environ["GPUTUNE_OPENCL_LIBRARY"]), name)())
+
+
+def main(library: str, plan: str, results: str) -> None:
+    onnxruntime.register_execution_provider_library("gputune", library)
+    steps = Steps()
+    done = [steps.do(name, **arguments) for name, arguments in pickle.loads(Path(plan).read_bytes())]
+    del steps
+    gc.collect()
+    onnxruntime.unregister_execution_provider_library("gputune")
+    Path(results).write_bytes(pickle.dumps(done))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

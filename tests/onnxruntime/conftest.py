@@ -1,0 +1,24 @@
+"""Provide onnxruntime with the plugin, on the fake OpenCL library."""
+
+import pytest
+
+from tests.native.compiling import sanitizers
+from tests.native.conftest import c_compiler
+from tests.native.fake import fake_library
+from tests.onnxruntime.sessions import Onnxruntime
+from tests.onnxruntimes import VERSIONS, child_environment
+
+__all__ = ["c_compiler"]
+
+
+@pytest.fixture
+def newest(c_compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Onnxruntime:
+    """The installed version."""
+    return Onnxruntime(tmp_path_factory.mktemp("steps"), {"GPUTUNE_OPENCL_LIBRARY": str(fake_library(sanitizers()))})
+
+
+@pytest.fixture(params=VERSIONS)
+def ort(newest: Onnxruntime, request: pytest.FixtureRequest) -> Onnxruntime:
+    """The oldest version that runs plugins, and the installed one."""
+    variables = child_environment(request.param)
+    return newest.with_variables(**{name: variables[name] for name in variables if name == "PYTHONPATH"})

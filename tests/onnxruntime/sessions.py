@@ -1,0 +1,95 @@
+"""Run sessions of onnxruntime with the plugin in a child process: two OpenCL libraries cannot share a process."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.runtime import native
+from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, sanitizers
+
+Array = npt.NDArray[Any]
+CHILD = Path(__file__).with_name("child.py")
+FOLDER = native.FOLDER / "onnxruntime"
+Step = tuple[str, dict[str, Any]]
+
+
+def plugin() -> Path:
+    """The plugin of these sources. Raises AssertionError with what the compiler says."""
+    exports = f"-Wl,--version-script={FOLDER / 'exports.map'}"
+    flags = (*OPTIMISED, "-shared", f"-I{INCLUDE}", exports, *sanitizers())
+    return compiled("libgputune_onnxruntime.so", [*SOURCES, *sorted(FOLDER.glob("*.c"))], flags)
+
+
+def opened(
+    model: Path,
+    session: str = "one",
+    options: Mapping[str, str] | None = None,
+    entries: Mapping[str, str] | None = None,
+    memory: bool = False,
+    severity: int = 2,
+) -> Step:
+    """Opens a session of a model; memory: of its bytes. options: the provider's; entries: the session's."""
+    fields = {"options": dict(options or {}), "entries": dict(entries or {}), "memory": memory, "severity": severity}
+    return "open", {"session": session, "model": model, **fields}
+
+
+def run(inputs: Mapping[str, Array], session: str = "one", entries: Mapping[str, str] | None = None) -> Step:
+    return "run", {"session": session, "inputs": dict(inputs), "entries": dict(entries or {})}
+
+
+def closed(session: str = "one") -> Step:
+    return "close", {"session": session}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The results of the steps, and what onnxruntime and the plugin logged."""
+
+    results: list[Any]
+    log: str
+
+
+class Onnxruntime:
+    """A version of onnxruntime, as this Python finds it with these variables of the environment."""
+
+    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._variables = variables
+
+    def with_variables(self, **variables: str) -> "Onnxruntime":
+        return Onnxruntime(self._folder, {**self._variables, **variables})
+
+    def do(self, *steps: Step) -> Ran:
+        """Does the steps one after the other. Raises AssertionError unless the process ends well."""
+        plan, results = self._folder / "plan.pickle", self._folder / "results.pickle"
+        plan.write_bytes(pickle.dumps(steps))
+        results.unlink(missing_ok=True)
+        command = [sys.executable, str(CHILD), str(plugin()), str(plan), str(results)]
+        ran = subprocess.run(command, env={**os.environ, **self._variables}, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        return Ran(pickle.loads(results.read_bytes()), ran.stderr)
+
+    def outputs(self, model: Path, inputs: Mapping[str, Array], **how: Any) -> dict[str, Array]:
+        """The outputs of a session. Raises AssertionError with what onnxruntime says."""
+        nothing, outputs = self.do(opened(model, **how), run(inputs)).results
+        assert nothing is None, nothing
+        assert isinstance(outputs, dict), outputs
+        return outputs
+
+    def refusal(self, model: Path, **how: Any) -> str:
+        """What onnxruntime says of a session that cannot be opened."""
+        (said,) = self.do(opened(model, **how)).results
+        assert isinstance(said, str), "it was opened"
+        return said
+
+
+def filled(value: float, elements: Sequence[int] = (64,)) -> Array:
+    return np.full(elements, value, np.float32)
