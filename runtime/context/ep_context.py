@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from gputune.core.errors import MalformedEpContext, UnknownGraph, shortened
-from gputune.runtime.context.format import ContextFile, context_of, open_context
+from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, context_of, open_context
+from gputune.runtime.context.records import ContextHeader
 from gputune.runtime.context.stored import Extent, OpenFile
 
 DOMAIN, OPERATOR, SOURCE = "com.microsoft", "EPContext", "gputune"
+COMPATIBILITY_KEY = "ep_compatibility_info.GputuneExecutionProvider"
+"""Of the model's metadata: where ONNX Runtime looks for compatibility_info."""
 SUFFIX = ".onnx"
 LARGEST_FILE_BYTES = 2**31 - 1
 """More has no message of protobuf."""
@@ -101,6 +104,20 @@ def ep_context_named(path: Path | str, graph: str | None) -> EpContext:
         if context.main if graph is None else context.name == graph:
             return context
     raise UnknownGraph(f"{path}: there is no graph {graph!r}; the graphs are {shortened(one.name for one in contexts)}")
+
+
+def compatibility_info(header: ContextHeader) -> str:
+    """Return the line by which our plugin for ONNX Runtime knows how a context fits a device without opening it."""
+    version = REQUIRING_VERSION if header.packing or header.requires else FORMAT_VERSION
+    made_for = "no device"
+    if header.computes:
+        it = header.device
+        made_for = (
+            f"{it.name}; {it.device_version}; driver {it.driver_version}; {it.platform} {it.platform_version}; "
+            f"{it.compute_units} compute units"
+        )
+    line = f"gputune format {version}; {made_for}"
+    return "".join("?" if letter < " " else letter for letter in line)
 
 
 def leaves_folder(text: str) -> str:

@@ -103,7 +103,8 @@ def _rest_with_parts(cut: Cut, nodes: Nodes) -> onnx.ModelProto:
         nodes.of(part.graph.name, part.graph.inputs, part.graph.outputs, number == 0)
         for number, part in enumerate(cut.parts)
     ]
-    return rest_of(cut, stand_ins)
+    rest = rest_of(cut, stand_ins)
+    return nodes.marked(rest) if stand_ins else rest
 
 
 def default_file(binary_file: Path) -> Path:
@@ -123,12 +124,13 @@ def _nodes_of_graphs(nodes: Nodes) -> onnx.ModelProto:
         made.append(nodes.of(graph.name, [one.name for one in ins], [one.name for one in outs], number == 0))
         inputs += ins
         outputs += outs
-    return helper.make_model(
+    model = helper.make_model(
         helper.make_graph(made, graphs[0].name or SOURCE, inputs, outputs),
         producer_name=SOURCE,
         ir_version=IR_VERSION,
         opset_imports=[helper.make_opsetid("", ONNX_OPSET), operator_set()],
     )
+    return nodes.marked(model)
 
 
 def _values(tensors: tuple[TensorRecord, ...], prefix: str) -> Iterator[onnx.ValueInfoProto]:

@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from onnx import NodeProto, OperatorSetIdProto, helper
+from onnx import ModelProto, NodeProto, OperatorSetIdProto, helper
 
-from gputune.runtime.context.ep_context import DOMAIN, OPERATOR, SOURCE
+from gputune.runtime.context.ep_context import (
+    COMPATIBILITY_KEY,
+    DOMAIN,
+    OPERATOR,
+    SOURCE,
+    compatibility_info,
+)
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.memory_need import MemoryNeed
 from gputune.runtime.context.records import ContextHeader
@@ -56,6 +62,11 @@ class Nodes:
         if main:  # behind what is short, which is read without it
             node.attribute.append(helper.make_attribute("ep_cache_context", self.content))
         return node
+
+    def marked(self, model: ModelProto) -> ModelProto:
+        """Return a model with these nodes and, in its metadata, how it fits a device. Raises ContextError."""
+        model.metadata_props.add(key=COMPATIBILITY_KEY, value=compatibility_info(self.header))
+        return model
 
 
 def operator_set() -> OperatorSetIdProto:
