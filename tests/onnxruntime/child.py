@@ -8,7 +8,7 @@ import gc
 import os
 import pickle
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -57,21 +57,26 @@ class Steps:
 
     def run_in_threads(self, runs: list[dict[str, Any]], times: int) -> list[list[Any]]:
         """The different outputs of each run, which a thread of its own repeats."""
-        found: list[list[Any]] = [[] for _ in runs]
 
-        def work(place: int) -> None:
+        def work(arguments: dict[str, Any]) -> list[Any]:
+            found: list[Any] = []
             for _ in range(times):
-                result = self.do("run", **runs[place])
-                comparable = {name: array.tobytes() for name, array in result.items()} if result is not str else result
-                if comparable not in found[place]:
-                    found[place].append(comparable)
+                result = self.do("run", **arguments)
+                if not isinstance(result, str):
+                    result = {name: array.tobytes() for name, array in result.items()}
+                if result not in found:
+                    found.append(result)
+            return found
 
-        threads = [threading.Thread(target=work, args=(place,)) for place in range(len(runs))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return found
+        with ThreadPoolExecutor(len(runs)) as threads:
+            return list(threads.map(work, runs))
+
+    def open_in_threads(self, sessions: list[dict[str, Any]]) -> list[Any]:
+        with ThreadPoolExecutor(len(sessions)) as threads:
+            return list(threads.map(lambda arguments: self.do("open", **arguments), sessions))
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.replace(new)
 
     def dynamic(self, session: str, options: dict[str, str]) -> None:
         self._sessions[session].set_ep_dynamic_options(options)
@@ -80,9 +85,9 @@ class Steps:
         del self._sessions[session]
         gc.collect()
 
-    def fake(self, name: str) -> int:
+    def fake(self, function: str) -> int:
         """What a function of the fake OpenCL library counts."""
-        return int(getattr(ctypes.CDLL(os.environ["GPUTUNE_OPENCL_LIBRARY"]), name)())
+        return int(getattr(ctypes.CDLL(os.environ["GPUTUNE_OPENCL_LIBRARY"]), function)())
 
 
 def main(library: str, plan: str, results: str) -> None:

@@ -67,13 +67,29 @@ class Onnxruntime:
     def with_variables(self, **variables: str) -> "Onnxruntime":
         return Onnxruntime(self._folder, {**self._variables, **variables})
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """For a process that has this version."""
+        return {**os.environ, **self._variables}
+
+    @property
+    def is_oldest(self) -> bool:
+        return "PYTHONPATH" in self._variables
+
+    def library(self) -> Path:
+        """That for applications in C."""
+        code = "import onnxruntime; print(onnxruntime.__file__)"
+        done = subprocess.run([sys.executable, "-c", code], env=self.environment, capture_output=True, text=True)
+        (found,) = (Path(done.stdout.strip()).parent / "capi").glob("libonnxruntime.so.1.*")
+        return found
+
     def do(self, *steps: Step) -> Ran:
         """Does the steps one after the other. Raises AssertionError unless the process ends well."""
         plan, results = self._folder / "plan.pickle", self._folder / "results.pickle"
         plan.write_bytes(pickle.dumps(steps))
         results.unlink(missing_ok=True)
         command = [sys.executable, str(CHILD), str(plugin()), str(plan), str(results)]
-        ran = subprocess.run(command, env={**os.environ, **self._variables}, capture_output=True, text=True)
+        ran = subprocess.run(command, env=self.environment, capture_output=True, text=True)
         assert ran.returncode == 0, ran.stderr
         return Ran(pickle.loads(results.read_bytes()), ran.stderr)
 
