@@ -4,6 +4,7 @@ import contextlib
 import shlex
 import sys
 import zipfile
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,14 @@ NO_INPUTS = InputLine({}, "")
 """The one inference of a graph without inputs."""
 
 
-def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputLine]:
+def read_input_list(path: Path, inputs: tuple[TensorRecord, ...], constants: Collection[str] = ()) -> list[InputLine]:
     """Return one inference per line: `name:=file name2:=file`, or just the file if there is one input. What has blanks
     stands in double quotes: `name:="a file" "a name:=file"`. An input's file stem, as outputs.file_stems gives it, is a
     second name for it, since not every name can be written in a list.
 
     Blank lines and lines that start with # are skipped; files are relative to the working directory. For a graph
-    without inputs there is one inference. Raises ConfigError that names the line.
+    without inputs there is one inference. constants: inputs of the model that have a value already. Raises ConfigError
+    that names the line.
     """
     try:
         text = read_file(path).decode()
@@ -47,7 +49,7 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...]) -> list[InputL
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            lines.append(InputLine(_files(line, inputs, f"{path}:{number}"), f"{path}:{number}"))
+            lines.append(InputLine(_files(line, inputs, constants, f"{path}:{number}"), f"{path}:{number}"))
     if not lines and inputs:
         raise ConfigError(f"input list {path} names no inputs")
     return lines or [NO_INPUTS]
@@ -72,7 +74,13 @@ def _words(line: str) -> list[str]:
     return list(words)
 
 
-def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str, Path]:
+def constants_in(configuration: Mapping[str, Any]) -> set[str]:
+    """Return the inputs that --input_value has fixed, by what a context says of how it was made."""
+    told = configuration.get("input_values")
+    return {name for each in told if isinstance(each, dict) for name in each} if isinstance(told, list) else set()
+
+
+def _files(line: str, inputs: tuple[TensorRecord, ...], constants: Collection[str], place: str) -> dict[str, Path]:
     known = [tensor.name for tensor in inputs]
     named = {stem: name for name, stem in file_stems(known).items()} | {name: name for name in known}
     files: dict[str, Path] = {}
@@ -88,6 +96,8 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], place: str) -> dict[str,
                     f"{place}: {word!r} names no input; write NAME:={word} with one of {', '.join(map(repr, known))}"
                 )
             name, file = known[0], word
+        if name not in named and name in constants:
+            raise ConfigError(f"{place}: input {name!r} was fixed by --input_value; leave it out")
         if name not in named:
             raise ConfigError(f"{place}: there is no input {name!r}; {instead(name, known, 'the inputs are')}")
         name = named[name]

@@ -20,6 +20,7 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
     {
         "--model": "model",
         "--input_dimensions": "shapes",
+        "--input_value": "input_values",
         "--binary_file": "output",
         "--output_dir": "output",
         "--target": "target",
@@ -41,17 +42,24 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
 """By option of the context binary generator, the argument of `gputune.tune`."""
 
 _SHAPE = re.compile(r"--input_dimensions (.+?)=(\d+(?:,\d+)*)(?=$|[ :;])")
+_VALUE = re.compile(r"--input_value (.+?)=([\w.,-]+)(?=$|[ :;])")
 _OPTION = re.compile(r"--[a-z_]+")
 
 
 def as_arguments(line: str) -> str:
-    """A message with arguments in the place of options, and shapes as a program writes them."""
+    """A message with arguments in the place of options, and shapes and values as a program writes them."""
 
     def shape(found: re.Match[str]) -> str:
         sizes = tuple(map(int, found[2].split(",")))
         return f"shapes={{{found[1]!r}: {sizes if len(sizes) > 1 else sizes[0]}}}"
 
-    line = _SHAPE.sub(shape, line).replace("} shapes={", ", ").replace("--unsupported host", "unsupported='host'")
+    def value(found: re.Match[str]) -> str:
+        numbers = ", ".join(each.capitalize() if each.isalpha() else each for each in found[2].split(","))
+        return f"input_values={{{found[1]!r}: {f'[{numbers}]' if ',' in numbers else numbers}}}"
+
+    line = _SHAPE.sub(shape, line).replace("} shapes={", ", ")
+    line = _VALUE.sub(value, line).replace("} input_values={", ", ")
+    line = line.replace("--unsupported host", "unsupported='host'")
     return _OPTION.sub(lambda found: ARGUMENTS.get(found[0], found[0]), line)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.client.api.arguments import as_arguments, with_arguments
-from gputune.client.api.shapes import Shapes, pairs_of
+from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
 from gputune.client.model.model_files import combined
@@ -95,6 +95,7 @@ def check(
     model: Path | str,
     shapes: Shapes | None = None,
     *,
+    input_values: InputValues | None = None,
     device: str | None = None,
     op_packages: Sequence[Path | str] = (),
 ) -> ModelCheck:
@@ -105,6 +106,7 @@ def check(
     Args:
         model: the ONNX file.
         shapes: by name, the shape of each input with dynamic dimensions.
+        input_values: by name, the value of each input that is a constant, such as {"sr": 16000}.
         device: measure the peaks on this device of the machine: a part of its name, or its number in `gputune devices`.
         op_packages: as for `tune`.
 
@@ -116,9 +118,10 @@ def check(
     graphs = combined(pairs_of(shapes))
     if len(graphs) > 1:
         raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
+    values = values_of(input_values)
     peaks, limits = (ASSUMED, any_limits()) if device is None else measured_peaks(device)
     with in_use(load_packages([str(each) for each in op_packages])):
-        return _record(Path(model), describe(check_model(Path(model), graphs[0]), peaks, limits))
+        return _record(Path(model), describe(check_model(Path(model), graphs[0], values), peaks, limits))
 
 
 def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:

@@ -1,17 +1,29 @@
-"""Read the input shapes that a program passes for a model."""
+"""Read the input shapes and input values that a program passes for a model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy.typing as npt
+
 from gputune.client.errors import ConfigError
+from gputune.client.model.importer import Value, value_of
 from gputune.client.model.model_files import Shape
 
 Shapes = Mapping[str, int | Sequence[int] | Sequence[Sequence[int]]]
 """By the name of an input its shape, or of a dimension its size; several of them, as sequences, for a graph each."""
 
+InputValues = Mapping[str, npt.ArrayLike]
+"""By the name of an input the value that makes it a constant: a number, numbers, or an array of the input's shape."""
+
 
 def pairs_of(shapes: Shapes | None) -> list[tuple[str, Shape]]:
     """Name and shape of each. Raises ConfigError for what is no shape."""
     return [] if shapes is None else [(name, each) for name, value in shapes.items() for each in _each(name, value)]
+
+
+def values_of(input_values: InputValues | None) -> dict[str, Value]:
+    """Return the value of each input. Raises ConfigError for what is no value."""
+    given = input_values or {}
+    return {name: value_of(value, f"input_values: the value of {name!r}") for name, value in given.items()}
 
 
 def _each(name: str, value: int | Sequence[int] | Sequence[Sequence[int]]) -> Iterator[Shape]:

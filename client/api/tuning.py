@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from gputune.client.api.arguments import as_arguments, with_arguments
-from gputune.client.api.shapes import Shapes, pairs_of
+from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
@@ -143,6 +143,7 @@ def tune(
     model: AnyPath | Sequence[AnyPath],
     *,
     shapes: Shapes | None = None,
+    input_values: InputValues | None = None,
     output: AnyPath | None = None,
     target: str | None = None,
     device: str | None = None,
@@ -165,7 +166,8 @@ def tune(
 
     Arguments are the options of `gputune context-binary-generator`, which this runs.
     model: a file, or several for one context with a graph each. shapes: by name, of inputs with dynamic dimensions;
-    several shapes make a graph each. output: the context binary, by default MODEL.bin in the folder output.
+    several shapes make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}.
+    output: the context binary, by default MODEL.bin in the folder output.
     target: HOST:PORT or unix:PATH of a target server; by default a running server of this machine, else a new server on
     `device`. token_file: holds the token.
     effort: none, quick, normal (the default) or full. budget: the longest time for tuning, in seconds or as "10m".
@@ -182,27 +184,19 @@ def tune(
     TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall or gputune.cache.CacheError.
     """
     begun_s = time.monotonic()
-    paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]
-    if not paths:
-        raise ConfigError("model: no file is given")
+    paths = _paths(model)
     config = read_config(None if config_file is None else Path(config_file))
-    for name, value, allowed in (
-        ("effort", effort, EFFORTS),
-        ("weights", weights, WEIGHTS),
-        ("unsupported", unsupported, UNSUPPORTED),
-    ):
-        if value is not None and value not in allowed:
-            raise ConfigError(f"{name}: there is no {value!r}; {instead(value, allowed)}")
+    _check_known(effort=(effort, EFFORTS), weights=(weights, WEIGHTS), unsupported=(unsupported, UNSUPPORTED))
     config = config.having(weights=weights, unsupported=unsupported)
     chosen = choose_effort(config, effort)
     asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
     asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
     _check_bound(chosen, **asked, cache=cache)
-    binary = Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output)
+    binary = _binary(paths, output)
     request = GenerationRequest(
-        models=model_files(paths, pairs_of(shapes)),
+        models=model_files(paths, pairs_of(shapes), {**config.input_values, **values_of(input_values)}),
         binary_file=binary,
-        ep_context=EpContextFile(default_file(binary), False) if config.unsupported == HOST else None,
+        ep_context=_rest(config, binary),
         config=config,
         effort=chosen,
         performance_cache_dir=_folder(cache, config),
@@ -213,12 +207,37 @@ def tune(
         verify=verify,
         op_packages=[str(each) for each in op_packages],
     )
-    files = Files()
-    for name, path in (("--config_file", config_file), ("--token_file", token_file)):
-        if path is not None:
-            files.read(Path(path), name)
+    files = _read({"--config_file": config_file, "--token_file": token_file})
     summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress), files=files)
     return _record(request.binary_file, summary, time.monotonic() - begun_s)
+
+
+def _paths(model: AnyPath | Sequence[AnyPath]) -> list[Path]:
+    """The models' files, at least one. Raises ConfigError."""
+    paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]
+    if not paths:
+        raise ConfigError("model: no file is given")
+    return paths
+
+
+def _binary(paths: Sequence[Path], output: AnyPath | None) -> Path:
+    return Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output)
+
+
+def _check_known(**arguments: tuple[str | None, Collection[str]]) -> None:
+    """Raises ConfigError with the nearest name for one that there is not. arguments: with the names that there are."""
+    for argument, (name, known) in arguments.items():
+        if name is not None and name not in known:
+            raise ConfigError(f"{argument}: there is no {name!r}; {instead(name, known)}")
+
+
+def _read(given: Mapping[str, AnyPath | None]) -> Files:
+    """The files that are read to make the request, by option. Raises Overwrites."""
+    files = Files()
+    for option, path in given.items():
+        if path is not None:
+            files.read(Path(path), option)
+    return files
 
 
 def _check_bound(effort: Effort, **asked: object) -> None:
@@ -228,6 +247,11 @@ def _check_bound(effort: Effort, **asked: object) -> None:
         raise ConfigError(
             f"{' and '.join(given)}: tuning is off, so this has no effect; drop it, or choose another effort"
         )
+
+
+def _rest(config: Config, binary: Path) -> EpContextFile | None:
+    """The ONNX file for models of which only parts run on the device, if they are not refused."""
+    return EpContextFile(default_file(binary), False) if config.unsupported == HOST else None
 
 
 def _folder(cache: AnyPath | None, config: Config) -> Path:

@@ -3,14 +3,15 @@
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
 from rich.table import Table
 
+from gputune.client.cli.options.common import input_value_option, parse_input_dimensions
 from gputune.client.cli.options.common import log_level as log_level_option
-from gputune.client.cli.options.common import parse_input_dimensions
 from gputune.client.cli.options.common import summary_json as summary_json_option
 from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
 from gputune.client.cli.options.completion import device_option
@@ -26,6 +27,7 @@ from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.html.scales import time_text
+from gputune.client.model.importer import Value, read_constant_inputs
 from gputune.client.model.model_files import ModelFile, combined
 from gputune.client.outputs import check_output, write_summary, write_text
 from gputune.client.progress import Progress, reporting
@@ -58,6 +60,7 @@ log = logging.getLogger(__name__)
     help="Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. Repeat it "
     "for each name.",
 )
+@input_value_option()
 @device_option("Number, or part of the name, of a device in `gputune devices`, or null.")
 @click.option(
     "--compare_seconds",
@@ -76,6 +79,7 @@ def command(
     context_binary: Path | None,
     tuning_effort: str | None,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
+    input_values: Mapping[str, Value],
     device: str | None,
     compare_seconds: float,
     wait_for_quiet: int | None,
@@ -108,14 +112,15 @@ def command(
     if context_binary is not None:
         with device_errors(context_binary):
             open_file(context_binary).close()
-    file = ModelFile(model, shapes)
+    file = ModelFile(model, shapes, input_values)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
         untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)
         effort = tuning_effort or "normal"
         tuned = context_binary
         if tuned is None:
             tuned = _generated(file, Path(folder) / "tuned.bin", effort, device, progress, wait_for_quiet)
-        comparison = compare(model, tuned, untuned, device, compare_seconds, progress, wait_for_quiet)
+        constants = read_constant_inputs(model, shapes[0], input_values)
+        comparison = compare(model, tuned, untuned, device, compare_seconds, progress, wait_for_quiet, constants)
         _warn(comparison)
     _print(comparison)
     if summary_json is not None:

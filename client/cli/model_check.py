@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.common import json_option, op_packages, parse_input_dimensions
+from gputune.client.cli.options.common import input_value_option, json_option, op_packages, parse_input_dimensions
 from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
+from gputune.client.model.importer import Value
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.model.parts import operators
@@ -34,6 +35,7 @@ MOST_ROWS = 20
     help="Shape of a dynamic input, such as x=1,3,224,224, or size of a named dimension, such as batch=1. Repeat it "
     "for each name.",
 )
+@input_value_option()
 @json_option
 @click.option(
     "--peak_gflops",
@@ -52,6 +54,7 @@ MOST_ROWS = 20
 def command(
     model: Path,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
+    input_values: Mapping[str, Value],
     as_json: bool,
     peak_gflops: float | None,
     peak_gbps: float | None,
@@ -76,7 +79,7 @@ def command(
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
     peaks, limits = _device(peak_gflops, peak_gbps, device)
     with in_use(load_packages(op_packages)):
-        content = describe(check_model(model, shapes[0]), peaks, limits)
+        content = describe(check_model(model, shapes[0], input_values), peaks, limits)
     if as_json:
         print_json(content)
     else:

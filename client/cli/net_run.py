@@ -268,7 +268,7 @@ class _Asked:
             with device_errors(path):
                 infer = InPlace(executor)
         whose = f"graph {executor.graph.name!r}" + (f" of context {name!r}" if name else "")
-        lines = net_run.lines_of(input_list, executor.graph.inputs, whose)
+        lines = net_run.lines_of(input_list, executor, whose)
         asked = self.inferences
         extent = Extent(asked.count or len(lines), asked.seconds, asked.warmup)
         kept = len(lines) if asked.keep_outputs is None else min(asked.keep_outputs, len(lines))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -9,12 +10,13 @@ import click
 from gputune.client.cli.options.caches import device_tier_option, folder_option
 from gputune.client.cli.options.common import ConnectionOptions, connection_options, json_option, op_packages
 from gputune.client.cli.options.files import INPUT
-from gputune.client.cli.options.generation import embedded_device, input_dimensions
+from gputune.client.cli.options.generation import embedded_device, input_dimensions, input_values
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config
 from gputune.client.generation.generator import GenerationRequest, show_kernels
 from gputune.client.generation.kernels import Chosen, fields_of, lines_of
+from gputune.client.model.importer import Value
 from gputune.client.model.model_files import model_files
 from gputune.client.progress import reporting
 from gputune.client.tuning.search.effort import EFFORTS
@@ -25,6 +27,7 @@ from gputune.client.tuning.search.options import TuningOptions, parse_configurat
 @click.argument("task", metavar="TASK")
 @click.option("--model", type=INPUT, metavar="FILE", required=True, help="ONNX model.")
 @input_dimensions
+@input_values
 @click.option(
     "--configuration",
     default="tuned",
@@ -43,6 +46,7 @@ def command(
     task: str,
     model: Path,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
+    input_values: Mapping[str, Value],
     configuration: str,
     as_json: bool,
     op_packages: tuple[str, ...],
@@ -62,7 +66,7 @@ def command(
     gputune show-kernel Conv --model model.onnx --configuration default > conv.cl
     """
     request = GenerationRequest(
-        models=model_files([model], input_dimensions),
+        models=model_files([model], input_dimensions, input_values),
         binary_file=Path(),
         config=Config(),
         effort=EFFORTS["quick"],  # the least that tunes: whatever was tuned is a winner for it

@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from gputune.client.compare.engines import Arrays, plain_array
 from gputune.client.compare.turns import Contender, Process, ProcessEnded
 from gputune.client.context.verifying.distance import distance
 from gputune.client.errors import ConfigError, DeviceOrContextError
@@ -153,11 +154,12 @@ def compare(
     seconds: float,
     progress: Progress,
     wait_for_quiet: int | None = None,
+    constants: Arrays | None = None,
 ) -> Comparison:
     """Runs both contexts of a model on a device, and the model in each engine that is installed and can run it, on the
     same random inputs, for at most so many seconds and a round. wait_for_quiet: the minutes to wait before at most, if
-    other programs keep this machine busy. Raises DeviceOrContextError for contexts that do not run, ConfigError for
-    such of which one is not of the model."""
+    other programs keep this machine busy. constants: inputs of the model that contexts do not have. Raises
+    DeviceOrContextError for contexts that do not run, ConfigError for such of which one is not of the model."""
     with ExitStack() as stack:
         process = stack.enter_context(Process())
         contexts = [
@@ -172,10 +174,11 @@ def compare(
         if facts["inputs"] != other["inputs"]:
             raise ConfigError(
                 f"--retrieve_context: {tuned} takes {_shapes(facts)}, but {model} takes {_shapes(other)}; give the "
-                "model of that context, and its shapes with --input_dimensions"
+                "model of that context, its shapes with --input_dimensions, and constant inputs with --input_value"
             )
         threads = facts["threads"] or len(os.sched_getaffinity(0))
-        arguments = {"model": str(model), "inputs": facts["inputs"], "threads": threads}
+        plain = {name: plain_array(value) for name, value in (constants or {}).items()}
+        arguments = {"model": str(model), "inputs": facts["inputs"], "threads": threads, "constants": plain}
         contenders = [*contexts, *_others(stack, arguments)]
         quiet = Quiet([load.read] if facts["computes"] else (), progress, wait_for_quiet)
         quiet.settle()

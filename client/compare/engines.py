@@ -13,6 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.execution.loading import open_executor
@@ -65,8 +68,10 @@ class ContextEngine:
 class OnnxRuntimeEngine:
     """onnxruntime's CPU provider, as `onnxruntime_session` opens it."""
 
-    def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
-        self._inputs = _inputs_of(inputs)
+    def __init__(
+        self, model: str, inputs: list[dict[str, Any]], threads: int, constants: Mapping[str, Any] | None = None
+    ) -> None:
+        self._inputs = _inputs_of(inputs, constants)
         self._session = onnxruntime_session(model, threads)
         self.facts: Mapping[str, Any] = {}
 
@@ -83,8 +88,10 @@ class OnnxRuntimeEngine:
 class OpenVinoEngine:
     """OpenVINO on the CPU in float32, one stream, for the least latency; inputs and outputs are the application's."""
 
-    def __init__(self, model: str, inputs: list[dict[str, Any]], threads: int) -> None:
-        self._request = OpenVinoRequest(model, _inputs_of(inputs), threads)
+    def __init__(
+        self, model: str, inputs: list[dict[str, Any]], threads: int, constants: Mapping[str, Any] | None = None
+    ) -> None:
+        self._request = OpenVinoRequest(model, _inputs_of(inputs, constants), threads)
         self.facts: Mapping[str, Any] = {}
 
     def timed(self) -> float:
@@ -166,9 +173,17 @@ ENGINES: Mapping[str, Callable[..., Engine]] = {
 }
 
 
-def _inputs_of(tensors: list[dict[str, Any]]) -> Arrays:
-    """The same arrays in every process."""
-    return random_inputs([TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in tensors])
+def plain_array(value: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return an array as an engine takes a constant, as JSON values."""
+    return {"dtype": value.dtype.name, "shape": list(value.shape), "numbers": value.ravel().tolist()}
+
+
+def _inputs_of(tensors: list[dict[str, Any]], constants: Mapping[str, Any] | None) -> Arrays:
+    """The same arrays in every process. constants: by name, as `plain_array` gives them."""
+    found = random_inputs([TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in tensors])
+    for name, one in (constants or {}).items():
+        found[name] = np.array(one["numbers"], one["dtype"]).reshape(one["shape"])
+    return found
 
 
 def nanoseconds(run: Callable[[], object]) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gputune.client.errors import ConfigError, ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.alternatives import Alternatives
-from gputune.client.model.importer import read_model
+from gputune.client.model.importer import Value, read_model, told_value
 from gputune.client.model.lowering import refusals_of
 from gputune.client.model.nearest import nearest_form
 from gputune.client.model.parts import Cut, cut_model, described
@@ -46,6 +46,7 @@ class Checked:
 
     path: Path
     input_dimensions: Mapping[str, tuple[int, ...]]
+    input_values: Mapping[str, Value]
     nodes: int
     node_ops: Mapping[str, str]
     """The operator of each node that runs, by the node's name."""
@@ -59,23 +60,26 @@ class Checked:
         return self.model is not None
 
 
-def check_model(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> Checked:
+def check_model(
+    path: Path, input_dimensions: Mapping[str, tuple[int, ...]], input_values: Mapping[str, Value] | None = None
+) -> Checked:
     """Imports and lowers a model. Raises ModelError for what is wrong with the model and not with single nodes."""
+    values = input_values or {}
     try:
-        graph = read_model(path, input_dimensions)
+        graph = read_model(path, input_dimensions, values)
     except UnsupportedNodes as error:
-        cut = _cut(path, input_dimensions)
-        return Checked(path, input_dimensions, error.looked_at, {}, error.refusals, None, cut)
-    checked = Checked(path, input_dimensions, len(graph.node_ops), dict(graph.node_ops), (), None)
+        cut = _cut(path, input_dimensions, values)
+        return Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, None, cut)
+    checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), (), None)
     try:
         return replace(checked, model=Alternatives(graph))
     except UnsupportedNodes:
-        return replace(checked, refusals=refusals_of(graph), cut=_cut(path, input_dimensions))
+        return replace(checked, refusals=refusals_of(graph), cut=_cut(path, input_dimensions, values))
 
 
-def _cut(path: Path, input_dimensions: Mapping[str, tuple[int, ...]]) -> Cut | str:
+def _cut(path: Path, input_dimensions: Mapping[str, tuple[int, ...]], values: Mapping[str, Value]) -> Cut | str:
     try:
-        return cut_model(path, input_dimensions)
+        return cut_model(path, input_dimensions, values)
     except (ConfigError, ModelError) as error:  # onnxruntime is not installed, or cannot open the model
         return str(error)
 
@@ -99,6 +103,7 @@ def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, 
     content: dict[str, Any] = {
         "model": str(checked.path),
         "input_dimensions": {name: list(shape) for name, shape in checked.input_dimensions.items()},
+        "input_values": {name: told_value(value) for name, value in checked.input_values.items()},
         "runs_wholly": checked.runs_wholly,
         "nodes": checked.nodes,
         "unsupported": [

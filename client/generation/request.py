@@ -18,7 +18,7 @@ from gputune.client.generation.phases import Profiling
 from gputune.client.input_lists import files_named
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
-from gputune.client.model.importer import data_files
+from gputune.client.model.importer import data_files, told_value
 from gputune.client.model.model_files import ModelFile
 from gputune.client.model.op_packages import OpPackage, folders_files
 from gputune.client.outputs import Files
@@ -68,10 +68,12 @@ class GenerationRequest:
     temporary: bool = False
 
     def fingerprint(self, tier: str, packages: Sequence[OpPackage]) -> str:
-        """Return what makes a rerun the same generation: the models' bytes, the effort, the dimensions. tier: the name
-        of the device's."""
+        """Return what makes a rerun the same generation: the models' bytes, the effort, the dimensions and values of
+        inputs. tier: the name of the device's."""
         shapes = [sorted(one.items()) for file in self.models for one in file.shapes]
-        asked: list[object] = [self.effort.name, shapes, tier, [one.title for one in packages], str(self.outputs)]
+        values = [sorted(file.values.items()) for file in self.models]
+        asked: list[object] = [self.effort.name, shapes, values, tier]
+        asked += [[one.title for one in packages], str(self.outputs)]
         digest = hashlib.sha256(json.dumps(asked).encode())
         for model in self.model_paths:
             with open_file(model) as file:
@@ -183,6 +185,11 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
         "models": [model.name for model in request.model_paths],
         "input_dimensions": [
             {name: list(shape) for name, shape in shapes.items()} for model in request.models for shapes in model.shapes
+        ],
+        "input_values": [
+            {name: told_value(value) for name, value in model.values.items()}
+            for model in request.models
+            for _ in model.shapes
         ],
         "outputs": str(request.outputs),
         "perf_profile": None if request.perf_profile is None else request.perf_profile.name,

@@ -107,7 +107,7 @@ class Names:
 class Graph:
     """Nodes in an order in which they can run; `tensors` describes every name, `constants` holds values.
 
-    `empty_inputs` are inputs of the model that have no elements, which makes them constants.
+    `constant_inputs` are inputs of the model that are constants: those that have a value, and those without elements.
 
     `named` are the tensors that the model's file names; others were made when nodes were taken apart. `node_ops` says
     what kind of node each of the model's is, by the names that are origins of nodes."""
@@ -120,7 +120,7 @@ class Graph:
     constants: Mapping[str, Array]
     tensors: Mapping[str, TensorInfo]
     named: frozenset[str] = frozenset()
-    empty_inputs: Mapping[str, Array] = field(default_factory=dict)
+    constant_inputs: Mapping[str, Array] = field(default_factory=dict)
     node_ops: Mapping[str, str] = field(default_factory=dict)
 
     def shape(self, tensor: str) -> tuple[int, ...]:

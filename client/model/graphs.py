@@ -24,7 +24,7 @@ def read_graphs(files: Sequence[ModelFile]) -> list[Graph]:
     graphs = []
     for file in files:
         for shapes in file.shapes:
-            graph = read_model(file.path, shapes)
+            graph = read_model(file.path, shapes, file.values)
             graphs.append(replace(graph, name=_name(file, graph.name, shapes, len(files) > 1)[0]))
     _check_names(graph.name for graph in graphs)
     return graphs
@@ -37,7 +37,7 @@ def cut_graphs(files: Sequence[ModelFile]) -> list[Cut]:
     cuts = []
     for file in files:
         for shapes in file.shapes:
-            cut = cut_model(file.path, shapes)
+            cut = cut_model(file.path, shapes, file.values)
             name, title = _name(file, cut.imported.graph.name, shapes, len(files) > 1)
             cuts.append(cut.named(name, title))
     _check_names(part.graph.name for cut in cuts for part in cut.parts)

@@ -1,53 +1,79 @@
-"""Represent the models of one context and the input shapes that they are given: a graph for each choice."""
+"""Represent the models of one context, the input shapes that they are given, a graph for each choice, and the values of
+inputs that are constants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from gputune.client.errors import ConfigError
-from gputune.client.model.importer import OPTION, sized_names
+from gputune.client.model.importer import OPTION, VALUE_OPTION, Value, input_names, sized_names
 from gputune.client.suggestions import instead
 
 Shape = tuple[int, ...]
 
 
+Given = TypeVar("Given")
+
+
 @dataclass(frozen=True)
 class ModelFile:
-    """A model, and shapes by the name of an input or of a dimension: a graph for each of them."""
+    """A model, and shapes by the name of an input or of a dimension: a graph for each of them. values: of inputs that
+    are constants in all of these graphs."""
 
     path: Path
     shapes: Sequence[Mapping[str, Shape]] = ({},)
+    values: Mapping[str, Value] = field(default_factory=dict)
 
 
-def model_files(paths: Sequence[Path], given: Sequence[tuple[str, Shape]]) -> tuple[ModelFile, ...]:
-    """The models with the shapes that are given for names of inputs, or of their dimensions.
+def model_files(
+    paths: Sequence[Path], given: Sequence[tuple[str, Shape]], values: Mapping[str, Value] | None = None
+) -> tuple[ModelFile, ...]:
+    """The models with the shapes that are given for names of inputs, or of their dimensions, and the values that are
+    given for inputs.
 
     MODEL:NAME is one of the model in MODEL.onnx, and NAME alone that of each model which has it.
-    Raises ConfigError for two models of one name, and for shapes that belong to no model or do not fit together;
-    ModelError for a file that cannot be read.
+    Raises ConfigError for two models of one name, and for shapes and values that belong to no model or do not fit
+    together; ModelError for a file that cannot be read.
     """
-    stems = [path.stem for path in paths]
-    if len(paths) == 1 and not any(name.startswith(f"{stems[0]}:") for name, _ in given):
-        return (ModelFile(paths[0], combined(given)),)
+    stems, pairs = [path.stem for path in paths], list((values or {}).items())
+    if len(paths) == 1 and not any(name.startswith(f"{stems[0]}:") for name, _ in (*given, *pairs)):
+        return (ModelFile(paths[0], combined(given), dict(pairs)),)
     for stem in stems:
         if stems.count(stem) > 1:
             twins = " and ".join(str(path) for path in paths if path.stem == stem)
             raise ConfigError(f"--model: {twins} would both be graph {stem!r}; rename one of the files")
-    own: dict[str, list[tuple[str, Shape]]] = {stem: [] for stem in stems}
+    shapes = _owned(paths, given, sized_names, f"{OPTION}: none of the models {{}} has an input or dimension")
+    fixed = _owned(paths, pairs, input_names, f"{VALUE_OPTION}: none of the models {{}} has an input")
+    return tuple(ModelFile(path, combined(shapes[path.stem], path.stem), dict(fixed[path.stem])) for path in paths)
+
+
+def _owned(
+    paths: Sequence[Path],
+    given: Sequence[tuple[str, Given]],
+    names_in: Callable[[Path], Sequence[str]],
+    none_has: str,
+) -> dict[str, list[tuple[str, Given]]]:
+    """By model, the names in it that something is given for, with what is given. none_has: what is wrong with a name
+    that no model has. Raises ConfigError, ModelError."""
+    own: dict[str, list[tuple[str, Given]]] = {path.stem: [] for path in paths}
     known: dict[str, Sequence[str]] = {}
-    for name, shape in given:
-        owner = max((stem for stem in stems if name.startswith(f"{stem}:")), key=len, default=None)
+    for name, value in given:
+        owner = max((stem for stem in own if name.startswith(f"{stem}:")), key=len, default=None)
         if owner is not None:
-            own[owner].append((name.removeprefix(f"{owner}:"), shape))
+            own[owner].append((name.removeprefix(f"{owner}:"), value))
             continue
-        known = known or {path.stem: sized_names(path) for path in paths}
-        for stem in (having := [stem for stem in stems if name in known[stem]]):
-            own[stem].append((name, shape))
+        known = known or {path.stem: names_in(path) for path in paths}
+        having = [stem for stem in own if name in known[stem]]
+        for stem in having:
+            own[stem].append((name, value))
         if not having:
-            raise ConfigError(_unknown(name, known))
-    return tuple(ModelFile(path, combined(own[path.stem], path.stem)) for path in paths)
+            others = [each for several in known.values() for each in several]
+            others += [f"{stem}:{each}" for stem, several in known.items() for each in several]
+            raise ConfigError(f"{none_has.format(', '.join(own))} {name!r}; {instead(name, others)}")
+    return own
 
 
 def combined(given: Sequence[tuple[str, Shape]], model: str = "") -> tuple[dict[str, Shape], ...]:
@@ -68,10 +94,3 @@ def combined(given: Sequence[tuple[str, Shape]], model: str = "") -> tuple[dict[
     if len({tuple(sorted(one.items())) for one in found}) < graphs:
         raise ConfigError(f"{OPTION}: two graphs{whose} would have the same shapes")
     return found
-
-
-def _unknown(name: str, names: Mapping[str, Sequence[str]]) -> str:
-    """What is wrong with a name that no model has. names: of the inputs and dimensions of the models."""
-    known = [each for several in names.values() for each in several]
-    known += [f"{stem}:{each}" for stem, several in names.items() for each in several]
-    return f"{OPTION}: none of the models {', '.join(names)} has an input or dimension {name!r}; {instead(name, known)}"

@@ -25,8 +25,7 @@ class Oracle:
         self._session = self._open(str(path))
 
     def given(self, inputs: Mapping[str, Array]) -> Oracle:
-        """Return this oracle with inputs that are the same every time, such as those without elements, which a context
-        does not have."""
+        """Return this oracle with inputs that are the same every time, which a context does not have."""
         other = copy.copy(self)
         other._given = inputs
         return other

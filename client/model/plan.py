@@ -50,7 +50,7 @@ class Plan:
     the values of those marked constant: weights as ONNX orders them, operands of elementwise steps in device
     layout. `aliases` maps each view to the tensor whose memory it is; an input, an output and a constant is never
     a view. `holds` says which tensor of the graph lies in a device tensor; what one node's operations hand to each
-    other is none. `empty_inputs` are the model's inputs without elements, which no plan reads.
+    other is none. `constant_inputs` are the model's inputs that are constants, which no application gives.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Plan:
     constants: Mapping[str, Array]
     aliases: Mapping[str, str]
     holds: Mapping[str, GraphTensor] = field(default_factory=dict)
-    empty_inputs: Mapping[str, Array] = field(default_factory=dict)
+    constant_inputs: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import NO_INPUTS, InputLine, read_input_list
+from gputune.client.input_lists import NO_INPUTS, InputLine, constants_in, read_input_list
 from gputune.client.outputs import file_stems, whole
 from gputune.client.run.inferences import Array, Extent, Infer
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -17,7 +17,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
 from gputune.runtime.application.percentiles import percentiles_ns
-from gputune.runtime.context.records import GraphRecord, TensorRecord
+from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.arbiter import live_votes
 
@@ -38,6 +38,8 @@ class AnyExecutor(Protocol):
 
     @property
     def graph(self) -> GraphRecord: ...
+    @property
+    def header(self) -> ContextHeader: ...
     @property
     def device(self) -> DeviceIdentity: ...
     @property
@@ -72,11 +74,12 @@ class Job:
         return self.folder / f"Result_{number}"
 
 
-def lines_of(input_list: Path | None, tensors: tuple[TensorRecord, ...], whose: str) -> list[InputLine]:
-    """The inferences that are asked for. tensors: the inputs; whose: the graph in messages. Raises ConfigError,
-    also for inputs without a list."""
+def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str) -> list[InputLine]:
+    """The inferences that are asked for. whose: the graph in messages. Raises ConfigError, also for inputs without a
+    list."""
+    tensors = executor.graph.inputs
     if input_list is not None:
-        return read_input_list(input_list, tensors)
+        return read_input_list(input_list, tensors, constants_in(executor.header.configuration))
     if tensors:
         names = ", ".join(repr(tensor.name) for tensor in tensors)
         raise ConfigError(f"--input_list: {whose} has inputs ({names}); name their files")

@@ -100,7 +100,7 @@ BELOW: Mapping[str, set[str]] = {
     "client.export": {"client.html"},
     "client.farm": {"client.html", "client.target"},
     "client.farm.hosts": {"client.target"},
-    "client.generation.config": {"client.context", "client.target", "client.tuning"},
+    "client.generation.config": {"client.context", "client.model", "client.target", "client.tuning"},
     "client.generation.ep_context": {"client.model"},
     "client.generation": {
         "client.model",

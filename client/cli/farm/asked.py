@@ -19,6 +19,7 @@ from gputune.client.generation.request import GenerationRequest, tell_inputs
 from gputune.client.lists import comma_separated
 from gputune.client.memory_types import MemoryTypes
 from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.importer import Value
 from gputune.client.model.model_files import ModelFile, Shape, model_files
 from gputune.client.outputs import Files
 from gputune.client.target.transport.credentials import NONE
@@ -49,6 +50,7 @@ class Asked:
     performance_cache_dir: str | None
     config_files: tuple[str, ...] = ()
     input_dimensions: tuple[tuple[str, Shape], ...] = ()
+    input_values: Mapping[str, Value] = field(default_factory=dict)
     enable_intermediate_outputs: bool = False
     set_output_tensors: tuple[str, ...] = ()
     memory_types: tuple[str, ...] = ()
@@ -87,7 +89,7 @@ class Asked:
     def requests(self) -> dict[Path, GenerationRequest]:
         """What is generated of each model on any tier. Raises ConfigError for options that contradict each other or a
         config file, ModelError."""
-        files = model_files([Path(model) for model in self.models], self.input_dimensions)
+        files = model_files([Path(model) for model in self.models], self.input_dimensions, self.input_values)
         return {file.path: self._request(file) for file in files}
 
     def tell_files(self, files: Files, tiers: Sequence[str] = ()) -> None:
@@ -109,6 +111,7 @@ class Asked:
         options = GenerationOptions(
             model=[file.path],
             input_dimensions=(),
+            input_values={},
             outputs=ChosenOutputs.parse(self.enable_intermediate_outputs, lists or None),
             config=config,
             effort=choose_effort(config, self.tuning_effort),
@@ -124,7 +127,8 @@ class Asked:
             memory_types=MemoryTypes.parse(",".join(self._own(self.memory_types, stem)) or "raw"),
             perf_profile=None if self.perf_profile is None else PerfProfile.from_dict(dict(self.perf_profile)),
         )
-        return replace(request, models=[file])
+        (own,) = request.models
+        return replace(request, models=[replace(file, values={**own.values, **file.values})])
 
     def _config(self, stem: str) -> Config:
         """The config file of a model."""

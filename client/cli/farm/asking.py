@@ -11,7 +11,7 @@ from gputune.client.cli.farm.asked import Asked, absolute, found_models
 from gputune.client.cli.options.caches import folder_option
 from gputune.client.cli.options.common import op_packages
 from gputune.client.cli.options.files import OUTPUT_FOLDER, FileText
-from gputune.client.cli.options.generation import enable_intermediate_outputs, input_dimensions
+from gputune.client.cli.options.generation import enable_intermediate_outputs, input_dimensions, input_values
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.lists import parts_outside_quotes
@@ -65,7 +65,7 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_options
 
 
-_AS_THEY_ARE = ("count", "tuning_effort", "input_dimensions", "enable_intermediate_outputs")
+_AS_THEY_ARE = ("count", "tuning_effort", "input_dimensions", "input_values", "enable_intermediate_outputs")
 _OPTIONS = (
     click.option(
         "--models",
@@ -98,6 +98,7 @@ _OPTIONS = (
         help="Folder for the packages, MODEL.gtpkg, and their context binaries, MODEL.TIER.bin.",
     ),
     input_dimensions,
+    input_values,
     enable_intermediate_outputs,
     click.option(
         f"--{OUTPUTS}",

@@ -11,6 +11,7 @@ import click
 from gputune.client.cli.options.files import INPUT, OUTPUT, FileText
 from gputune.client.errors import ConfigError
 from gputune.client.lists import comma_separated
+from gputune.client.model.importer import VALUE_OPTION, Value, value_of
 from gputune.client.target.connecting import AdbRequest
 from gputune.client.target.transport.credentials import Credentials, read_credentials
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES, OPTION
@@ -172,3 +173,45 @@ def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
     if not separator or not name or not shape or min(shape) < 0:
         raise click.BadParameter(f"{text!r} is not of the form NAME=1,3,224,224 with dimensions of at least 0")
     return name, shape
+
+
+def parse_input_values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Value]:
+    """Callback of --input_value NAME=V0[,V1,...]: values by the names of inputs."""
+    found: dict[str, Value] = {}
+    for text in values:
+        name, separator, numbers = text.rpartition("=")
+        if not separator or not name:
+            raise click.BadParameter(f"{text!r} is not of the form NAME=16000")
+        if name in found:
+            raise click.BadParameter(f"input {name!r} is given twice")
+        parsed = [_number(part.strip()) for part in numbers.split(",")]
+        found[name] = value_of(parsed if len(parsed) > 1 else parsed[0], VALUE_OPTION)
+    return found
+
+
+def _number(text: str) -> bool | int | float:
+    """A number, true or false."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no number, and neither true nor false") from None
+
+
+def input_value_option(several: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option that makes inputs constants; the command gets it as `input_values`. several: what holds where a
+    command takes several models."""
+    return click.option(
+        VALUE_OPTION,
+        "input_values",
+        metavar="NAME=V0[,V1,...]",
+        multiple=True,
+        callback=parse_input_values,
+        help="Make an input a constant, such as sr=16000: a number, which fills the input's shape, numbers for all of "
+        f"its elements, or true or false. Repeat it for each input.{several}",
+    )

@@ -4,7 +4,7 @@ The context binary generator and `performance-cache explain` share them, so that
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from gputune.client.cli.options.caches import device_tier_option, folder_option
 from gputune.client.cli.options.common import (
     ConnectionOptions,
     connection_options,
+    input_value_option,
     op_packages,
     parse_input_dimensions,
 )
@@ -27,6 +28,7 @@ from gputune.client.generation.config import SUPPORTED, UNSUPPORTED, Config, cho
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.importer import Value
 from gputune.client.model.model_files import model_files
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 
@@ -37,6 +39,7 @@ class GenerationOptions:
 
     model: Sequence[Path]
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...]
+    input_values: Mapping[str, Value]
     outputs: ChosenOutputs
     config: Config
     effort: Effort
@@ -58,7 +61,7 @@ class GenerationOptions:
             )
         folder = self.performance_cache_dir or self.config.performance_cache_dir or default_performance_cache_dir()
         return GenerationRequest(
-            models=model_files(self.model, self.input_dimensions),
+            models=model_files(self.model, self.input_dimensions, {**self.config.input_values, **self.input_values}),
             outputs=self.outputs,
             binary_file=binary_file,
             config=self.config,
@@ -97,6 +100,9 @@ input_dimensions = click.option(
     "for each name. Several shapes, as in 'x=1,3,48,320;x=1,3,48,640', make a graph each. With several models, "
     "MODEL:NAME sets the input of one model, and NAME sets it in every model that has it.",
 )
+input_values = input_value_option(
+    " With several models, MODEL:NAME is the input of one model, and NAME the input of every model that has it."
+)
 enable_intermediate_outputs = click.option(
     "--enable_intermediate_outputs",
     is_flag=True,
@@ -111,6 +117,7 @@ embedded_device = device_option(
 _GIVEN = (
     "model",
     "input_dimensions",
+    "input_values",
     "wishes",
     "connection",
     "device",
@@ -128,6 +135,7 @@ _OPTIONS = (
         "files; they share tasks, programs and equal weights.",
     ),
     input_dimensions,
+    input_values,
     enable_intermediate_outputs,
     click.option(
         f"--{OUTPUTS}",

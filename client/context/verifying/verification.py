@@ -41,13 +41,14 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
 
     Raises ConfigError."""
     by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
-    oracles = {plan.name: by_path[path].given(plan.empty_inputs) for plan, path in zip(plans, models, strict=True)}
+    oracles = {plan.name: by_path[path].given(plan.constant_inputs) for plan, path in zip(plans, models, strict=True)}
     if input_list is None:
         return GroundTruth(oracles, {plan.name: [random_inputs(plan.inputs)] for plan in plans})
     if len(plans) > 1:
         raise ConfigError("--input_list is for one graph, and there are several; leave it out for random inputs")
     tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
-    lines = read_input_list(input_list, tensors)
+    fixed = [name for name, value in plans[0].constant_inputs.items() if value.size]
+    lines = read_input_list(input_list, tensors, fixed)
     return GroundTruth(oracles, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
 
 
@@ -66,7 +67,7 @@ def ground_truth_of_parts(cuts: Sequence[Cut], input_list: Path | None) -> Groun
             inputs = [read_inputs(line, tensors) for line in read_input_list(input_list, tensors)]
         else:
             raise ConfigError("--input_list is for one model in one shape; leave it out for random inputs")
-        oracles |= part_oracles(cut, Oracle(cut.imported.path).given(graph.empty_inputs), inputs)
+        oracles |= part_oracles(cut, Oracle(cut.imported.path).given(graph.constant_inputs), inputs)
     return GroundTruth(oracles, {name: oracle.inputs for name, oracle in oracles.items()})
 
 

@@ -11,6 +11,7 @@ from gputune.client.context.memory.arena_search import SEARCH_STEPS
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import values
 from gputune.client.generation.config.forms import Found, Keys, read_file
+from gputune.client.model.importer import Value
 from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
 from gputune.client.suggestions import instead
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES
@@ -75,6 +76,7 @@ SUPPORTED: dict[str, Read] = {
     "memory_limit_hint": COUNT,
     "weights": one_of(*WEIGHTS),
     "unsupported": one_of(*UNSUPPORTED),
+    "input_values": values.input_values,
     "argument_form": one_of(MEASURED, *ARGUMENT_FORMS),
     "enable_spill_fill_buffer": a_flag,
     **_OF_GRAPHS,
@@ -147,6 +149,7 @@ class Config:
     memory_limit_hint: int = 0
     weights: str = WEIGHTS[0]
     unsupported: str = REFUSE
+    input_values: Mapping[str, Value] = field(default_factory=dict)
     argument_form: str = MEASURED
     enable_spill_fill_buffer: bool = False
     graphs: tuple[GraphKeys, ...] = ()

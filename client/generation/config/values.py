@@ -7,6 +7,7 @@ from collections import Counter
 
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
+from gputune.client.model.importer import Value, value_of
 from gputune.client.strict_json import a_text, of_kind, wrong_kind
 from gputune.client.target.connecting import parse_address
 from gputune.client.tuning.search.options import check_gain, clean_patterns
@@ -63,6 +64,12 @@ def pins(value: object, key: str) -> dict[str, dict[str, int]]:
             raise ConfigError(f"{key} pins {pattern!r} to nothing; give it a value for each parameter")
         found[clean] = configuration
     return found
+
+
+def input_values(value: object, key: str) -> dict[str, Value]:
+    """Values by the names of inputs."""
+    form = 'values by the names of inputs, like {"sr": 16000}'
+    return {name: value_of(each, f"{key}: {name}") for name, each in of_kind(dict, value, key, form).items()}
 
 
 def _texts(value: object, key: str, form: str) -> tuple[str, ...]:

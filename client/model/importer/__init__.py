@@ -12,10 +12,14 @@ from gputune.client.model.importer.models import (
     check_operators,
     import_model,
     import_nodes,
+    input_names,
     load,
+    read_constant_inputs,
     read_model,
     sized_names,
 )
+from gputune.client.model.importer.opening.input_values import OPTION as VALUE_OPTION
+from gputune.client.model.importer.opening.input_values import Value, told_value, value_of
 from gputune.client.model.importer.opening.inputs import OPTION
 from gputune.client.model.importer.opening.ordering import graphs_of, in_order, read_by
 from gputune.client.model.importer.opening.weights import data_files
@@ -25,16 +29,22 @@ __all__ = [
     "OPTION",
     "QUANTISED_OPS",
     "SUPPORTED_OPS",
+    "VALUE_OPTION",
     "Imported",
+    "Value",
     "check_operators",
     "data_files",
     "graphs_of",
     "import_model",
     "import_nodes",
     "in_order",
+    "input_names",
     "load",
     "operator_of",
     "read_by",
+    "read_constant_inputs",
     "read_model",
     "sized_names",
+    "told_value",
+    "value_of",
 ]

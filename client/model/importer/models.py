@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
+import numpy.typing as npt
 import onnx
 import onnx.checker
 import onnx.inliner
@@ -16,6 +16,7 @@ from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.inlining import check_size
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
+from gputune.client.model.importer.opening.input_values import constant_inputs
 from gputune.client.model.importer.opening.inputs import names_of, refused_inputs, static_inputs
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.opening.operator_sets import opset_of
@@ -26,21 +27,40 @@ from gputune.client.suggestions import near
 from gputune.runtime.context.records import LARGEST_RANK
 
 
-def read_model(path: str | Path, input_dimensions: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
+def read_model(
+    path: str | Path,
+    input_dimensions: Mapping[str, tuple[int, ...]] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
+) -> Graph:
     """The model in the file `path` as a Graph with static shapes.
 
     `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}, or {"N": (1,)} for each dimension that
-    is called so. An input without elements is a constant: there is nothing to give. Raises ModelError, one
-    line, for everything that cannot be tuned: unreadable files, invalid models, dynamic shapes, quantised
-    models, element types that no kernel knows, unsupported operators (all of them at once).
+    is called so. `input_values` makes constants of inputs, e.g. {"sr": 16000}. An input without elements is a constant,
+    too: there is nothing to give. Raises ModelError, one line, for everything that cannot be tuned: unreadable files,
+    invalid models, dynamic shapes, quantised models, element types that no kernel knows, unsupported operators (all of
+    them at once).
     """
     path = Path(path)
-    return import_model(load(path), path, input_dimensions or {})
+    return import_model(load(path), path, input_dimensions or {}, input_values)
 
 
 def sized_names(path: Path) -> tuple[str, ...]:
     """Return what of a model sizes can be given for. Raises ModelError for a file that is no valid model."""
     return names_of(load(path).graph)
+
+
+def input_names(path: Path) -> tuple[str, ...]:
+    """Return what of a model values can be given for. Raises ModelError for a file that is no valid model."""
+    return tuple(item.name for item in load(path).graph.input)
+
+
+def read_constant_inputs(
+    path: Path, input_dimensions: Mapping[str, tuple[int, ...]], input_values: Mapping[str, npt.ArrayLike]
+) -> dict[str, Array]:
+    """Return the inputs of a model that `read_model` makes constants. Raises ModelError."""
+    model = modern(load(path), path)
+    constants = {item.name: constant(path, item) for item in model.graph.initializer}
+    return constant_inputs(path, static_inputs(path, model, constants, input_dimensions, input_values), input_values)
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ def import_model(
     model: onnx.ModelProto,
     path: Path,
     input_dimensions: Mapping[str, tuple[int, ...]],
-    input_values: Mapping[str, Array] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Graph:
     """A valid model as a Graph, as `read_model` has it; `path` is what messages call it, and where its data lies.
 
@@ -90,7 +110,7 @@ def import_nodes(
     model: onnx.ModelProto,
     path: Path,
     input_dimensions: Mapping[str, tuple[int, ...]],
-    input_values: Mapping[str, Array] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
     declared: Mapping[str, TensorInfo] | None = None,
 ) -> Imported:
     """Import a valid model as `import_model` does, with the nodes that cannot run. Raises ModelError, but not for
@@ -101,11 +121,10 @@ def import_nodes(
     model = modern(model, path)
     opset = _opset(path, model)
     constants = {item.name: constant(path, item) for item in model.graph.initializer}
-    constants.update(input_values or {})
-    given = static_inputs(path, model, constants, input_dimensions)
-    inputs = {name: info for name, info in given.items() if info.size}
-    empty = {name: np.empty(info.shape, info.dtype) for name, info in given.items() if not info.size}
-    constants.update(empty)
+    given = static_inputs(path, model, constants, input_dimensions, input_values or {})
+    fixed = constant_inputs(path, given, input_values or {})
+    inputs = {name: info for name, info in given.items() if name not in fixed}
+    constants.update(fixed)
     taken = [output for node in model.graph.node for output in node.output]
     builder = GraphBuilder(path, opset, constants, inputs, taken, declared)
     for index, node in enumerate(model.graph.node):
@@ -114,7 +133,7 @@ def import_nodes(
     graph, refusals = builder.graph(
         model.graph.name or path.stem, tuple(inputs), _outputs(path, model), {one.node for one in refused}
     )
-    graph = replace(graph, empty_inputs=empty)
+    graph = replace(graph, constant_inputs=fixed)
     return Imported(model, path, graph, (*refused, *refusals), builder.places, builder.constants, len(builder.node_ops))
 
 

@@ -54,7 +54,7 @@ def _plan(lowering: Lowering) -> Plan:
         constants,
         layouts.aliases,
         holds=layouts.holds,
-        empty_inputs=graph.empty_inputs,
+        constant_inputs=graph.constant_inputs,
     )
 
 

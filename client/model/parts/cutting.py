@@ -15,8 +15,8 @@ from pathlib import Path
 import onnx
 
 from gputune.client.errors import Refusal, UnsupportedNodes
-from gputune.client.model.graph import Array, Graph, Node, TensorInfo
-from gputune.client.model.importer import Imported, graphs_of, import_nodes, load, operator_of, read_by
+from gputune.client.model.graph import Graph, Node, TensorInfo
+from gputune.client.model.importer import Imported, Value, graphs_of, import_nodes, load, operator_of, read_by
 from gputune.client.model.lowering import lower
 from gputune.client.model.parts.host_types import host_types
 from gputune.client.model.parts.multiply_adds import multiply_adds
@@ -93,7 +93,7 @@ class Cut:
 
 
 def cut_model(
-    path: Path, input_dimensions: Mapping[str, tuple[int, ...]], input_values: Mapping[str, Array] | None = None
+    path: Path, input_dimensions: Mapping[str, tuple[int, ...]], input_values: Mapping[str, Value] | None = None
 ) -> Cut:
     """Cut the model in a file. Raises ModelError for what is wrong with the model and not with single nodes,
     ConfigError if onnxruntime is not installed."""
@@ -218,7 +218,7 @@ class _Cutter:
         read = {name for place in places for name in self._reads(place, on_host) if makers.get(name) not in places}
         given = [name for name in graph.inputs if name in read]
         given += sorted(read - set(given), key=lambda name: (makers[name], name))
-        part = replace(graph, inputs=tuple(given), outputs=outputs, empty_inputs={}).rewritten(nodes)
+        part = replace(graph, inputs=tuple(given), outputs=outputs, constant_inputs={}).rewritten(nodes)
         return replace(part, node_ops={name: graph.node_ops[name] for node in part.nodes for name in node.origins})
 
     def _refused(self, part: Graph) -> set[int]:

@@ -33,7 +33,9 @@ class _Rest:
         self._stand_ins = stand_ins
         self._weights = {item.name: item for item in self._whole.graph.initializer}
         self._makers = {name: node for node in self._whole.graph.node for name in node.output if name}
-        self._inputs = {item.name for item in self._whole.graph.input} - self._weights.keys()
+        given = {item.name for item in self._whole.graph.input} - self._weights.keys()
+        fixed = {name for name, value in cut.imported.graph.constant_inputs.items() if value.size}
+        self._inputs = given - fixed  # an input without elements is still given
 
     def model(self) -> onnx.ModelProto:
         rest = onnx.ModelProto()
@@ -43,8 +45,7 @@ class _Rest:
         graph.name = self._whole.graph.name
         graph.node.extend(nodes)
         graph.initializer.extend(values)
-        given = self._constants.keys() | self._weights.keys()
-        graph.input.extend(map(self._sized, (item for item in self._whole.graph.input if item.name not in given)))
+        graph.input.extend(self._sized(item) for item in self._whole.graph.input if item.name in self._inputs)
         graph.output.extend(self._whole.graph.output)
         between = {name for node in self._stand_ins for name in node.output} - {item.name for item in graph.output}
         graph.value_info.extend(_described(name, self._graph.tensors[name]) for name in sorted(between))

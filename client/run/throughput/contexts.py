@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import NO_INPUTS, read_input_list, read_inputs
+from gputune.client.input_lists import NO_INPUTS, constants_in, read_input_list, read_inputs
 from gputune.client.run.inferences import Array, Infer
 from gputune.client.run.throughput.config import PRIORITIES, ContextPlan, Plan
 from gputune.client.run.throughput.turns import Turns
@@ -129,7 +129,7 @@ class _Loading:
         if context.perf_profile is not None:
             group.set_perf_profile(context.perf_profile, name)
         infers: list[Infer] = [partial(group.run_timed, name)] * context.instances
-        instances = _instances(context, executor.graph, infers, [turns] * context.instances)
+        instances = _instances(context, executor, infers, [turns] * context.instances)
         return LoadedContext(context, executor.graph, instances, lambda: group.inferences(name), executor.warnings)
 
     def apart(self, context: ContextPlan) -> LoadedContext:
@@ -139,7 +139,7 @@ class _Loading:
                 executor.set_perf_profile(context.perf_profile)
         infers: list[Infer] = [executor.run_timed for executor in executors]
         graph = executors[0].graph
-        instances = _instances(context, graph, infers, [Turns() for _ in executors])
+        instances = _instances(context, executors[0], infers, [Turns() for _ in executors])
 
         def executed() -> int:
             return sum(executor.counters.inferences for executor in executors)
@@ -158,10 +158,11 @@ class _Loading:
         return self.backend if self.alone else self.backend.another_queue()
 
 
-def _instances(context: ContextPlan, graph: GraphRecord, infers: list[Infer], turns: list[Turns]) -> list[Instance]:
+def _instances(context: ContextPlan, executor: Executor, infers: list[Infer], turns: list[Turns]) -> list[Instance]:
     """Raises ConfigError for its input list."""
+    graph = executor.graph
     if context.input_list is not None:
-        lines = read_input_list(context.input_list, graph.inputs)
+        lines = read_input_list(context.input_list, graph.inputs, constants_in(executor.header.configuration))
     elif graph.inputs:
         names = ", ".join(repr(tensor.name) for tensor in graph.inputs)
         raise ConfigError(f'context {context.name!r}: its graph has inputs ({names}); give it an "input_list"')

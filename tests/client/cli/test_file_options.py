@@ -39,6 +39,7 @@ TEXTS = {
     "--graph": "names of graphs",
     "--host": "an address",
     "--input_dimensions": "shapes",
+    "--input_value": "numbers",
     "--input_output_tensor_mem_type": "types of memory",
     "--member": "names of machines",
     "--most_size": "a size",

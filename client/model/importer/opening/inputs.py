@@ -8,10 +8,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy.typing as npt
 import onnx
 
 from gputune.client.errors import MODEL_INPUT, ModelError, Refusal
 from gputune.client.model.graph import Array, TensorInfo
+from gputune.client.model.importer.opening.input_values import OPTION as VALUE_OPTION
+from gputune.client.model.importer.opening.input_values import shape_by_value
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, NO_TENSOR, dtype_of, instead_of, is_number
 from gputune.client.suggestions import instead
 from gputune.core.dtypes import ELEMENT_TYPES
@@ -98,18 +101,24 @@ class Sizes:
 
 
 def static_inputs(
-    path: Path, model: onnx.ModelProto, constants: Mapping[str, Array], wanted: Mapping[str, tuple[int, ...]]
+    path: Path,
+    model: onnx.ModelProto,
+    constants: Mapping[str, Array],
+    wanted: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, npt.ArrayLike],
 ) -> dict[str, TensorInfo]:
-    """Return the inputs with every dimension decided; initializers listed as inputs (IR 3) are not inputs. Of what
-    `refused_inputs` has, texts and inputs without a shape are left out.
+    """Return the inputs with every dimension decided; initializers listed as inputs (IR 3) are not inputs unless they
+    have a value. Of what `refused_inputs` has, texts and inputs without a shape are left out.
 
     `wanted` are shapes by the name of an input, or single sizes by a symbol, as --input_dimensions gives them; where an
-    input and a symbol share a name, the input is meant. Raises ModelError for those that do not fit, or are missing.
+    input and a symbol share a name, the input is meant. `values` are those of inputs that are constants. Raises
+    ModelError for shapes and values that do not fit, or are missing.
     """
-    real = {item.name: _read(item) for item in model.graph.input if item.name not in constants}
+    real = {item.name: _read(item) for item in model.graph.input if item.name in values or item.name not in constants}
+    wanted = _with_values(path, real, wanted, values)
     sizes = _said(path, real, wanted)
-    missing = (one for name, one in real.items() if name not in wanted and not one.refused)
-    undecided = [one for one in missing if one.is_open(sizes.known)]
+    taken = [one for name, one in real.items() if not one.refused or (name in values and is_number(one.dtype))]
+    undecided = [one for one in taken if one.name not in wanted and one.is_open(sizes.known)]
     if undecided:
         first, *more = undecided
         others = f", and so has {' and '.join(repr(one.name) for one in more)}" if more else ""
@@ -118,7 +127,7 @@ def static_inputs(
             f"give them, e.g. {_example(undecided, sizes.known, real)}"
         )
     return {
-        name: _countable(path, one, wanted.get(name) or one.decided(sizes.known))
+        name: _countable(path, one, wanted[name] if name in wanted else one.decided(sizes.known))
         for name, one in real.items()
         if is_number(one.dtype) and (name in wanted or not one.is_open(sizes.known))
     }
@@ -140,6 +149,25 @@ def names_of(graph: onnx.GraphProto) -> tuple[str, ...]:
     real = [item for item in graph.input if item.name not in constants]
     symbols = (symbol for item in real for symbol in Input(item.name, "", _dims(item)).symbols)
     return tuple(dict.fromkeys((*(item.name for item in real), *symbols)))
+
+
+def _with_values(
+    path: Path,
+    real: Mapping[str, Input],
+    wanted: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, npt.ArrayLike],
+) -> dict[str, tuple[int, ...]]:
+    """The shapes that are wanted, and those of values that have a shape."""
+    found = dict(wanted)
+    for name, value in values.items():
+        if name not in real:
+            raise ModelError(
+                f"{VALUE_OPTION}: model {path} has no input {name!r}; {instead(name, real, 'its inputs are')}"
+            )
+        dims = None if real[name].dims is None else real[name].shape({})
+        shape = shape_by_value(path, name, dims, value, wanted.get(name))
+        found |= {} if shape is None else {name: shape}
+    return found
 
 
 def _said(path: Path, real: Mapping[str, Input], wanted: Mapping[str, tuple[int, ...]]) -> Sizes:

@@ -1,0 +1,120 @@
+"""Make inputs of a model constants: those that have a value, and those without elements.
+
+A single number fills an input of any shape. Several numbers are as many as the input has, in its order; the shape of
+more than one dimension has to be the input's own.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gputune.client.errors import ConfigError, ModelError
+from gputune.client.model.graph import Array, TensorInfo
+
+OPTION = "--input_value"
+
+Value: TypeAlias = bool | int | float | tuple["Value", ...]
+"""What an input is made: a number, or numbers of which lists in lists have a shape."""
+
+
+MOST_TOLD = 64
+"""Elements of a value that a context repeats; of a longer one it keeps a digest."""
+
+
+def value_of(given: object, what: str) -> Value:
+    """Return what an option, a config file or a program gives as the value of an input: a number, or a list or an array
+    of numbers. Raises ConfigError that begins with `what`."""
+    mixed = isinstance(given, list | tuple) and len({isinstance(each, bool) for each in given}) > 1
+    try:
+        array = np.asarray(None if mixed else given)
+    except ValueError:  # lists of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise ConfigError(f"{what}: {given!r} is no value; give a number, several numbers, or true or false")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise ConfigError(f"{what}: {given!r} has a number that is not finite; give finite numbers")
+    return _plain(array.tolist())
+
+
+def told_value(value: Value) -> object:
+    """Return how a context tells a value, as JSON values."""
+    array = np.asarray(value)
+    if array.size <= MOST_TOLD:
+        return array.tolist()
+    return {"shape": list(array.shape), "sha256": hashlib.sha256(array.tobytes()).hexdigest()}
+
+
+def shape_by_value(
+    path: Path, name: str, dims: tuple[int | None, ...] | None, value: npt.ArrayLike, wanted: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """Return the shape that a value gives an input; None if it fits several. dims: as the model has them, None for what
+    is open; wanted: as --input_dimensions has them. Raises ModelError for a value that does not fit."""
+    given = np.asarray(value)
+    known = wanted if wanted is not None else dims
+    if known is not None and given.ndim != len(known):
+        if given.ndim > 1:
+            raise _unfit(path, name, f"has {_counted(len(known), 'dimension')}, its value has {given.ndim}")
+        return wanted
+    for axis, (size, count) in enumerate(zip(known or (), given.shape, strict=False)):
+        if size not in (None, count):
+            raise _unfit(path, name, f"has {_counted(size, 'element')} along axis {axis}, its value has {count}")
+    return given.shape
+
+
+def constant_inputs(
+    path: Path, infos: Mapping[str, TensorInfo], values: Mapping[str, npt.ArrayLike]
+) -> dict[str, Array]:
+    """Return those of the inputs that are constants. Raises ModelError for a value that does not fit."""
+    found = {}
+    for name, info in infos.items():
+        if name in values:
+            found[name] = _filled(path, name, info, np.asarray(values[name]))
+        elif not info.size:
+            found[name] = np.empty(info.shape, info.dtype)
+    return found
+
+
+def _filled(path: Path, name: str, info: TensorInfo, given: Array) -> Array:
+    typed = _typed(path, name, info.dtype, given)
+    if not given.ndim:
+        return np.full(info.shape, typed)
+    if given.size != info.size:
+        raise _unfit(path, name, f"takes {_counted(info.size, 'number')}, its value has {given.size}")
+    return typed.reshape(info.shape)
+
+
+def _typed(path: Path, name: str, dtype: str, given: Array) -> Array:
+    """The numbers in the type of the input."""
+    wanted = np.dtype(dtype)
+    if given.dtype == wanted:
+        return given
+    if "b" in (given.dtype.kind, wanted.kind):
+        raise _unfit(path, name, f"is {dtype}; give it {'true or false' if wanted.kind == 'b' else 'numbers'}")
+    with np.errstate(all="ignore"):
+        typed = given.astype(wanted)
+    if "float" in dtype:
+        fits = np.isfinite(typed.astype(np.float64))
+    else:
+        fits = np.asarray(typed.astype(object) == given.astype(object))
+    if not fits.all():
+        raise _unfit(path, name, f"is {dtype}, and {given[~fits].flat[0]} is no number of that type")
+    return typed
+
+
+def _plain(numbers: object) -> Value:
+    if isinstance(numbers, list):
+        return tuple(map(_plain, numbers))
+    assert isinstance(numbers, bool | int | float)
+    return numbers
+
+
+def _unfit(path: Path, name: str, why: str) -> ModelError:
+    return ModelError(f"{OPTION}: input {name!r} of model {path} {why}")
+
+
+def _counted(count: int | None, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
