@@ -17,12 +17,14 @@ from gputune.client.model.graph import Array
 class Oracle:
     """Runs a model in onnxruntime on the CPU, as it is written: without any optimisation."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises ConfigError where onnxruntime is missing or cannot run the model."""
+    def __init__(self, path: Path, model: onnx.ModelProto | None = None) -> None:
+        """model: what is run in place of the file `path`, in whose folder its weights are. Raises ConfigError where
+        onnxruntime is missing or cannot run the model."""
         self._path = path
+        self._instead = model
         self._given: Mapping[str, Array] = {}
         self._onnxruntime = _onnxruntime()
-        self._session = self._open(str(path))
+        self._session = self._open(str(path) if model is None else model.SerializeToString())
 
     def given(self, inputs: Mapping[str, Array]) -> Oracle:
         """Return this oracle with inputs that are the same every time, which a context does not have."""
@@ -49,7 +51,11 @@ class Oracle:
         return frozenset(name for node in self._model().graph.node for name in node.output if name)
 
     def _model(self) -> onnx.ModelProto:
-        return onnx.load(str(self._path), load_external_data=False)
+        if self._instead is None:
+            return onnx.load(str(self._path), load_external_data=False)
+        model = onnx.ModelProto()
+        model.CopyFrom(self._instead)
+        return model
 
     def _open(self, model: str | bytes) -> Any:
         options = self._onnxruntime.SessionOptions()

@@ -18,7 +18,7 @@ class PartOracle:
         self._oracle = oracle
         self._outputs = part.graph.outputs
         self._model_inputs = model_inputs
-        self.inputs: list[dict[str, Array]] = [self._tensors(part.graph.inputs, given) for given in model_inputs]
+        self.inputs: list[dict[str, Array]] = [values_of(oracle, part.graph.inputs, given) for given in model_inputs]
         """Of the part, for each inference of the model."""
 
     @property
@@ -35,11 +35,20 @@ class PartOracle:
         number = next(number for number, one in enumerate(self.inputs) if one is inputs)
         return self._oracle.tensors(names, self._model_inputs[number])
 
-    def _tensors(self, names: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
-        computed = self._oracle.tensors(names, given)
-        return {name: given[name] if name in given else computed[name] for name in names}
-
 
 def part_oracles(cut: Cut, oracle: Oracle, model_inputs: Sequence[Mapping[str, Array]]) -> dict[str, PartOracle]:
-    """By the name of its graph, the oracle of each part. Raises ConfigError."""
-    return {part.graph.name: PartOracle(oracle, part, model_inputs) for part in cut.parts}
+    """By the name of its graph, the oracle of each part. A branch is a model whose inputs are what it takes from around
+    it, whether it is taken or not. Raises ConfigError."""
+    found = {part.graph.name: PartOracle(oracle, part, model_inputs) for part in cut.own}
+    for branch in (branch for branches in cut.inner.values() for branch in branches.values() if branch.parts):
+        model = branch.imported.model
+        names = [item.name for item in model.graph.input]
+        inputs = [values_of(oracle, names, given) for given in model_inputs]
+        found |= part_oracles(branch, Oracle(branch.imported.path, model), inputs)
+    return found
+
+
+def values_of(oracle: Oracle, names: Sequence[str], given: Mapping[str, Array]) -> dict[str, Array]:
+    """Return inputs and other tensors of a model by name, if it has these inputs. Raises ConfigError."""
+    computed = oracle.tensors(names, given)
+    return {name: given[name] if name in given else computed[name] for name in names}

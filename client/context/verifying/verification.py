@@ -67,7 +67,8 @@ def ground_truth_of_parts(cuts: Sequence[Cut], input_list: Path | None) -> Groun
             inputs = [read_inputs(line, tensors) for line in read_input_list(input_list, tensors)]
         else:
             raise ConfigError("--input_list is for one model in one shape; leave it out for random inputs")
-        oracles |= part_oracles(cut, Oracle(cut.imported.path).given(graph.constant_inputs), inputs)
+        oracle = Oracle(cut.imported.path, cut.imported.model).given(graph.constant_inputs)
+        oracles |= part_oracles(cut, oracle, inputs)
     return GroundTruth(oracles, {name: oracle.inputs for name, oracle in oracles.items()})
 
 

@@ -19,7 +19,7 @@ from onnx import helper
 
 from gputune.client.errors import ConfigError, OutputError
 from gputune.client.generation.ep_context.nodes import Nodes, operator_set
-from gputune.client.model.parts import Cut, rest_of
+from gputune.client.model.parts import Cut, Part, rest_of
 from gputune.client.outputs import check_output, whole
 from gputune.runtime.context.ep_context import LARGEST_FILE_BYTES, SOURCE, is_ep_context, leaves_folder
 from gputune.runtime.context.records import TensorRecord
@@ -99,12 +99,12 @@ class EpContextFile:
 
 def _rest_with_parts(cut: Cut, nodes: Nodes) -> onnx.ModelProto:
     """A model with nodes in place of its parts, whose tensors have the model's names."""
-    stand_ins = [
-        nodes.of(part.graph.name, part.graph.inputs, part.graph.outputs, number == 0)
-        for number, part in enumerate(cut.parts)
-    ]
-    rest = rest_of(cut, stand_ins)
-    return nodes.marked(rest) if stand_ins else rest
+
+    def stand_in(part: Part, first: bool) -> onnx.NodeProto:
+        return nodes.of(part.graph.name, part.graph.inputs, part.graph.outputs, first)
+
+    rest = rest_of(cut, stand_in)
+    return nodes.marked(rest) if cut.parts else rest
 
 
 def default_file(binary_file: Path) -> Path:

@@ -8,18 +8,28 @@ at once. A part with a small share of the multiply-adds stays on the host, becau
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 
-from gputune.client.errors import Refusal, UnsupportedNodes
+from gputune.client.errors import ModelError, UnsupportedNodes
 from gputune.client.model.graph import Graph, Node, TensorInfo
-from gputune.client.model.importer import Imported, Value, graphs_of, import_nodes, load, operator_of, read_by
+from gputune.client.model.importer import (
+    Imported,
+    Value,
+    graphs_of,
+    import_nodes,
+    load,
+    operator_of,
+    read_by,
+    taken_by,
+)
 from gputune.client.model.lowering import lower
 from gputune.client.model.parts.host_types import host_types
 from gputune.client.model.parts.multiply_adds import multiply_adds
+from gputune.client.model.parts.tensors import constant_tensor, described_tensor
 from gputune.core.dtypes import ELEMENT_TYPES
 
 LEAST_SHARE = 0.05
@@ -51,15 +61,34 @@ class Part:
 
 @dataclass(frozen=True)
 class Cut:
-    """A model and its parts. host: the places of the model's nodes that stay in onnxruntime and are needed there.
-    refusals: why nodes cannot run on the device; the others of the host are not worth a part of their own. title: what
-    tells it from other models and shapes of the same request, "" if there are none."""
+    """A model and its parts.
+
+    own: the parts between the nodes of the model itself. inner: the branches of nodes that stay on the host, by the
+    node's place and the attribute's name, each a model of its own that is cut, too. host: the places of the model's
+    nodes that stay in onnxruntime and are needed there. misfit: whether a branch on the host does not fit the shapes of
+    the inputs, so that it cannot be taken. title: what tells it from other models and shapes of the same request, "" if
+    there are none.
+    """
 
     imported: Imported
-    parts: tuple[Part, ...]
+    own: tuple[Part, ...]
+    inner: Mapping[int, Mapping[str, Cut]]
     host: tuple[int, ...]
-    refusals: tuple[Refusal, ...]
+    misfit: bool = False
     title: str = ""
+
+    @property
+    def scopes(self) -> Iterator[Cut]:
+        """Yield this cut and those of all branches."""
+        yield self
+        for branches in self.inner.values():
+            for cut in branches.values():
+                yield from cut.scopes
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Return all parts, those in branches included."""
+        return tuple(part for cut in self.scopes for part in cut.own)
 
     @property
     def share(self) -> float:
@@ -73,23 +102,25 @@ class Cut:
 
     @property
     def crossing_bytes(self) -> int:
-        """Return the bytes that an inference hands to parts and takes from them."""
+        """Return the bytes that are handed to parts and taken from them."""
         return sum(part.crossing_bytes for part in self.parts)
 
     @property
     def host_ops(self) -> Counter[str]:
-        """Return how many nodes of each operator stay in onnxruntime."""
-        nodes = self.imported.model.graph.node
-        return Counter(operator_of(nodes[place]) for place in self.host)
+        """Return how many nodes of each operator stay in onnxruntime, those in branches with parts included."""
+        return Counter(operator_of(cut.imported.model.graph.node[place]) for cut in self.scopes for place in cut.host)
 
     def named(self, name: str, title: str) -> Cut:
         """Return this cut with the name in its parts' names; if there are several, each has a number."""
-        several = len(self.parts) > 1
-        names = (f"{name}_part{number}" if several else name for number in range(1, len(self.parts) + 1))
-        parts = (
-            replace(part, graph=replace(part.graph, name=each)) for part, each in zip(self.parts, names, strict=True)
-        )
-        return replace(self, parts=tuple(parts), title=title)
+        names = [name] if len(self.parts) == 1 else [f"{name}_part{number}" for number in range(1, len(self.parts) + 1)]
+        return replace(self._with(iter(names)), title=title)
+
+    def _with(self, names: Iterator[str]) -> Cut:
+        own = tuple(replace(part, graph=replace(part.graph, name=next(names))) for part in self.own)
+        inner = {
+            place: {name: cut._with(names) for name, cut in branches.items()} for place, branches in self.inner.items()
+        }
+        return replace(self, own=own, inner=inner)
 
 
 def cut_model(
@@ -97,43 +128,123 @@ def cut_model(
 ) -> Cut:
     """Cut the model in a file. Raises ModelError for what is wrong with the model and not with single nodes,
     ConfigError if onnxruntime is not installed."""
-    model = load(path)
-    imported = import_nodes(model, path, input_dimensions, input_values)
-    declared: dict[str, TensorInfo] = {}
-    for _ in range(MOST_ROUNDS):
-        computed = {name for node in imported.graph.nodes for name in node.outputs if name}
-        if not (unknown := computed - imported.graph.tensors.keys()):
-            break
-        found = host_types(imported.model, path, imported.graph.tensors)
-        if not (more := {name: info for name, info in found.items() if name in unknown}):
-            break
-        declared |= more
-        imported = import_nodes(model, path, input_dimensions, input_values, declared)
-    return _Cutter(imported).cut()
+    return cut_of(load(path), path, input_dimensions, input_values)
 
 
-class _Cutter:
-    """Cuts an imported model. Nodes are called by their places in the model."""
+def cut_of(
+    model: onnx.ModelProto,
+    path: Path,
+    input_dimensions: Mapping[str, tuple[int, ...]],
+    input_values: Mapping[str, Value] | None = None,
+) -> Cut:
+    """Cut a valid model; `path` is what messages call it, and where its data lies. Raises as `cut_model` does."""
+    scope = _Scope.of(model, path, input_dimensions, input_values)
+    cut = scope.cut(Work(list(scope.all())))
+    return cut.named(cut.imported.graph.name, "")
+
+
+class Work:
+    """How much work nodes are: their multiply-adds, or how many elements they compute if no node has any. Of the latter
+    nothing is known next to bodies of loops, so that nothing runs on the device then."""
+
+    def __init__(self, scopes: Sequence[_Scope]) -> None:
+        self._count: Callable[[_Scope, int], int] = _Scope.multiply_adds
+        if not any(scope.multiply_adds(place) for scope in scopes for place in scope.nodes):
+            self._count = _Scope.elements if all(map(_Scope.is_open, scopes)) else _Scope.unknown
+        self._total = sum(self._count(scope, place) for scope in scopes for place in scope.places)
+
+    def share(self, scope: _Scope, places: Iterable[int]) -> float:
+        """Return the share of these nodes in the work of the model."""
+        return sum(self._count(scope, place) for place in places) / self._total if self._total else 1.0
+
+
+class _Scope:
+    """The nodes of a model, or of a branch as a model, which is to be cut. Nodes are called by their places."""
 
     def __init__(self, imported: Imported) -> None:
         self._imported = imported
         self._graph = imported.graph
         self._protos: Sequence[onnx.NodeProto] = imported.model.graph.node
-        self._nodes: dict[int, list[Node]] = {}  # of the graph, for each node of the model that has to run
+        self.nodes: dict[int, list[Node]] = {}  # of the graph, for each node of the model that has to run
         for node in self._graph.nodes:
-            self._nodes.setdefault(self._place(node.origins[0]), []).append(node)
+            self.nodes.setdefault(self._place(node.origins[0]), []).append(node)
         self._makers = {name: place for place, proto in enumerate(self._protos) for name in proto.output if name}
         self._refusals = {one.node: one for one in imported.refusals}
+        self._misfit = False
+        self._on_host = {place for place, nodes in self.nodes.items() if not all(map(self._may_run, nodes))}
+        self._inner = {place: found for place in self._on_host if (found := self._branches(place))}
 
-    def cut(self) -> Cut:
+    @classmethod
+    def of(
+        cls,
+        model: onnx.ModelProto,
+        path: Path,
+        input_dimensions: Mapping[str, tuple[int, ...]],
+        input_values: Mapping[str, Value] | None = None,
+    ) -> _Scope:
+        """Import a model, with the shapes that onnxruntime knows and onnx does not. Raises ModelError, ConfigError."""
+        imported = import_nodes(model, path, input_dimensions, input_values)
+        declared: dict[str, TensorInfo] = {}
+        for _ in range(MOST_ROUNDS):
+            computed = {name for node in imported.graph.nodes for name in node.outputs if name}
+            if not (unknown := computed - imported.graph.tensors.keys()):
+                break
+            found = host_types(imported.model, path, imported.graph.tensors)
+            if not (more := {name: info for name, info in found.items() if name in unknown}):
+                break
+            declared |= more
+            imported = import_nodes(model, path, input_dimensions, input_values, declared)
+        return cls(imported)
+
+    def _branches(self, place: int) -> dict[str, _Scope]:
+        """The branches of an If, by the names of attributes. What such a branch takes from around it is an input."""
+        if operator_of(self._protos[place]) != "If":
+            return {}
+        found = {}
+        for item in self._protos[place].attribute:
+            model = branch_model(self._imported, item.g)
+            try:
+                found[item.name] = _Scope.of(model, self._imported.path, {}) if model is not None else None
+            except ModelError:  # all of the branch stays on the host
+                self._misfit = True
+        return {name: scope for name, scope in found.items() if scope is not None}
+
+    def all(self) -> Iterator[_Scope]:
+        """Yield this and all that are in branches."""
+        yield self
+        for branches in self._inner.values():
+            for scope in branches.values():
+                yield from scope.all()
+
+    @property
+    def places(self) -> range:
+        return range(len(self._protos))
+
+    def is_open(self) -> bool:
+        """Return whether there are no bodies or branches but those that are scopes of their own."""
+        closed = (place for place in self.places if next(graphs_of([self._protos[place]]), None) is not None)
+        return all(place in self._inner for place in closed)
+
+    def multiply_adds(self, place: int) -> int:
+        return sum(multiply_adds(node, self._graph.tensors) for node in self.nodes.get(place, ()))
+
+    def elements(self, place: int) -> int:
+        """Return how many elements a node computes that has to run."""
+        infos = (self._graph.tensors.get(name) for node in self.nodes.get(place, ()) for name in node.outputs)
+        return sum(info.size for info in infos if info is not None)
+
+    def unknown(self, place: int) -> int:
+        """Return 1 for a node that has a body or branches, else 0."""
+        return int(next(graphs_of([self._protos[place]]), None) is not None)
+
+    def cut(self, work: Work) -> Cut:
         """Cut until every part can be lowered and has its share."""
-        on_host = {place for place, nodes in self._nodes.items() if not all(map(self._may_run, nodes))}
+        on_host = set(self._on_host)
         while True:
             needed = self._needed(on_host)
-            work = self._work(needed)
             parts, small, refused = list[Part](), set[int](), set[int]()
             for places in self._levels(needed, on_host):
-                share = sum(work[place] for place in places) / sum(work.values())
+                share = work.share(self, places)
                 if share < LEAST_SHARE:
                     small |= places
                     continue
@@ -141,12 +252,17 @@ class _Cutter:
                 refused |= self._refused(part.graph)
                 parts.append(part)
             if not small and not refused:
-                host = tuple(sorted(place for place in needed if self._is_host(place, on_host)))
-                if parts and not host:
-                    parts = [replace(parts[0], graph=self._graph)]
-                cut = Cut(self._imported, tuple(parts), host, tuple(self._refusals.values()))
-                return cut.named(self._graph.name, "")
+                break
             on_host |= refused or small
+        host = tuple(sorted(place for place in needed if self._is_host(place, on_host)))
+        if parts and not host:
+            parts = [replace(parts[0], graph=self._graph)]
+        inner = {
+            place: {name: scope.cut(work) for name, scope in branches.items()}
+            for place, branches in self._inner.items()
+            if place in host
+        }
+        return Cut(self._imported, tuple(parts), inner, host, self._misfit)
 
     def _place(self, origin: str) -> int:
         return self._imported.places[origin]
@@ -160,15 +276,15 @@ class _Cutter:
 
     def _is_host(self, place: int, on_host: set[int]) -> bool:
         """Whether a node of the model runs on the host; so does shape arithmetic of unknown shapes."""
-        return place in on_host or place not in self._nodes
+        return place in on_host or place not in self.nodes
 
     def _reads(self, place: int, on_host: set[int]) -> Iterator[str]:
         """The tensors from outside that a node needs; constants come with it."""
         if self._is_host(place, on_host):
             names: Iterable[str] = read_by(self._protos[place])
         else:
-            computed = {name for node in self._nodes[place] for name in node.outputs}
-            names = (name for node in self._nodes[place] for name in node.reads if name not in computed)
+            computed = {name for node in self.nodes[place] for name in node.outputs}
+            names = (name for node in self.nodes[place] for name in node.reads if name not in computed)
         return (name for name in names if name not in self._imported.constants)
 
     def _needed(self, on_host: set[int]) -> set[int]:
@@ -181,22 +297,6 @@ class _Cutter:
                 found.add(place)
                 waiting += self._reads(place, on_host)
         return found
-
-    def _work(self, places: set[int]) -> dict[int, int]:
-        """The multiply-adds of each node. Where no node has any, it is how many elements a node computes, and 0 next to
-        branches and bodies, whose work is not known."""
-        tensors = self._graph.tensors
-        nodes = {place: self._nodes.get(place, ()) for place in places}
-        work = {place: sum(multiply_adds(node, tensors) for node in several) for place, several in nodes.items()}
-        if any(work.values()):
-            return work
-        if inner := {place: 1 for place in places if next(graphs_of([self._protos[place]]), None) is not None}:
-            return dict.fromkeys(places, 0) | inner
-        sizes = {name: info.size for name, info in tensors.items()}
-        return {
-            place: 1 + sum(sizes.get(name, 0) for node in several for name in node.outputs)
-            for place, several in nodes.items()
-        }
 
     def _levels(self, needed: set[int], on_host: set[int]) -> list[set[int]]:
         """The nodes of each part, in an order in which they can run."""
@@ -226,6 +326,20 @@ class _Cutter:
         try:
             lower(part)
         except UnsupportedNodes as error:
-            self._refusals |= {one.node: one for one in error.refusals}
             return {self._place(one.node) for one in error.refusals}
         return set()
+
+
+def branch_model(around: Imported, branch: onnx.GraphProto) -> onnx.ModelProto | None:
+    """Return a branch as a model: what it takes from around it are inputs, or weights where the values are known. None
+    where it takes a tensor of which type and shape are not known."""
+    model = onnx.ModelProto(ir_version=around.model.ir_version, opset_import=around.model.opset_import)
+    model.graph.CopyFrom(branch)
+    for name in sorted(taken_by(branch)):
+        if name in around.constants:
+            model.graph.initializer.append(constant_tensor(name, around.constants[name]))
+        elif name in around.graph.tensors:
+            model.graph.input.append(described_tensor(name, around.graph.tensors[name]))
+        else:
+            return None
+    return model

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-from onnx import helper
 
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model.graph import TensorInfo
+from gputune.client.model.parts.tensors import described_tensor
 
 NAMES = {
     "float": "float32", "double": "float64", "float16": "float16", "bool": "bool", "int8": "int8", "int16": "int16",
@@ -29,27 +28,34 @@ def host_types(model: onnx.ModelProto, path: Path, known: Mapping[str, TensorInf
     asked.CopyFrom(model)
     graph = asked.graph
     computed = [name for node in graph.node for name in node.output if name]
-    for item in graph.input:
-        if item.name in known:
-            item.CopyFrom(_described(item.name, known[item.name]))
     del graph.value_info[:]
-    graph.value_info.extend(_described(name, known[name]) for name in computed if name in known)
+    graph.value_info.extend(described_tensor(name, known[name]) for name in computed if name in known)
     del graph.output[:]
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in computed)
+    for item in graph.input:
+        if item.name in known:
+            item.CopyFrom(described_tensor(item.name, known[item.name]))
+    try:
+        found = _outputs(onnxruntime, asked, path)
+    except ModelError:  # a branch that is not taken may not fit these shapes
+        del graph.input[:]
+        graph.input.extend(model.graph.input)
+        del graph.value_info[:]
+        found = _outputs(onnxruntime, asked, path)
+    return {name: info for name, info in found.items() if info is not None}
+
+
+def _outputs(onnxruntime: Any, model: onnx.ModelProto, path: Path) -> dict[str, TensorInfo | None]:
+    """What a session says of the outputs of a model. Raises ModelError."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     try:
-        session = onnxruntime.InferenceSession(asked.SerializeToString(), options, ["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no class of their own
         raise ModelError(f"onnxruntime cannot open model {path}: {error}") from error
-    found = {item.name: _info(item) for item in session.get_outputs()}
-    return {name: info for name, info in found.items() if info is not None}
-
-
-def _described(name: str, info: TensorInfo) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(info.dtype)), info.shape)
+    return {item.name: _info(item) for item in session.get_outputs()}
 
 
 def _info(item: Any) -> TensorInfo | None:

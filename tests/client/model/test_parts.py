@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from gputune.client.errors import ConfigError, Refusal
 from gputune.client.model.importer import import_nodes, read_by
 from gputune.client.model.lowering import lower
-from gputune.client.model.parts import Cut, cut_model, cutting, described, rest_of, told
+from gputune.client.model.parts import Cut, Part, cut_model, cutting, described, rest_of, told
 from gputune.client.model.reference import evaluate
 from tests.client.mixed_graphs import Maker, far_off
 from tests.client.models import Array, build, integers, numbers, save
@@ -27,10 +27,9 @@ def cut_of(model: onnx.ModelProto, folder: Path, **sizes: tuple[int, ...]) -> Cu
     return cut_model(save(model, folder), sizes)
 
 
-def stand_ins(cut: Cut) -> list[onnx.NodeProto]:
-    """A node for each part, of an operator that nothing runs."""
-    graphs = [part.graph for part in cut.parts]
-    return [helper.make_node("Part", graph.inputs, graph.outputs, graph.name, domain="test") for graph in graphs]
+def stand_in(part: Part, first: bool) -> onnx.NodeProto:
+    """A node of an operator that nothing runs."""
+    return helper.make_node("Part", part.graph.inputs, part.graph.outputs, part.graph.name, domain="test")
 
 
 def ops(cut: Cut) -> list[list[str]]:
@@ -59,13 +58,13 @@ def check(cut: Cut, inputs: Mapping[str, Array]) -> None:
     whole = cut.imported.model
     computed = [name for node in whole.graph.node for name in node.output if name]
     right = {**inputs, **in_onnxruntime(whole, computed, inputs)}
-    for part in cut.parts:
+    for part in cut.own:
         got = evaluate(lower(part.graph), {name: right[name] for name in part.graph.inputs})
         assert {name: far_off(got[name], right[name]) for name in part.graph.outputs if name in got} == dict.fromkeys(
             part.graph.outputs, ""
         )
-    nodes = stand_ins(cut)
-    rest = rest_of(cut, nodes)
+    nodes = [stand_in(part, True) for part in cut.own]
+    rest = rest_of(cut, stand_in)
     known = {item.name for item in (*rest.graph.input, *rest.graph.initializer)}
     for node in rest.graph.node:
         assert known.issuperset(read_by(node)), f"{node.name} comes too early"
@@ -95,7 +94,8 @@ def test_parts_and_rest_compute_what_the_whole_model_does(start: int, monkeypatc
         imported = import_nodes(made.model, Path("made up"), {})
         names = sorted(imported.places)
         refused = [Refusal("Op", name, "test") for name in chance.sample(names, min(len(names), chance.randrange(4)))]
-        cut = cutting._Cutter(replace(imported, refusals=tuple(refused))).cut()
+        scope = cutting._Scope(replace(imported, refusals=tuple(refused)))
+        cut = scope.cut(cutting.Work([scope]))
         stays = {imported.places[one.node] for one in refused}
         assert not any(imported.places[name] in stays for part in cut.parts for name in part.graph.node_ops)
         assert sum(part.share for part in cut.parts) <= 1 + 1e-9
@@ -148,7 +148,7 @@ def test_what_follows_from_a_shape_is_a_value_in_the_rest(tmp_path: Path) -> Non
         opset=17,
     )
     cut = cut_of(model, tmp_path, n=(2,))
-    rest = rest_of(cut, stand_ins(cut))
+    rest = rest_of(cut, stand_in)
     assert [node.op_type for node in rest.graph.node].count("Shape") == 0
     assert [node.op_type for node in rest.graph.node].count("DequantizeLinear") == 2
     assert {item.name for item in rest.graph.initializer} >= {"s", "z"} and not any(
@@ -174,7 +174,7 @@ def test_a_small_part_stays_on_the_host(tmp_path: Path) -> None:
 
 def test_a_model_that_runs_wholly_is_one_part(tmp_path: Path) -> None:
     cut = cut_of(build("(float[1,4] x, float[3] unread) => (float[1,4] y)", "y = Relu(x)"), tmp_path)
-    assert cut.is_whole and cut.share == 1 and not cut.refusals
+    assert cut.is_whole and cut.share == 1
     assert cut.parts[0].graph.inputs == ("x", "unread")
     assert told(cut).endswith("all of it runs on the device")
 
@@ -200,10 +200,55 @@ def test_branches_keep_what_they_take_from_around_them(tmp_path: Path) -> None:
         WEIGHTS,
     )
     cut = cut_of(model, tmp_path)
-    assert cut.host_ops == {"If": 1} and cut.parts[0].graph.outputs == ("b", "c")
+    assert cut.host_ops == {"If": 1, "Neg": 1, "Add": 1} and cut.parts[0].graph.outputs == ("b", "c")
     x = np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)
     for go in (False, True):
         check(cut, {"x": x, "go": np.array(go)})
+
+
+def test_branches_have_parts_of_their_own(tmp_path: Path) -> None:
+    """What a branch takes from around it is an input of the part, or a weight that lies around it."""
+    model = build(
+        "(float[1,3,16,16] x, bool go) => (float y)",
+        """b = Relu(x)
+           y = If (go) <then_branch = g1 () => (float[1,8,14,14] t) { u = Conv(b, w) f = NonZero(u) c = Size(f)
+                                                        d = Cast<to=1>(c) e = Mul(d, s) t = Add(u, e) },
+                        else_branch = g2 () => (float[1,8,14,14] t) { u2 = Conv(x, w) v2 = Neg(u2) t = Mul(v2, s) }>""",
+        WEIGHTS,
+    )
+    cut = cut_of(model, tmp_path)
+    assert ops(cut) == [["Conv"], ["Conv", "Mul", "Neg"]] and not cut.own
+    assert cut.share == pytest.approx(1) and cut.host_ops["NonZero"] == cut.host_ops["If"] == 1
+    assert [part.graph.name for part in cut.parts] == ["small_part1", "small_part2"]
+    rest = rest_of(cut, stand_in)
+    (branching,) = (node for node in rest.graph.node if node.op_type == "If")
+    first, second = (item.g for item in branching.attribute)
+    assert [node.op_type for node in first.node] == ["Part", "NonZero", "Size", "Cast", "Mul", "Add"]
+    assert [list(node.input) for node in (first.node[0], *second.node)] == [["b"], ["x"]]
+    assert not first.input and not first.initializer and [item.name for item in rest.graph.initializer] == ["w", "s"]
+    for branch in cut.inner[cut.host[-1]].values():
+        inputs = {item.name: np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)
+                  for item in branch.imported.model.graph.input}  # fmt: skip
+        right = in_onnxruntime(branch.imported.model, [*branch.own[0].graph.outputs], inputs)
+        got = evaluate(lower(branch.own[0].graph), inputs)
+        assert not any(far_off(got[name], value) for name, value in right.items())
+
+
+def test_a_branch_that_does_not_fit_the_shapes_stays_and_onnxruntime_opens_the_rest(tmp_path: Path) -> None:
+    """With the sizes of the inputs in the file, onnxruntime would infer that the branch is wrong, and refuse it all."""
+    model = build(
+        "(float[n,k] x, bool go) => (float y)",
+        """y = If (go) <then_branch = g1 () => (float[a,b] t) { t = MatMul(x, m) },
+                       else_branch = g2 () => (float[a,b] t) { u = Neg(x) t = MatMul(u, wide) }>""",
+        {"m": (16, 16), "wide": (8, 8)},
+        opset=17,
+    )
+    cut = cut_of(model, tmp_path, n=(4,), k=(16,))
+    assert ops(cut) == [["MatMul"]] and cut.misfit
+    rest = rest_of(cut, stand_in)
+    assert rest.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "n"
+    (branching,) = (node for node in rest.graph.node if node.op_type == "If")
+    assert [[node.op_type for node in item.g.node] for item in branching.attribute] == [["Part"], ["Neg", "MatMul"]]
 
 
 def test_shapes_behind_onnxruntimes_own_operators_are_known(tmp_path: Path) -> None:

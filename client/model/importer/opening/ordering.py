@@ -79,15 +79,16 @@ def _sorted(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
 def read_by(node: NodeProto) -> Iterator[str]:
     """The tensors that a node reads, those that its branches take from around them included."""
     yield from filter(None, node.input)
-    yield from taken_from_outside(node)
+    yield from sorted(taken_from_outside(node))
 
 
 def taken_from_outside(node: NodeProto) -> set[str]:
     """Return the tensors that the branches and bodies of a node take from around them."""
-    return {name for graph in graphs_of([node]) for name in _taken_by(graph)}
+    return {name for graph in graphs_of([node]) for name in taken_by(graph)}
 
 
-def _taken_by(graph: GraphProto) -> set[str]:
+def taken_by(graph: GraphProto) -> set[str]:
+    """Return the tensors that a branch or a body takes from around it."""
     own = {item.name for item in (*graph.input, *graph.initializer)}
     own.update(name for node in graph.node for name in node.output)
     read = {name for node in graph.node for name in read_by(node)} | {item.name for item in graph.output}
