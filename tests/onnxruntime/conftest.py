@@ -20,5 +20,7 @@ def newest(c_compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Onnxrun
 @pytest.fixture(params=VERSIONS)
 def ort(newest: Onnxruntime, request: pytest.FixtureRequest) -> Onnxruntime:
     """The oldest version that runs plugins, and the installed one."""
+    if request.param == "oldest" and sanitizers():
+        pytest.skip("onnxruntime 1.23 does not find its own libraries by the sanitizer's dlopen")
     variables = child_environment(request.param)
     return newest.with_variables(**{name: variables[name] for name in variables if name == "PYTHONPATH"})

@@ -105,7 +105,7 @@ static ort_status *hardware_of(factory *factory, const ort_hardware *const *all,
 
 static ort_status *supported_devices(ort_factory *table, const ort_hardware *const *all, size_t count,
                                      ort_ep_device **devices, size_t most, size_t *found) {
-    static const options NONE = {"", "", "", "", "", "", "", "", ""};
+    static const options NONE = {"", "", "", "", "", "", "", "", "", ""};
     factory *factory = (struct factory *)table;
     const ort_api *api = factory->api;
     const ort_hardware *hardware = NULL;

@@ -50,7 +50,7 @@ typedef struct factory {
 
 typedef struct options { /* of a session; "": not given */
     const char *perf_profile, *profiling_level, *profiling_file_path, *cache_compatibility_mode, *device,
-        *opencl_library, *context_file_path, *share, *stop;
+        *opencl_library, *context_enable, *context_file_path, *share, *stop;
 } options;
 
 /* An EPContext node of ours, as GetCapability has found it. */

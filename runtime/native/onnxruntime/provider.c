@@ -22,6 +22,7 @@ static const struct known {
     {OPTION_PREFIX "cache_compatibility_mode", "permissive, strict", offsetof(options, cache_compatibility_mode)},
     {OPTION_PREFIX "device", NULL, offsetof(options, device)},
     {OPTION_PREFIX "opencl_library", NULL, offsetof(options, opencl_library)},
+    {"ep.context_enable", "0, 1", offsetof(options, context_enable)},
     {"ep.context_file_path", NULL, offsetof(options, context_file_path)},
     {"ep.share_ep_contexts", "0, 1", offsetof(options, share)},
     {"ep.stop_share_ep_contexts", "0, 1", offsetof(options, stop)},
@@ -168,6 +169,9 @@ static gputune_code compile_all(provider *provider, const ort_graph **graphs, co
     const ort_node *nodes[count + 1];
     claimed *found[count + 1];
     const gputune_file *files[count + 1];
+    if (count && !strcmp(provider->options.context_enable, "1"))
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "ep.context_enable is 1, but the EPContext nodes of this model are "
+                    "compiled already");
     for (size_t i = 0; i < count; i++) {
         TRY(find_claimed(provider, graphs[i], &nodes[i], &found[i], error));
         files[i] = found[i]->file;

@@ -112,7 +112,7 @@ static void compare(breaker *breaker) {
     }
     const double ours = lately(persistent), others = lately(launches), ratio = fmax(ours, others) / fmin(ours, others);
     breaker->lead = breaker->closed && persistent_leads(breaker);
-    breaker->ahead = breaker->closed ? (int)fmax(1, fmin(PACE * (ratio - 1), MOST_AHEAD)) : 1;
+    breaker->ahead = breaker->closed ? (int)fmax(1, fmin((double)PACE * (ratio - 1), MOST_AHEAD)) : 1;
     breaker->stride = breaker->ahead < MOST_QUIET ? 1 : breaker->ahead / MOST_QUIET;
 }
 
