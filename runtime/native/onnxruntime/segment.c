@@ -5,41 +5,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNKNOWN_RANK = 0 }; /* or a scalar: 1.23 does not say which */
+enum { LONGEST_WORDS = 160 };
 
-/* --- inferences --------------------------------------------------------------------------------------------------- */
+/* --- what tensors are --------------------------------------------------------------------------------------------- */
 
-/* A shape as words, with ? for what is not known. */
-static const char *in_words(char text[160], const char *dtype, const int64_t *shape, size_t rank) {
-    int length = snprintf(text, 160, "%.16s [", dtype);
-    for (size_t i = 0; i < rank && length < 130; i++)
-        length += shape[i] < 0 ? snprintf(text + length, (size_t)(160 - length), "%s?", i ? ", " : "")
-                               : snprintf(text + length, (size_t)(160 - length), "%s%lld", i ? ", " : "",
-                                          (long long)shape[i]);
-    snprintf(text + length, (size_t)(160 - length), "]");
+typedef struct seen { /* a tensor as onnxruntime knows it */
+    const char *dtype;
+    size_t rank; /* 0: that of a scalar, or unknown, since 1.23 does not say which */
+    int64_t shape[GPUTUNE_MOST_DIMENSIONS]; /* below 0: unknown */
+} seen;
+
+static gputune_code see(const factory *factory, const ort_shape *known, seen *into, gputune_error *error) {
+    static const char *const NAMES[] = {"nothing", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64",
+                                        "string", "bool", "float16", "float64", "uint32", "uint64"};
+    int type = 0;
+    memset(into, 0, sizeof *into);
+    if (known) ORT(factory, GetTensorElementType(known, &type));
+    if (known) ORT(factory, GetDimensionsCount(known, &into->rank));
+    const size_t most = into->rank < GPUTUNE_MOST_DIMENSIONS ? into->rank : GPUTUNE_MOST_DIMENSIONS;
+    if (most) ORT(factory, GetDimensions(known, into->shape, most));
+    into->dtype = type >= 0 && (size_t)type < sizeof NAMES / sizeof *NAMES ? NAMES[type] : "another type";
+    return GPUTUNE_OK;
+}
+
+static const char *in_words(char text[LONGEST_WORDS], const char *dtype, const int64_t *shape, size_t rank) {
+    int length = snprintf(text, LONGEST_WORDS, "%.16s [", dtype);
+    for (size_t i = 0; i < rank && i < GPUTUNE_MOST_DIMENSIONS && length < LONGEST_WORDS - 24; i++)
+        length += shape[i] < 0 ? sprintf(text + length, "%s?", i ? ", " : "")
+                               : sprintf(text + length, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    strcpy(text + length, "]");
     return text;
 }
 
-/* Says how an input of this inference differs, unless it has the shape after all. */
-static gputune_code check_shape(const segment *segment, const struct port *port, const ort_value *value,
-                                gputune_error *error) {
-    const factory *factory = segment->provider->factory;
+/* Says how a tensor differs from the context's. knows: whether nothing about it is unknown. */
+static gputune_code check(const struct port *port, const char *name, const char *where, const seen *seen, bool *knows,
+                          gputune_error *error) {
     const gputune_tensor *tensor = port->tensor;
-    ort_shape *found;
-    int64_t shape[GPUTUNE_MOST_DIMENSIONS] = {0};
-    size_t rank = 0;
-    char given[160], wanted[160];
-    ORT(factory, GetTensorTypeAndShape(value, &found));
-    gputune_code code = passed(factory, factory->api->GetDimensionsCount(found, &rank), error);
-    const size_t known = rank < GPUTUNE_MOST_DIMENSIONS ? rank : GPUTUNE_MOST_DIMENSIONS;
-    if (!code) code = passed(factory, factory->api->GetDimensions(found, shape, known), error);
-    factory->api->ReleaseTensorTypeAndShapeInfo(found);
-    if (!code && (rank != tensor->rank || memcmp(shape, port->shape, sizeof shape)))
-        code = fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' of the context takes '%s' as %s, and not as %s",
-                    gputune_info(segment->graph)->name, tensor->name,
-                    in_words(wanted, tensor->dtype, port->shape, tensor->rank),
-                    in_words(given, tensor->dtype, shape, known));
-    return code;
+    char mine[LONGEST_WORDS], theirs[LONGEST_WORDS];
+    bool fits = !strcmp(seen->dtype, tensor->dtype) && (!seen->rank || seen->rank == tensor->rank);
+    *knows = seen->rank;
+    for (size_t i = 0; i < seen->rank && fits; i++) {
+        fits = seen->shape[i] < 0 || seen->shape[i] == port->shape[i];
+        *knows &= seen->shape[i] >= 0;
+    }
+    return fits ? GPUTUNE_OK
+                : fail(error, GPUTUNE_INVALID_ARGUMENT, "'%.80s' is %s%s, and %s in the context", name,
+                       in_words(theirs, seen->dtype, seen->shape, seen->rank), where,
+                       in_words(mine, tensor->dtype, port->shape, tensor->rank));
+}
+
+/* --- inferences --------------------------------------------------------------------------------------------------- */
+
+static gputune_code check_input(const factory *factory, const struct port *port, const ort_value *value,
+                                gputune_error *error) {
+    ort_shape *shape;
+    seen seen;
+    bool knows;
+    ORT(factory, GetTensorTypeAndShape(value, &shape));
+    const gputune_code code = see(factory, shape, &seen, error);
+    factory->api->ReleaseTensorTypeAndShapeInfo(shape);
+    return code ? code : check(port, port->tensor->name, "", &seen, &knows, error);
 }
 
 static gputune_code run(const segment *segment, ort_context *context, gputune_error *error) {
@@ -53,7 +78,7 @@ static gputune_code run(const segment *segment, ort_context *context, gputune_er
         size_t nbytes = 0;
         ORT(factory, KernelContext_GetInput(context, port->place, &value));
         if (value) ORT(factory, GetTensorSizeInBytes(value, &nbytes));
-        if (value && (port->checked || nbytes != port->tensor->nbytes)) TRY(check_shape(segment, port, value, error));
+        if (value && (port->checked || nbytes != port->tensor->nbytes)) TRY(check_input(factory, port, value, error));
         if (nbytes != port->tensor->nbytes)
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "input '%s' has %zu bytes, expected %zu", port->tensor->name,
                         nbytes, port->tensor->nbytes);
@@ -88,40 +113,20 @@ static const ort_compute COMPUTE = {ORT_VERSION, create_state, compute, release_
 
 /* --- where its tensors are ---------------------------------------------------------------------------------------- */
 
-static const char *dtype_of(int type) {
-    static const char *const NAMES[] = {"nothing", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64",
-                                        "string", "bool", "float16", "float64", "uint32", "uint64"};
-    return type >= 0 && (size_t)type < sizeof NAMES / sizeof *NAMES ? NAMES[type] : "another type";
-}
-
 /* Compares a tensor of the model with the context's as far as the model knows it; the rest is left to inferences. */
 static gputune_code compare(const factory *factory, const ort_value_info *info, const char *name, struct port *port,
                             gputune_error *error) {
-    const gputune_tensor *tensor = port->tensor;
     const ort_type *type = NULL;
-    const ort_shape *known = NULL;
-    int64_t shape[GPUTUNE_MOST_DIMENSIONS] = {0};
-    char mine[160], theirs[160];
-    size_t rank = UNKNOWN_RANK;
-    int element = 0;
-    port->checked = true;
-    for (size_t i = 0; i < tensor->rank; i++) port->shape[i] = (int64_t)tensor->shape[i];
+    const ort_shape *shape = NULL;
+    seen seen;
+    bool knows;
+    for (size_t i = 0; i < port->tensor->rank; i++) port->shape[i] = (int64_t)port->tensor->shape[i];
     ORT(factory, GetValueInfoTypeInfo(info, &type));
-    if (type) ORT(factory, CastTypeInfoToTensorInfo(type, &known));
-    if (known) ORT(factory, GetTensorElementType(known, &element));
-    if (known) ORT(factory, GetDimensionsCount(known, &rank));
-    const size_t seen = rank < GPUTUNE_MOST_DIMENSIONS ? rank : GPUTUNE_MOST_DIMENSIONS;
-    if (seen) ORT(factory, GetDimensions(known, shape, seen));
-    bool fits = !strcmp(dtype_of(element), tensor->dtype) && (rank == UNKNOWN_RANK || rank == tensor->rank);
-    if (rank != UNKNOWN_RANK) port->checked = false;
-    for (size_t i = 0; i < seen && fits; i++) {
-        fits = shape[i] < 0 || shape[i] == port->shape[i];
-        port->checked |= shape[i] < 0;
-    }
-    return fits ? GPUTUNE_OK
-                : fail(error, GPUTUNE_INVALID_ARGUMENT, "'%.80s' is %s in the model, and %s in the context", name,
-                       in_words(theirs, dtype_of(element), shape, seen),
-                       in_words(mine, tensor->dtype, port->shape, tensor->rank));
+    if (type) ORT(factory, CastTypeInfoToTensorInfo(type, &shape));
+    TRY(see(factory, shape, &seen, error));
+    TRY(check(port, name, " in the model", &seen, &knows, error));
+    port->checked = !knows;
+    return GPUTUNE_OK;
 }
 
 typedef ort_status *count_values(const ort_node *, size_t *count);
