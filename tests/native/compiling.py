@@ -54,7 +54,8 @@ def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: S
     """What the compiler makes of C sources, in a folder that is named after their content and the flags. Raises
     AssertionError with what the compiler says."""
     command = [str(compiler()), *strict, *flags, *map(str, sources), *LIBRARIES]
-    headers = sorted({*(native.FOLDER / "src").iterdir(), *INCLUDE.iterdir()})
+    own = (path for folder in {path.parent for path in sources} for path in folder.glob("*.h"))
+    headers = sorted({*(native.FOLDER / "src").iterdir(), *INCLUDE.iterdir(), *own})
     texts = [path.read_bytes() for path in (*sources, *headers)]
     digest = hashlib.sha256(b"\0".join([*map(os.fsencode, command), *texts])).hexdigest()
     path = BUILD / digest[:16] / name

@@ -292,3 +292,19 @@ def test_cmake_builds_it(native: Native, tmp_path: Path) -> None:
         assert built.returncode == 0, built.stdout + built.stderr
     assert run(app, *MODEL, "inputs/x.raw").returncode == 0
     assert exported_names(app, "build/libgputune.a") == {"gputune"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", BUILDS)
+def test_the_plugin_for_onnxruntime_is_built_too(native: Native, tmp_path: Path, by: str) -> None:
+    if shutil.which(by) is None:
+        pytest.skip(f"there is no {by}")
+    app = exported(tmp_path)
+    *configure, build = BUILDS[by]
+    wanted = [[*build, "onnxruntime"]] if by == "make" else [[*configure[0], "-DGPUTUNE_ONNXRUNTIME=ON"], build]
+    for command in wanted:
+        built = bare(command, app)
+        assert built.returncode == 0, built.stdout + built.stderr
+        assert "warning" not in built.stderr
+    library = "build/libgputune_onnxruntime.so"
+    assert exported_names(app, library, "-D") == {"CreateEpFactories", "ReleaseEpFactory"}

@@ -170,7 +170,7 @@ static gputune_code compile_all(provider *provider, const ort_graph **graphs, co
     claimed *found[count + 1];
     const gputune_file *files[count + 1];
     if (count && !strcmp(provider->options.context_enable, "1"))
-        return fail(error, GPUTUNE_INVALID_ARGUMENT, "ep.context_enable is 1, but the EPContext nodes of this model are "
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "ep.context_enable is 1, but the model's EPContext nodes are "
                     "compiled already");
     for (size_t i = 0; i < count; i++) {
         TRY(find_claimed(provider, graphs[i], &nodes[i], &found[i], error));
