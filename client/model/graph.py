@@ -70,10 +70,10 @@ class Node:
         """How messages name the node."""
         return f"{self.op} node {self.name!r}"
 
-    def unsupported(self, why: str) -> UnsupportedNodes:
+    def unsupported(self, why: str, instead: str = "") -> UnsupportedNodes:
         """The error to raise for a node of a supported operator that is used in a way which is not. It names the node
         of the model that this one stands for."""
-        return UnsupportedNodes((Refusal(self.op, self.origins[0] if self.origins else self.name, why),))
+        return UnsupportedNodes((Refusal(self.op, self.origins[0] if self.origins else self.name, why, instead),))
 
 
 def renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> Iterator[Node]:
@@ -110,7 +110,8 @@ class Graph:
     `constant_inputs` are inputs of the model that are constants: those that have a value, and those without elements.
 
     `named` are the tensors that the model's file names; others were made when nodes were taken apart. `node_ops` says
-    what kind of node each of the model's is, by the names that are origins of nodes."""
+    what kind of node each of the model's is, by the names that are origins of nodes. `instead` is the advice for
+    tensors that must be known before the model runs, and follow from inputs that may be made constants."""
 
     name: str
     opset: int
@@ -122,6 +123,7 @@ class Graph:
     named: frozenset[str] = frozenset()
     constant_inputs: Mapping[str, Array] = field(default_factory=dict)
     node_ops: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, str] = field(default_factory=dict)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.tensors[tensor].shape
@@ -142,6 +144,10 @@ class Graph:
         """The value of a constant that holds a single number, else None."""
         value = self.constants.get(tensor)
         return float(value.reshape(())) if value is not None and value.size == 1 else None
+
+    def computed(self, node: Node, what: str, tensor: str) -> UnsupportedNodes:
+        """The error to raise for an input of a node that is computed and must be known before; what: that it is."""
+        return node.unsupported(f"its {what} {tensor!r} is computed at run time", self.instead.get(tensor, ""))
 
     def rewritten(
         self,

@@ -4,7 +4,7 @@ name.
 models.py puts a model together: opening/ checks what the file holds, and graph_builder.py visits its nodes. folding.py
 computes known values, shapes.py the shapes of all others; bounds.py checks that indices are in range. inlining.py
 replaces nodes that stand for other nodes. operators.py says what is supported, and shape_inputs.py which inputs must
-have known values.
+have known values. deciding.py proposes values for inputs of the model from which those follow.
 """
 
 from gputune.client.model.importer.models import (

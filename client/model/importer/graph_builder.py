@@ -17,6 +17,7 @@ from onnx import TypeProto, helper
 
 from gputune.client.errors import ModelError, Refusal
 from gputune.client.model.graph import Array, Graph, Names, Node, TensorInfo
+from gputune.client.model.importer.deciding import Deciding
 from gputune.client.model.importer.folding import NEVER_FOLDED, Budget, folded
 from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, expanded, has_body
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
@@ -58,6 +59,7 @@ class GraphBuilder:
         self.constants = dict(constants)
         self.tensors = {name: TensorInfo(value.shape, str(value.dtype)) for name, value in constants.items()}
         self.tensors.update(inputs)
+        self.deciding = Deciding(inputs, self.tensors, self.constants)
         self.undecided: set[str] = set()
         self.nodes: list[Node] = []
         self.node_ops: dict[str, str] = {}
@@ -104,7 +106,9 @@ class GraphBuilder:
         places = {node: place for place, node in enumerate(self.node_ops)}
         found = [self.refusals[origin] for origin in sorted(self.refusals, key=places.__getitem__)]
         origins = [origin for node in graph.nodes for origin in node.origins]
-        return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins}), found
+        open_ones = {name for node in graph.nodes for name in self._at_run_time(node.op, node.inputs)}
+        instead = {name: advice for name in open_ones if (advice := self.deciding.instead([name]))}
+        return replace(graph, node_ops={origin: self.node_ops[origin] for origin in origins}, instead=instead), found
 
     def _refuse_results(self, graph: Graph, refused: Collection[str]) -> None:
         """Refuses nodes that compute, or read as a constant, what no kernel knows, and those whose shapes depend on the
@@ -128,18 +132,25 @@ class GraphBuilder:
     def _refuse_shape(self, node: Node, tensor: str) -> None:
         deciding = [name for name in self._at_run_time(node.op, node.inputs) if name not in self.undecided]
         whose = " and ".join(map(repr, deciding)) or "the data"
-        self._unsupported(node, f"the shape of its output {tensor!r} depends on {whose}", _as_constants(deciding))
+        self._unsupported(node, f"the shape of its output {tensor!r} depends on {whose}", self._as_constants(deciding))
 
     def _at_run_time(self, op: str, inputs: Sequence[str]) -> list[str]:
         """The inputs of a node whose values must be known before it runs, and are not."""
         places = COMPILE_TIME.get(op, ())
         return [name for place, name in enumerate(inputs) if name and place in places and name not in self.constants]
 
+    def _as_constants(self, names: Sequence[str]) -> str:
+        """The advice to make tensors constants: inputs of the model by their values, or others in the model; none for
+        none."""
+        several = "constants" if len(names) > 1 else "a constant"
+        in_model = f"make {' and '.join(map(repr, names))} {several} of the model" if names else ""
+        return self.deciding.instead(names) or in_model
+
     def _unsupported(self, node: Node, why: str, instead: str = "") -> None:
         """Refuses a node of the model, once: for itself, for what ONNX defines it by, or for what is in its branch."""
         origin = node.origins[0]
         op, name = self.node_ops[origin], origin
-        if op == "If" and node.op != op:
+        if op == "If":
             op, name = node.op, node.name
         elif origin != node.name:
             defines = why == why_not(node.op)
@@ -153,10 +164,12 @@ class GraphBuilder:
             return False
         if any(name not in self.tensors for name in node.input if name):
             return False
-        computable = operator in STEERED or has_body(node, self.opset)
+        chosen = operator == "If"
+        computable = chosen or operator in STEERED or has_body(node, self.opset)
         if computable and (deciding := self._at_run_time(operator, node.input)):
             names = " and ".join(map(repr, deciding))
-            self._keep(index, node, f"{names} must be known before it runs", _as_constants(deciding))
+            instead = self.deciding.instead(deciding) if chosen else self._as_constants(deciding)
+            self._keep(index, node, f"{names} must be known before it runs", instead)
             return True
         types = [type_of(self.tensors[name]) if name else TypeProto() for name in node.input]
         body = body_of(node, self.opset, types)
@@ -198,6 +211,7 @@ class GraphBuilder:
         if not is_supported(operator):
             self._unsupported(kept, why or why_not(operator), instead)
         self.nodes.append(kept)
+        self.deciding.take(kept)
 
     def _infer(self, kept: Node, node: onnx.NodeProto) -> None:
         """Types and shapes of the outputs; behind an unsupported operator they may stay unknown."""
@@ -240,12 +254,6 @@ def _cast(node: onnx.NodeProto, dtype: str) -> onnx.NodeProto:
     """A CastLike of which only the type of its second input matters, as a Cast."""
     to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_node("Cast", node.input[:1], node.output, node.name, to=to)
-
-
-def _as_constants(names: Sequence[str]) -> str:
-    """The advice to make inputs constants; none for none."""
-    several = "constants" if len(names) > 1 else "a constant"
-    return f"make {' and '.join(map(repr, names))} {several} of the model" if names else ""
 
 
 def _plain(value: object) -> object:

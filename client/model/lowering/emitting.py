@@ -51,14 +51,14 @@ class Lowering:
         """The value of an input that has to be known before anything runs, None when it is absent."""
         name = node.inputs[index] if index < len(node.inputs) else ""
         if name and name not in self.graph.constants:
-            raise node.unsupported(f"its {what} {name!r} is computed at run time")
+            raise self.graph.computed(node, what, name)
         return self.graph.constants[name] if name else None
 
     def constant(self, node: Node, index: int, what: str) -> str:
         """The tensor of a constant input, "" when it is absent."""
         name = node.inputs[index] if index < len(node.inputs) else ""
         if name and not self.layouts.is_constant(name):
-            raise node.unsupported(f"its {what} {name!r} is computed at run time")
+            raise self.graph.computed(node, what, name)
         return self.layouts.get(name, on_device=False) if name else ""
 
     def maps(self, node: Node) -> tuple[int, int, Pair, Pair]:

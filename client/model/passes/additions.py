@@ -50,5 +50,5 @@ class Work(Additions):
     def value(self, node: Node, name: str, what: str) -> Array:
         """The constant input of this name. Raises ModelError for one that is computed."""
         if name not in self.graph.constants:
-            raise node.unsupported(f"its {what} {name!r} is computed at run time")
+            raise self.graph.computed(node, what, name)
         return self.graph.constants[name]

@@ -17,7 +17,7 @@ def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...]:
     axes = node.attributes.get("axes", ())
     if name := node.inputs[1] if len(node.inputs) > 1 else "":
         if name not in graph.constants:
-            raise node.unsupported(f"its list of axes {name!r} is computed at run time")
+            raise graph.computed(node, "list of axes", name)
         axes = graph.constants[name].reshape(-1)
     if not len(axes) and not node.attributes.get("noop_with_empty_axes", 0):
         axes = range(len(graph.shape(node.inputs[0])))

@@ -90,7 +90,7 @@ def _with(graph: Graph, node: Node, axis: int, affine: _Affine, added: Additions
     weight = graph.constants[node.inputs[1]]
     old_bias = node.inputs[2] if len(node.inputs) > 2 else ""
     if old_bias and old_bias not in graph.constants:
-        raise node.unsupported(f"its bias {old_bias!r} is computed at run time")
+        raise graph.computed(node, "bias", old_bias)
     bias = graph.constants[old_bias] if old_bias else np.zeros_like(affine.shift)
     biased = added.constant(f"{node.name}/bias", bias * affine.scale + affine.shift)
     if (affine.scale == 1).all():  # a bias alone is no reason to touch what may be half a gigabyte

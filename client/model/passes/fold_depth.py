@@ -135,7 +135,7 @@ def _beside(work: _Work, node: Node, depths: Array, flat: Array) -> None:
 
 def _weight(work: _Work, node: Node) -> Array:
     if node.inputs[1] not in work.graph.constants:
-        raise node.unsupported(f"its weight {node.inputs[1]!r} is computed at run time")
+        raise work.graph.computed(node, "weight", node.inputs[1])
     return work.graph.constants[node.inputs[1]]
 
 
