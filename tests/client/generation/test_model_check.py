@@ -31,14 +31,18 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.client import models
 from tests.client.answering_target import AnsweringTarget, by_width, tuner
 from tests.client.commands import Gputune
+from tests.client.summaries import problems
 
 assert NULL_REPORT.identity is not None
 LIMITS = device_limits(NULL_REPORT.identity)
 
 
 def checked(path: Path, *arguments: object, gputune: Gputune) -> tuple[int, Any]:
+    """The exit code and the content of --json, which is what its schema says."""
     ran = gputune("model-check", path, "--json", *arguments)
-    return ran.code, json.loads(ran.out)
+    content = json.loads(ran.out)
+    assert problems("model-check", content) == []
+    return ran.code, content
 
 
 def test_a_model_that_runs(gputune: Gputune, tmp_path: Path) -> None:
@@ -64,6 +68,37 @@ def test_dimensions_are_given_by_their_names(gputune: Gputune, tmp_path: Path) -
     assert api.check(path, {"N": 20}).bytes == content["bytes"]
     ran = gputune("model-check", path, "--input_dimensions", "a=20,4;b=21,2")
     assert ran.code == 3 and "'N'" in ran.last_line
+
+
+def test_values_make_inputs_constants(gputune: Gputune, tmp_path: Path) -> None:
+    body = "s = Mul(v, k) l = Cast<to=7>(s) y = Reshape(x, l)"
+    model = models.build("(float[6] x, float[2] v) => (float[a,b] y)", body, {"k": models.numbers(2)})
+    path = models.save(model, tmp_path)
+    assert checked(path, gputune=gputune)[0] == 9
+    code, content = checked(path, "--input_value", "v=1,1.5", gputune=gputune)
+    assert (code, content["input_values"]) == (0, {"v": [1, 1.5]})
+    assert api.check(path, input_values={"v": [1, 1.5]}).runs
+    ran = gputune("model-check", path, "--input_value", "w=1")
+    assert ran.code == 3 and "has no input 'w'" in ran.last_line
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("16000", "'16000' is not of the form NAME=16000"),
+        ("=1", "is not of the form"),
+        ("v=", "'' is no number"),
+        ("v=one", "'one' is no number, and neither true nor false"),
+        ("v=1,,2", "'' is no number"),
+        ("v=true,1", "--input_value: [True, 1] is no value"),
+        ("v=inf", "a number that is not finite"),
+    ],
+)
+def test_what_is_no_value(gputune: Gputune, tmp_path: Path, text: str, said: str) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    ran = gputune("model-check", path, "--input_value", text)
+    assert ran.code == 2 and said in ran.last_line
+    assert gputune("model-check", path, "--input_value", "v=1", "--input_value", "v=1").code == 2
 
 
 def test_trials_are_those_of_the_tuner(tmp_path: Path, cache: PerformanceCache, gputune: Gputune) -> None:

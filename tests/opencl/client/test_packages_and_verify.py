@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from gputune.client.context import builder, persistent
@@ -24,6 +25,7 @@ from gputune.runtime.context.format import read_header
 from tests.client import models
 from tests.client.commands import Gputune, Ran, config_file, read_json
 from tests.client.model.test_alternatives import two_blocks
+from tests.client.model.test_input_values import RATE
 from tests.client.model.test_op_packages import EXAMPLE, wave_model, wave_reference
 from tests.client.model.test_several_graphs import model as two_shapes
 from tests.opencl.client.test_compact_contexts import MODELS
@@ -104,6 +106,15 @@ def test_each_graph_of_a_context_is_verified_and_runs(generate: Any, server: Any
     assert all(0 < errors["y"] < 1e-4 for errors in verified.values())
     x = np.random.default_rng(3).standard_normal((1, 3, 6, 7)).astype(np.float32)
     assert outputs(tmp_path, server, capfd, x, "--graph", names[1])["y"].shape == (1, 5)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000])
+def test_onnxruntime_is_given_the_value_of_an_input(generate: Any, tmp_path: Path, rate: int) -> None:
+    """An If on it takes another branch."""
+    asked = ("--tuning_effort", "none", "--input_value", f"sr={rate}", "--verify")
+    ran = generate(onnx.parser.parse_model(RATE), *asked)
+    assert ran.code == 0, ran.err
+    assert read_json(tmp_path / "summary.json")["verified"]["g"]["y"] < 1e-5
 
 
 def test_each_model_of_a_context_is_verified_by_itself(_reached: None, tmp_path: Path, capfd: Any) -> None:
