@@ -60,6 +60,16 @@ def silero_model() -> Path:
     return _from_wheel("silero-vad==6.2.3", "silero_vad/data/silero_vad_16k_sequence.onnx")
 
 
+def silero_either_model() -> Path:
+    """The same detector for either sampling rate: its input `sr` decides an If."""
+    return _from_wheel("silero-vad==6.2.3", "silero_vad/data/silero_vad.onnx")
+
+
+def silero_ifless_model() -> Path:
+    """The same with an operator set in which one If is left."""
+    return _from_wheel("silero-vad==6.2.3", "silero_vad/data/silero_vad_op18_ifless.onnx")
+
+
 def magika_model() -> Path:
     """A detector of file types (magika, Apache-2.0): 2048 bytes of a file in, a probability for each type out."""
     return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/model.onnx")

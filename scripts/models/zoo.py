@@ -111,11 +111,11 @@ def _run(name: str, entry: Entry, folder: Path, device: str | None) -> Result:
     wanted = dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
     del session  # large models need the memory for the next steps
     arguments: list[str | Path] = ["--model", model, "--binary_file", "context", "--tuning_effort", "none"]
-    for tensor, shape in entry.dimensions.items():
-        arguments += ["--input_dimensions", f"{tensor}={','.join(map(str, shape))}"]
+    arguments += entry.arguments
     arguments += ["--device", device] if device else []
     generated = tool.gputune(folder / "context", "context-binary-generator", *arguments, quiet=True)
-    ran = tool.net_run(folder / "results", generated.context, _written(folder, inputs), 1, quiet=True)
+    given = {key: value for key, value in inputs.items() if key not in entry.values}
+    ran = tool.net_run(folder / "results", generated.context, _written(folder, given), 1, quiet=True)
     got = {key: np.frombuffer(ran.result(0, key), value.dtype).reshape(value.shape) for key, value in wanted.items()}
     return Result(
         model=name,
@@ -137,7 +137,9 @@ def _inputs(session: onnxruntime.InferenceSession, entry: Entry) -> dict[str, np
         if not all(isinstance(size, int) for size in shape):
             sys.exit(f"its input {one.name!r} has open dimensions {one.shape}; give them with --input_dimensions")
         dtype = {"float": "float32", "double": "float64"}.get(kind := one.type[len("tensor(") : -1], kind)
-        inputs[one.name] = sample(entry, one.name, shape, dtype, numbers)
+        value = entry.values.get(one.name)
+        drawn = sample(entry, one.name, shape, dtype, numbers) if value is None else np.full(shape, value, dtype)
+        inputs[one.name] = drawn
     return inputs
 
 

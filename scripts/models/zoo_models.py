@@ -1,6 +1,6 @@
 """List the models that `scripts/models/zoo` knows by name: where each comes from, and the inputs that it takes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,27 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """A model to run. `file` fetches or makes it, `dimensions` decides inputs whose shapes it leaves open, and whole
-    numbers are drawn from `ranges` (from, to), where an input is not named there from FLAGS. With `picture` maps are a
-    photographed page: on noise, what looks for text finds none, and its outputs are all rounding."""
+    """A model to run. `file` fetches or makes it, `dimensions` decides inputs whose shapes it leaves open, and `values`
+    are those of inputs that are constants. Whole numbers are drawn from `ranges` (from, to), where an input is not
+    named there from FLAGS. With `picture` maps are a photographed page: on noise, what looks for text finds none, and
+    its outputs are all rounding."""
 
     file: Callable[[], Path]
     dimensions: Mapping[str, Shape] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     picture: bool = False
+    values: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> Iterator[str]:
+        """The options of the generator for its inputs."""
+        for tensor, shape in self.dimensions.items():
+            yield from ("--input_dimensions", f"{tensor}={','.join(map(str, shape))}")
+        for tensor, value in self.values.items():
+            yield from ("--input_value", f"{tensor}={value}")
 
 
+SILERO: Mapping[str, Shape] = {"input": (1, 576), "state": (2, 1, 128)}
 WORK = tool.ROOT / "build" / "zoo_native"
 FLAGS = (0, 2)
 """The whole numbers that any input takes, be it a mask, an index or a count."""
@@ -52,6 +63,8 @@ ENTRIES: Mapping[str, Entry] = {
         {"input_ids": (0, 30522), "attention_mask": (1, 2), "token_type_ids": (0, 1)},
     ),
     "silero-vad 16k": Entry(material.silero_model, {"input": (8, 576)}),
+    "silero-vad": Entry(material.silero_either_model, SILERO, values={"sr": 16000}),
+    "silero-vad op18": Entry(material.silero_ifless_model, SILERO, values={"sr": 16000}),
     "MobileNetV3-Large": Entry(lambda: classic_models.mobilenet_v3_large().path),
     "ResNet-50 320": Entry(lambda: classic_models.resnet50_of(320).path),
     "YOLOv3-tiny 416": Entry(lambda: classic_models.yolo_tiny().path),
@@ -65,8 +78,7 @@ def untuned_context(name: str, device: str | None) -> Path:
     entry, path = ENTRIES[name], WORK / (device or "default") / f"{file_stem(name)}.bin"
     if not path.exists():
         arguments: list[str | Path] = ["--model", entry.file(), "--binary_file", path.stem, "--tuning_effort", "none"]
-        for tensor, shape in entry.dimensions.items():
-            arguments += ["--input_dimensions", f"{tensor}={','.join(map(str, shape))}"]
+        arguments += entry.arguments
         arguments += ["--device", device] if device else []
         made = tool.gputune(path.with_suffix(""), "context-binary-generator", *arguments, quiet=True)
         (made.folder / path.name).replace(path)

@@ -26,7 +26,7 @@ from models.zoo import entry_of
 from models.zoo_models import ENTRIES, Entry
 
 NETWORKS: Mapping[str, Entry] = {
-    **{name: entry for name, entry in ENTRIES.items() if name not in ("magika", "silero-vad 16k")},
+    **{name: entry for name, entry in ENTRIES.items() if name != "magika" and "silero" not in name},
     "MobileNetV2": Entry(lambda: classic_models.mobilenet_v2().path),
     "ResNet-18": Entry(lambda: classic_models.resnet18().path),
 }
@@ -113,7 +113,7 @@ def _network(entry: Entry) -> list[Lifetime]:
     """What the arenas of a network hold."""
     assert NULL_REPORT.identity is not None
     limits = device_limits(NULL_REPORT.identity)
-    plan = lower(read_model(entry.file(), dict(entry.dimensions)))
+    plan = lower(read_model(entry.file(), dict(entry.dimensions), entry.values))
     configurations = {task: untuned(task, limits).configuration for task in plan.tasks}
     instances = [
         family_of(each.task.op).render(each.task.problem, configurations[each.task]) for each in plan.operations
