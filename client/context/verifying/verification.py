@@ -14,7 +14,7 @@ from gputune.client.context.verifying.divergence import WINDOW_BYTES, Divergence
 from gputune.client.context.verifying.part_oracle import PartOracle, part_oracles
 from gputune.client.errors import ConfigError, VerificationError
 from gputune.client.input_lists import read_input_list, read_inputs
-from gputune.client.model.graph import Array
+from gputune.client.model.graph import Array, Graph
 from gputune.client.model.oracle import Oracle
 from gputune.client.model.parts import Cut
 from gputune.client.model.plan import Operation, Plan
@@ -47,8 +47,7 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
     if len(plans) > 1:
         raise ConfigError("--input_list is for one graph, and there are several; leave it out for random inputs")
     tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
-    fixed = [name for name, value in plans[0].constant_inputs.items() if value.size]
-    lines = read_input_list(input_list, tensors, fixed)
+    lines = read_input_list(input_list, tensors, _fixed(plans[0]))
     return GroundTruth(oracles, {plans[0].name: [read_inputs(line, tensors) for line in lines]})
 
 
@@ -64,12 +63,17 @@ def ground_truth_of_parts(cuts: Sequence[Cut], input_list: Path | None) -> Groun
         if input_list is None:
             inputs = [random_inputs(tensors)]
         elif len(cuts) == 1:
-            inputs = [read_inputs(line, tensors) for line in read_input_list(input_list, tensors)]
+            inputs = [read_inputs(line, tensors) for line in read_input_list(input_list, tensors, _fixed(graph))]
         else:
             raise ConfigError("--input_list is for one model in one shape; leave it out for random inputs")
         oracle = Oracle(cut.imported.path, cut.imported.model).given(graph.constant_inputs)
         oracles |= part_oracles(cut, oracle, inputs)
     return GroundTruth(oracles, {name: oracle.inputs for name, oracle in oracles.items()})
+
+
+def _fixed(model: Plan | Graph) -> list[str]:
+    """The inputs that have a value."""
+    return [name for name, value in model.constant_inputs.items() if value.size]
 
 
 @dataclass(frozen=True)

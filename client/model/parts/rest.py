@@ -124,7 +124,8 @@ class _Rest:
         return True
 
     def _value(self, name: str) -> TensorProto:
-        if name in self._weights and self._weights[name].data_location != TensorProto.EXTERNAL:
+        fixed = name in self._graph.constant_inputs  # whatever weight has its name
+        if name in self._weights and not fixed and self._weights[name].data_location != TensorProto.EXTERNAL:
             copy = TensorProto()
             copy.CopyFrom(self._weights[name])
             return copy

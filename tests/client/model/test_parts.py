@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
+from gputune.client.context.verifying.verification import ground_truth_of_parts
 from gputune.client.errors import ConfigError, Refusal
 from gputune.client.model.importer import import_nodes, read_by
 from gputune.client.model.lowering import lower
@@ -295,3 +296,24 @@ def test_without_onnxruntime_the_error_says_what_needs_it(tmp_path: Path, monkey
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ConfigError, match=r"--unsupported host needs onnxruntime, .*: pip install onnxruntime"):
         cut_of(onnx.parser.parse_model(text), tmp_path)
+
+
+def test_an_input_with_a_value_is_a_constant_of_the_rest(tmp_path: Path) -> None:
+    """Another value than a weight of the same name has, too."""
+    body = "a = MatMul(x, w) q = QuantizeLinear(a, s) b = DequantizeLinear(q, s) y = Mul(b, k)"
+    model = build("(float[2,4] x, float s, float k) => (float[2,4] y)", body, {"w": (4, 4)})
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1, np.float32), "s"))
+    listed = tmp_path / "list.txt"
+    listed.write_text("x:=x.npy k:=k.npy\n", encoding="utf-8")
+    cut = cut_model(save(model, tmp_path), {}, {"s": 0.25, "k": 8})
+    rest = rest_of(cut, stand_in)
+    assert [item.name for item in rest.graph.input] == ["x"]
+    values = {item.name: float(numpy_helper.to_array(item)) for item in rest.graph.initializer}
+    assert values == {"s": 0.25, "k": 8}
+    with pytest.raises(ConfigError, match=r"list\.txt:1: input 'k' was fixed by --input_value; leave it out"):
+        ground_truth_of_parts([cut], listed)
+    truth = ground_truth_of_parts([cut], None)
+    for part in cut.own:
+        (inputs,) = truth.inputs[part.graph.name]
+        got, want = evaluate(lower(part.graph), inputs), truth.oracles[part.graph.name].run(inputs)
+        assert {name: far_off(got[name], want[name]) for name in want} == dict.fromkeys(want, "")
