@@ -1,10 +1,11 @@
-"""Run an ONNX file in onnxruntime, with the parts that gputune made on its OpenCL device, and compare it with the model.
+"""Run an ONNX file in onnxruntime, its EPContext nodes on the OpenCL device, and compare it with the original model.
 
-    gputune context-binary-generator --model model.onnx --input_dimensions x=1,3,224,224 --binary_file model --unsupported host
+    gputune context-binary-generator --model model.onnx --input_dimensions x=1,3,224,224 --binary_file model \\
+        --unsupported host
     python examples/onnxruntime_session.py output/model_ctx.onnx --model model.onnx
 
-The application keeps its session: two lines add gputune. What runs where, and how much the outputs differ from those of
-onnxruntime alone, is printed.
+The application keeps its session: two lines add gputune. The program prints the time of an inference, and how much the
+outputs differ from those of onnxruntime alone.
 """
 
 import argparse
@@ -24,7 +25,7 @@ TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int
 
 
 def session_with_gputune(model: Path) -> onnxruntime.InferenceSession:
-    """Open the ONNX file. If the device is a CPU, onnxruntime's threads must not spin on the cores that it computes on."""
+    """Open the ONNX file. If the device is a CPU, waiting threads of onnxruntime must not spin on its cores."""
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     gputune.onnxruntime.register()
@@ -37,9 +38,9 @@ def made_up(session: onnxruntime.InferenceSession) -> dict[str, Any]:
     generator = np.random.default_rng(0)
     inputs = {}
     for item in session.get_inputs():
-        kind = TYPES[item.type]
-        numbers = generator.standard_normal(item.shape) if "float" in item.type else generator.integers(0, 2, item.shape)
-        inputs[item.name] = numbers.astype(kind)
+        shape, is_float = item.shape, "float" in item.type
+        numbers = generator.standard_normal(shape) if is_float else generator.integers(0, 2, shape)
+        inputs[item.name] = np.asarray(numbers).astype(TYPES[item.type])
     return inputs
 
 

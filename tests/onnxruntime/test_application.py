@@ -12,8 +12,9 @@ from gputune.runtime.context.ep_context import compatibility_info
 from gputune.runtime.context.format import read_header
 from tests.client.contexts import small_context
 from tests.native.compiling import INCLUDE, SOURCES, compiled, sanitizers
-from tests.native.fake import DEVICE, compact_context, doubling_context
+from tests.native.fake import DEVICE, STAGES, compact_context, doubling_context
 from tests.onnxruntime.sessions import Onnxruntime, plugin
+from tests.project.sources import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +103,28 @@ def test_an_older_onnxruntime_is_refused_with_a_line(c_compiler: str) -> None:
     assert create(b"gputune", base, None, factories, ctypes.c_size_t(4), ctypes.byref(count)) == 1
     assert said == [b"gputune needs onnxruntime 1.23 or newer, and this is 1.22.1"]
     assert count.value == 0 and not factories[0]
+
+
+def test_the_example_in_c_runs(c_compiler: str, ort: Onnxruntime, tmp_path: Path) -> None:
+    """It prints what the context computes, which is its numbers doubled several times."""
+    source = ROOT / "examples" / "onnxruntime_session.c"
+    example = compiled("onnxruntime_session", [source], ("-O2", *sanitizers()))
+    binary = doubling_context(tmp_path / "a.bin")
+    EpContextFile(tmp_path / "a.onnx", False).write(binary)
+    (graph,) = read_header(binary).graphs
+    shape = ",".join(map(str, graph.inputs[0].shape))
+    words = (
+        example,
+        ort.library(),
+        plugin(),
+        tmp_path / "a.onnx",
+        f"{graph.inputs[0].name}={shape}",
+        graph.outputs[0].name,
+    )
+    ran = subprocess.run(list(map(str, words)), env=ort.environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    name, _, numbers = ran.stdout.splitlines()[-1].partition(": ")
+    assert name == graph.outputs[0].name
+    assert [float(each) for each in numbers.split()] == pytest.approx(
+        [2**STAGES * (i * 37 % 101) / 101 for i in range(8)], rel=1e-4
+    )
