@@ -8,6 +8,7 @@ import pytest
 import gputune
 from gputune.client.errors import UnsupportedNodes
 from gputune.client.model.importer import read_model
+from gputune.client.model.importer.deciding import MOST_TENSORS
 from gputune.client.model.lowering import lower
 from gputune.client.model.nearest import line_with_advice, nearest_form
 from tests.client.commands import Gputune
@@ -72,6 +73,7 @@ def test_an_if_on_inputs_names_the_option(tmp_path: Path, model: onnx.ModelProto
     [
         choosing("", "s = ReduceMax<keepdims=0>(x) c = Greater(s, h)", "<float h = {0.5}>"),
         choosing(", int64 n", "s = ReduceMax<keepdims=0>(x) l = Cast<to=7>(s) c = Greater(l, n)"),
+        choosing(", float[2] w", "s = ReduceMax<keepdims=0>(w) c = Cast<to=9>(s)"),
         choosing(", int64[9] n", "s = ReduceMax<keepdims=0>(n) c = Cast<to=9>(s)"),
         choosing(", int64[1] n", "s = Expand(n, h) t = ReduceMax<keepdims=0>(s) c = Cast<to=9>(t)", "<int64 h = {9}>"),
         choosing(", int64 n", "r = RandomUniformLike<dtype=1>(n) c = Greater(r, h)", "<float h = {0.5}>"),
@@ -110,6 +112,14 @@ def test_so_does_whatever_must_be_known(tmp_path: Path, signature: str, body: st
 )
 def test_nothing_is_proposed_for_data(tmp_path: Path, signature: str, body: str) -> None:
     assert "--input_value" not in advice(build(signature, body), tmp_path)
+
+
+@pytest.mark.parametrize(("nodes", "found"), [(MOST_TENSORS - 2, True), (MOST_TENSORS, False)])
+def test_long_chains_are_not_followed_to_their_ends(tmp_path: Path, nodes: int, found: bool) -> None:
+    """In a large model, nodes at the ends of long chains would take very long together."""
+    chain = " ".join(f"b{place + 1} = Not(b{place})" for place in range(nodes))
+    model = choosing(", bool b0", f"{chain} c = Identity(b{nodes})")
+    assert ("--input_value b0=true" in advice(model, tmp_path)) == found
 
 
 def test_the_advice_works(gputune: Gputune, tmp_path: Path) -> None:

@@ -113,8 +113,9 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, kind: str, value: Value, s
 class TestShapes:
     """Dynamic dimensions and unknown ranks."""
 
-    def test_a_number_needs_a_shape(self, tmp_path: Path) -> None:
-        path = of_type(tmp_path, "int64[N,3]")
+    @pytest.mark.parametrize("kind", ["int64[N,3]", "double[N,3]"])
+    def test_a_number_needs_a_shape(self, tmp_path: Path, kind: str) -> None:
+        path = of_type(tmp_path, kind)
         with pytest.raises(ModelError, match=r"'v' of model .* has dynamic dimensions .* --input_dimensions v=1,3$"):
             read_model(path, {}, {"v": 1})
         for given in ({"v": (2, 3)}, {"N": (2,)}):

@@ -58,7 +58,7 @@ def shape_by_value(
     if known is not None and given.ndim != len(known):
         if given.ndim > 1:
             raise _unfit(path, name, f"has {_counted(len(known), 'dimension')}, its value has {given.ndim}")
-        return wanted
+        return None
     for axis, (size, count) in enumerate(zip(known or (), given.shape, strict=False)):
         if size not in (None, count):
             raise _unfit(path, name, f"has {_counted(size, 'element')} along axis {axis}, its value has {count}")
