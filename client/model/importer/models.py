@@ -59,8 +59,8 @@ def read_constant_inputs(
 ) -> dict[str, Array]:
     """Return the inputs of a model that `read_model` makes constants. Raises ModelError."""
     model = modern(load(path), path)
-    constants = {item.name: constant(path, item) for item in model.graph.initializer}
-    return constant_inputs(path, static_inputs(path, model, constants, input_dimensions, input_values), input_values)
+    weights = {item.name for item in model.graph.initializer}
+    return constant_inputs(path, static_inputs(path, model, weights, input_dimensions, input_values), input_values)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ A dimension is a number, a symbol that inputs may share, or open. Sizes are give
 an input gives to a symbol holds for all other inputs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import onnx
 
 from gputune.client.errors import MODEL_INPUT, ModelError, Refusal
-from gputune.client.model.graph import Array, TensorInfo
+from gputune.client.model.graph import TensorInfo
 from gputune.client.model.importer.opening.input_values import OPTION as VALUE_OPTION
 from gputune.client.model.importer.opening.input_values import shape_by_value
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, NO_TENSOR, dtype_of, instead_of, is_number
@@ -103,7 +103,7 @@ class Sizes:
 def static_inputs(
     path: Path,
     model: onnx.ModelProto,
-    constants: Mapping[str, Array],
+    constants: Collection[str],
     wanted: Mapping[str, tuple[int, ...]],
     values: Mapping[str, npt.ArrayLike],
 ) -> dict[str, TensorInfo]:
@@ -133,7 +133,7 @@ def static_inputs(
     }
 
 
-def refused_inputs(model: onnx.ModelProto, constants: Mapping[str, Array]) -> list[Refusal]:
+def refused_inputs(model: onnx.ModelProto, constants: Collection[str]) -> list[Refusal]:
     """Return a refusal of each input of a type that no kernel knows."""
     real = [_read(item) for item in model.graph.input if item.name not in constants]
     return [
