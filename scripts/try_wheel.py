@@ -16,7 +16,7 @@ import documented
 import tool
 
 EXTRAS = "verify,farm"
-EXAMPLES = ("two_parts.py", "file_types.py --reference", "ocr.py")
+EXAMPLES = ("two_parts.py", "file_types.py --reference", "ocr.py", "onnxruntime_session.py")
 LIMIT_S = 1800
 
 
