@@ -37,6 +37,7 @@ from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 from benchmarks.persistent import contention, recorded, short_processes
 from benchmarks.profiles import recording, viewer
 from benchmarks.search import bench as search_bench
+from benchmarks.sessions import bench as sessions
 from benchmarks.tuning import bench as tune_bench
 from benchmarks.validity import agreement
 from benchmarks.validity import bench as validity_bench
@@ -261,6 +262,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "recorded": recorded.run,
     "rpc": bench_rpc,
     "search": search_bench.main,
+    "sessions": sessions.run,
     "short": short_processes.run,
     "survive": bench_survive,
     "tune": tune_bench.main,
@@ -289,6 +291,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     native.run: native.add_arguments,
     networks.run: networks.add_arguments,
     search_bench.main: search_bench.add_arguments,
+    sessions.run: sessions.add_arguments,
     short_processes.run: short_processes.add_arguments,
     tune_bench.main: tune_bench.add_arguments,
     viewer.run: viewer.add_arguments,
