@@ -71,13 +71,14 @@ class _Rest:
         as they were; those that follow from shapes are there as values, because what has the shape may be gone."""
         nodes = [self._host_node(place) for place in self._cut.host]
         taken = {id(self._whole.node[place]) for place in self._cut.host}
+        computed = {name for node in nodes for name in node.output}  # a node may have known outputs and others
         waiting = [name for place in self._cut.host for name in read_by(self._whole.node[place])]
         waiting += [name for name in self._graph.outputs if name in self._constants]
         values: dict[str, TensorProto] = {}
         while waiting:
             name = waiting.pop()
             known = name in self._constants or name in self._weights
-            if name in values or name in self._inputs or name in self._around or not known:
+            if not known or name in values or name in computed or name in self._inputs or name in self._around:
                 continue
             maker = self._makers.get(name)
             if name in self._weights or maker is None or not self._follows_from_constants(maker):

@@ -290,6 +290,22 @@ def test_an_output_that_is_a_constant_is_an_output_of_the_rest(tmp_path: Path) -
     check(cut_of(model, tmp_path), {"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)})
 
 
+def test_a_node_of_the_host_computes_its_known_outputs_too(tmp_path: Path) -> None:
+    """They are no weights then, and no values for outputs: each name has one origin."""
+    model = build(
+        "(float[1,16] x) => (float y, float known)",
+        """a = MatMul(x, w)
+           known, found = If (yes) <then_branch = g1 () => (float k, int64 f) { k = Neg(half) f = NonZero(a) },
+                                    else_branch = g2 () => (float k, int64 f) { k = Identity(half) f = NonZero(x) }>
+           c = Cast<to=1>(found) y = Mul(c, known)""",
+        {"w": (16, 16), "yes": np.array(True), "half": numbers(0.5)},
+        opset=17,
+    )
+    cut = cut_of(model, tmp_path)
+    assert ops(cut) == [["MatMul"]] and cut.host_ops["If"] == 1
+    check(cut, {"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)})
+
+
 def test_without_onnxruntime_the_error_says_what_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "mine" : 1]> small (float[1,16] x) => (float y) {
                 a = mine.Magic(x) y = Relu(a) }"""
