@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gputune.client.errors import ConfigError, DeviceOrContextError, TargetError
 from gputune.core.errors import ContextError, DeviceError, DeviceNotFound, UnknownGraph
+from gputune.runtime.onnxruntime import PluginError
 
 
 @contextmanager
@@ -21,5 +22,5 @@ def device_errors(context_binary: Path | None = None) -> Iterator[None]:
         raise DeviceOrContextError(f"{error} [{error.name}]") from None
     except DeviceNotFound as error:
         raise TargetError("no_device", str(error)) from None
-    except (DeviceError, ValueError) as error:
+    except (DeviceError, PluginError, ValueError) as error:
         raise DeviceOrContextError(str(error)) from None

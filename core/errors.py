@@ -108,6 +108,10 @@ class MalformedEpContext(ContextError):
     name = "malformed_ep_context"
 
 
+class OnlyParts(MalformedEpContext):
+    """Report an ONNX file in which EPContext nodes are only parts of a model, if a whole context is needed."""
+
+
 class MalformedPackage(ContextError):
     """Report that a package of contexts cannot be used, or that contexts cannot be in one package."""
 

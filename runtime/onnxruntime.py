@@ -13,9 +13,19 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from gputune.core.errors import (
+    BuildFailed,
+    ContextError,
+    DeviceError,
+    DeviceNotFound,
+    ForkedProcess,
+    LaunchFailed,
+    LimitExceeded,
+)
 from gputune.core.ownership import untrusted
 from gputune.core.quirks import DRIVERS, unset_defaults
 from gputune.runtime.devices.drivers import opencl_library
@@ -27,6 +37,18 @@ LIBRARY = "GPUTUNE_ONNXRUNTIME_LIBRARY"
 OLDEST = (1, 23)
 _NAME = "GputuneExecutionProvider"
 _INSTALL = f"install it by: pip install 'onnxruntime>={'.'.join(map(str, OLDEST))}'"
+_ERRORS_ONLY = 3
+_OURS = re.compile(r"gputune: (\w+): (.*)", re.DOTALL)
+"""A line of the library in an error of onnxruntime: the error's name, and what it says."""
+_DEVICE_ERRORS: Mapping[str, type[Exception]] = {
+    "invalid_argument": ValueError,
+    "device_not_found": DeviceNotFound,
+    "build_failed": BuildFailed,
+    "limit_exceeded": LimitExceeded,
+    "launch_failed": LaunchFailed,
+    "forked_process": ForkedProcess,
+}
+_Result = TypeVar("_Result")
 _turn = threading.Lock()
 
 
@@ -82,8 +104,57 @@ def devices() -> list[Any]:
     return _devices(_onnxruntime())
 
 
+def open_session(model: Path, options: Mapping[str, str], spins: bool) -> Any:
+    """Return a session of onnxruntime that runs the EPContext nodes of a model on gputune's device, and all others on
+    the CPU, after `register`.
+
+    options: the provider's. spins: whether the CPU's threads wait for work by spinning, which is fastest unless the
+    device is the same CPU. Raises as asked does.
+    """
+    onnxruntime = _onnxruntime()
+    wanted = onnxruntime.SessionOptions()
+    wanted.log_severity_level = _ERRORS_ONLY  # else it warns of each node that runs on the CPU
+    wanted.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
+    wanted.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    wanted.add_provider_for_devices(_devices(onnxruntime), dict(options))
+    return asked(model, lambda: onnxruntime.InferenceSession(str(model), wanted))
+
+
+def run_options(entries: Mapping[str, str]) -> Any:
+    """Return the options of a single inference."""
+    options = _onnxruntime().RunOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    for name, value in entries.items():
+        options.add_run_config_entry(name, value)
+    return options
+
+
+def asked(model: Path, work: Callable[[], _Result]) -> _Result:
+    """Return what a session of a model returns. Raises what it raises as an error of gputune's: ContextError,
+    DeviceNotFound, DeviceError, ValueError; PluginError for what onnxruntime itself refuses."""
+    try:
+        return work()
+    except Exception as error:  # onnxruntime's errors have no class of their own
+        line = " ".join(str(error).split())
+        if (ours := _OURS.search(line)) is None:
+            raise PluginError(f"{model}: onnxruntime cannot run it: {line}") from error
+        name, said = ours.groups()
+        kind = _DEVICE_ERRORS.get(name) or _CONTEXT_ERRORS.get(name, DeviceError)
+        raise kind(f"{model}: {said}") from None
+
+
 def _devices(onnxruntime: Any) -> list[Any]:
     return [device for device in onnxruntime.get_ep_devices() if device.ep_name == _NAME]
+
+
+def _named(kind: type[ContextError]) -> Iterator[tuple[str, type[Exception]]]:
+    """Yield the errors of a kind by their names, the most general of a name last."""
+    for narrower in kind.__subclasses__():
+        yield from _named(narrower)
+    yield kind.name, kind
+
+
+_CONTEXT_ERRORS = dict(_named(ContextError))
 
 
 def _onnxruntime() -> Any:

@@ -34,6 +34,7 @@ from gputune.client.outputs import check_output, write_json, write_summary
 from gputune.client.progress import Progress, reporting
 from gputune.client.run import net_run
 from gputune.client.run.contexts import Contexts
+from gputune.client.run.in_parts import check_in_parts
 from gputune.client.run.inferences import Extent, Infer, Times, check_export, export_times, run
 from gputune.client.run.net_run import InPlace, Job
 from gputune.client.run.profiling import OPTRACE, content_of, forms_in, level_of, lines_of, log_path, record
@@ -42,6 +43,7 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.target.transport.stream import is_local
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime import Executor
+from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.percentiles import in_words
 from gputune.runtime.devices import load
 from gputune.runtime.execution.loading import Compatibility, open_executor
@@ -160,9 +162,10 @@ def command(**options: Any) -> None:
         if file is not None:
             check_output(file)
     asked.check()
+    in_parts = check_in_parts(asked.context_binary, asked.for_contexts(), level)
     with reporting(sys.stderr, asked.log_level) as progress, ExitStack() as stack:
         several, began = len(asked.context_binary) > 1, load.read()
-        jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack)}, None)
+        jobs, memory = _jobs(asked, stack) if several else ({"": _only_job(asked, stack, in_parts)}, None)
         _tell_results(jobs, asked.npy)
         times = {name: Times() for name in jobs}
         with _quiet(jobs, inferences.wait_for_quiet, progress, began) as quiet:
@@ -175,7 +178,7 @@ def command(**options: Any) -> None:
         if level is not None:
             profiles = _profiled(jobs, level, profile_log, limits.most_events, progress)
             if asked.profile is not None:
-                write_json(asked.profile, {"contexts": profiles} if several else profiles[""])
+                write_json(asked.profile, {"contexts": profiles} if several or in_parts else profiles[""])
 
 
 def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
@@ -239,6 +242,16 @@ class _Asked:
                 f"--retrieve_context: a target runs one context, and there are {len(self.context_binary)}"
             )
 
+    def for_contexts(self) -> dict[str, bool]:
+        """Return whether each option is given that is only for contexts."""
+        return {
+            "--target": self.connection.target is not None,
+            "--adb": self.connection.adb is not None,
+            "--graph": self.graph is not None,
+            "--shared_buffer": self.shared_buffer,
+            "--keep_warm": self.keep_warm,
+        }
+
     def lists(self, contexts: int) -> list[Path | None]:
         """The input list of each context. Raises ConfigError where there are more or fewer."""
         if self.input_list is None:
@@ -275,12 +288,17 @@ class _Asked:
         return Job(path, executor, infer, lines, extent, self.output_dir / name, kept)
 
 
-def _only_job(asked: _Asked, stack: ExitStack) -> Job:
-    """Of the only context, which may run on a target."""
+def _only_job(asked: _Asked, stack: ExitStack, in_parts: bool) -> Job:
+    """Of the only context, which may run on a target, or of a model in parts."""
     (path,), (input_list,) = asked.context_binary, asked.lists(1)
     executor: net_run.AnyExecutor
     if asked.remote:
         executor = _remote(asked, stack, path)
+    elif in_parts:
+        with device_errors(path):
+            model = open_in_parts(path, asked.device, asked.cache_compatibility_mode, asked.perf_profile)
+        executor = stack.enter_context(model)
+        log.info(f"{path}: {model.in_words}")
     else:
         with device_errors(path):
             executor = open_executor(
@@ -397,10 +415,12 @@ def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
 def _profiled(
     jobs: dict[str, Job], level: Level, path: Path, most_events: int, progress: Progress
 ) -> dict[str, dict[str, Any]]:
-    """What --profile says of each job, which is shown in short, too."""
+    """What --profile says of each job, or of each part of a model; it is shown in short, too."""
     with device_errors():
         recorded = record(jobs, level, path, progress, most_events)
-    contents = {name: content_of(recorded, place) for place, name in enumerate(jobs)}
+    whole = not any(isinstance(job.executor, ModelInParts) for job in jobs.values())
+    names = list(jobs) if whole else [part.name for part in recorded.graphs]
+    contents = {name: content_of(recorded, place) for place, name in enumerate(names)}
     for place, (name, content) in enumerate(contents.items()):
         for line in lines_of(content, forms_in(recorded, place)):
             log.info(f"{name}: {line}" if name else line)

@@ -16,6 +16,7 @@ from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
+from gputune.runtime.application.in_parts import ModelInParts
 from gputune.runtime.application.percentiles import percentiles_ns
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.memory.handles import MemHandle
@@ -34,7 +35,7 @@ class TakesHandles(Protocol):
 
 
 class AnyExecutor(Protocol):
-    """What runtime.Executor and RemoteExecutor share."""
+    """What runtime.Executor, RemoteExecutor and ModelInParts share."""
 
     @property
     def graph(self) -> GraphRecord: ...
@@ -137,7 +138,8 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
     """The names of --summary_json; medians leave out the first inference when there are others, percentiles do not.
     warmup: how many inferences ran before, of which only counters of copies and of forms know. Only a context that runs
     on a target has round trips: what the same inferences took from here, and copied_bytes: of memory handles. Only one
-    that runs here says how many inferences were persistent, and what was copied. choice: of a package, which context
+    that runs here says how many inferences were persistent, and what was copied; only a model in parts says where its
+    nodes ran. choice: of a package, which context
     ran, and why."""
     summary: dict[str, Any] = {
         "load_ns": executor.load_ns,
@@ -163,6 +165,8 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
             "median_round_trip_ns": median_ns(round_trip_ns),
             "copied_bytes": executor.copied_bytes,
         }
+    elif isinstance(executor, ModelInParts):
+        summary |= {"parts": [part.name for part in executor.parts], "nodes": executor.nodes}
     elif isinstance(executor, Executor):
         summary["memory"] = executor.counters.to_dict()
         if executor.perf_profile is not None:

@@ -18,6 +18,7 @@ from gputune.client.target.remote_executor import RemoteExecutor, Values
 from gputune.client.viewer.analysis.forms import Forms, forms_of
 from gputune.core.errors import MalformedLog
 from gputune.runtime import Executor
+from gputune.runtime.application.in_parts import ModelInParts
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import LOG_NAME, Log, read_log
 from gputune.runtime.profiling.profiler import Profiler
@@ -56,9 +57,11 @@ def record(jobs: Mapping[str, Job], level: Level, path: Path, progress: Progress
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with progress.running("profiling", sum(job.extent.count for job in jobs.values())):
-            remote = [job for job in jobs.values() if isinstance(job.executor, RemoteExecutor)]
-            if remote:
-                path.write_bytes(_from_target(remote[0], level))
+            first = next(iter(jobs.values()))
+            if isinstance(first.executor, RemoteExecutor):
+                path.write_bytes(_from_target(first, level))
+            elif isinstance(first.executor, ModelInParts):
+                _record_parts(first, first.executor, level, path, progress)
             else:
                 _record_here(jobs, level, path, progress)
         return _read(path)
@@ -69,7 +72,9 @@ def _within(jobs: Mapping[str, Job], level: Level, most_events: int) -> dict[str
     each = most_events // len(jobs)
     fewer = {}
     for name, job in jobs.items():
-        events = 1 + (0 if level == "basic" else len(job.executor.graph.launches))
+        executor = job.executor
+        graphs = executor.parts if isinstance(executor, ModelInParts) else (executor.graph,)
+        events = sum(1 + (0 if level == "basic" else len(graph.launches)) for graph in graphs)
         if each < events:
             raise ConfigError(
                 f"num_max_events: {most_events} for {len(jobs)} contexts is too few: one inference of graph "
@@ -95,6 +100,15 @@ def _record_here(jobs: Mapping[str, Job], level: Level, path: Path, progress: Pr
             profiler.profile(
                 job.executor, infer, job.extent.count, after, min(COMPARED, job.extent.count), job.path.name
             )
+
+
+def _record_parts(job: Job, model: ModelInParts, level: Level, path: Path, progress: Progress) -> None:
+    """Of each part, in a session of its own, because a session records all of its inferences or none."""
+    inputs = read_inputs(job.lines[0], model.graph.inputs)
+    with model.recording((level, path)) as recording:
+        for _ in range(job.extent.count):
+            recording.run(inputs)
+            progress.advance(1, "")
 
 
 def _from_target(job: Job, level: Level) -> memoryview:

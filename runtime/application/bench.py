@@ -6,6 +6,7 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from gputune.runtime.application.in_parts import ModelInParts
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.application.percentiles import in_words, percentiles_ns
 from gputune.runtime.execution.executor import Executor, Values
@@ -32,7 +33,7 @@ class Bench:
         return asdict(self) | {"times_ns": list(self.times_ns)}
 
 
-def bench(executor: Executor, inputs: Values | None, warmup: int, inferences: int) -> Bench:
+def bench(executor: Executor | ModelInParts, inputs: Values | None, warmup: int, inferences: int) -> Bench:
     """Run a graph `warmup` times, then `inferences` times, on random inputs if none are given. Raises ValueError for no
     inferences, and for inputs that do not fit; DeviceError."""
     if inferences < 1 or warmup < 0:

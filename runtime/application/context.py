@@ -1,4 +1,7 @@
-"""Represent a context for an application: all of its graphs as one object, built on Executor and ContextGroup."""
+"""Represent a context for an application: all of its graphs as one object, built on Executor and ContextGroup.
+
+A model in parts, which onnxruntime runs, has a single graph and the same object.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.errors import ContextClosed, UnknownGraph
+from gputune.core.errors import ContextClosed, DeviceError, UnknownGraph
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.application.bench import Bench, bench
+from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
+from gputune.runtime.context.ep_context import is_in_parts
 from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.execution.executor import NOTHING, Executor, Values
 from gputune.runtime.execution.groups import load_group
@@ -24,6 +29,8 @@ from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 Array = npt.NDArray[Any]
+Runner = Executor | ModelInParts
+"""Runs a graph."""
 Inputs = Values | Array
 """By input name, arrays or memory handles; or the array of the only input."""
 
@@ -41,19 +48,23 @@ def load(
     """Load a context binary with all of its graphs, or only the graph of the given name, and open its device.
 
     device, cache_compatibility_mode: as for gputune.runtime.load. perf_profile: the clocks and power for which
-    inferences vote. Raises as gputune.runtime.load does: ContextError, DeviceNotFound, BuildFailed, ValueError,
-    OSError.
+    inferences vote. A model in parts (`--unsupported host`) runs in onnxruntime. Raises as gputune.runtime.load does:
+    ContextError, DeviceNotFound, BuildFailed, ValueError, OSError; for a model in parts also
+    gputune.onnxruntime.PluginError.
     """
-    if graph is None:
+    if is_in_parts(path):
+        loaded = _load_in_parts(path, device, graph, cache_compatibility_mode, perf_profile)
+    elif graph is None:
         loaded = _load_all(path, device, cache_compatibility_mode)
     else:
         executor = open_executor(path, device, cache_compatibility_mode, graph)
         loaded = Context(Path(path), {graph: executor}, executor.close)
     try:
-        refuse_zeros(path, next(iter(loaded.executors.values())), device)
+        for executor in list(loaded.executors.values())[:1]:
+            refuse_zeros(path, executor, device)
         for reason in loaded.warnings:
             warnings.warn(f"{path}: {reason}", stacklevel=2)
-        if perf_profile is not None:
+        if perf_profile is not None and loaded.executors:
             loaded.set_perf_profile(perf_profile)
     except BaseException:
         loaded.close()
@@ -65,27 +76,28 @@ class Context:
     """Run a loaded context: each inference uses the graph that takes the given inputs.
 
     path: its file. executors: by the names of its graphs, the objects that run them and hold all their details; close
-    the context, not these.
+    the context, not these. A model in parts has none, because onnxruntime runs it.
 
     Several threads may use it, one inference at a time. close() frees its device memory; so does `with`.
     """
 
-    def __init__(self, path: Path, executors: Mapping[str, Executor], close: Callable[[], None]) -> None:
-        """Make a context with load(). close: closes the executors."""
+    def __init__(self, path: Path, runners: Mapping[str, Runner], close: Callable[[], None]) -> None:
+        """Make a context with load(). close: closes the runners."""
         self.path = path
-        self.executors = dict(executors)
+        self.executors = {name: one for name, one in runners.items() if isinstance(one, Executor)}
+        self._runners = dict(runners)
         self._close = close
         self._closed = False
         self._starting = threading.Lock()
         self._beside: ThreadPoolExecutor | None = None
-        self._words = "".join(f"\n  {name}: {_in_words(one)}" for name, one in self.executors.items())
+        self._words = "".join(f"\n  {name}: {_in_words(one)}" for name, one in self._runners.items())
 
     # --- what it is -----------------------------------------------------------------------------------
 
     @property
     def graphs(self) -> tuple[str, ...]:
         """Return the names of the graphs."""
-        return tuple(self.executors)
+        return tuple(self._runners)
 
     @property
     def inputs(self) -> tuple[TensorRecord, ...]:
@@ -110,11 +122,16 @@ class Context:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return each cause of unexpected cost once, such as programs that were built from source."""
-        return tuple(dict.fromkeys(text for one in self.executors.values() for text in one.warnings))
+        return tuple(dict.fromkeys(text for one in self._runners.values() for text in one.warnings))
 
     @property
     def device_bytes(self) -> int:
-        """Return the device memory that the context holds now; 0 once it is closed."""
+        """Return the device memory that the context holds now; 0 once it is closed. Raises DeviceError for a model in
+        parts."""
+        if isinstance(self._first, ModelInParts):
+            raise DeviceError(
+                f"{self.path}: onnxruntime runs this model in parts and does not say what memory it holds"
+            )
         return self._first.backend.allocated_bytes
 
     def __repr__(self) -> str:
@@ -166,8 +183,8 @@ class Context:
     def set_perf_profile(self, profile: PerfProfile | str) -> None:
         """Make the inferences of all graphs vote for clocks and power, as Executor.set_perf_profile does. Raises
         ValueError."""
-        for executor in self.executors.values():
-            executor.set_perf_profile(profile)
+        for runner in self._runners.values():
+            runner.set_perf_profile(profile)
 
     def close(self) -> None:
         """Finish the inferences that were begun and free the memory. A second call does nothing."""
@@ -187,32 +204,46 @@ class Context:
     # --- inside ---------------------------------------------------------------------------------------
 
     @property
-    def _first(self) -> Executor:
-        return next(iter(self.executors.values()))
+    def _first(self) -> Runner:
+        return next(iter(self._runners.values()))
 
     def _check(self) -> None:
         if self._closed:
             raise ContextClosed(f"{self.path} was closed")
 
-    def _of_name(self, graph: str) -> Executor:
-        if graph not in self.executors:
+    def _of_name(self, graph: str) -> Runner:
+        if graph not in self._runners:
             raise UnknownGraph(f"{self.path}: there is no graph {graph!r}; the graphs are {list(self.graphs)}")
-        return self.executors[graph]
+        return self._runners[graph]
 
-    def _picked(self, inputs: Inputs, graph: str | None) -> Executor:
+    def _picked(self, inputs: Inputs, graph: str | None) -> Runner:
         """The graph that takes these inputs; the only one says itself what is wrong with them."""
         self._check()
         if graph is not None:
             return self._of_name(graph)
-        if len(self.executors) == 1:
+        if len(self._runners) == 1:
             return self._first
-        found = [name for name, one in self.executors.items() if _takes(one.graph.inputs, inputs)]
+        found = [name for name, one in self._runners.items() if _takes(one.graph.inputs, inputs)]
         if len(found) == 1:
-            return self.executors[found[0]]
+            return self._runners[found[0]]
         if found:
             raise ValueError(f"{self.path}: several graphs take these inputs: {found}; name one with graph=")
-        known = "; ".join(f"{name}: {_tensors(one.graph.inputs)}" for name, one in self.executors.items())
+        known = "; ".join(f"{name}: {_tensors(one.graph.inputs)}" for name, one in self._runners.items())
         raise ValueError(f"{self.path}: no graph takes {_given(inputs)}; the graphs take {known}")
+
+
+def _load_in_parts(
+    path: Path | str,
+    device: str | None,
+    graph: str | None,
+    mode: Compatibility,
+    perf_profile: PerfProfile | str | None,
+) -> Context:
+    """A model that onnxruntime runs."""
+    if graph is not None:
+        raise UnknownGraph(f"{path}: a model in parts runs as a whole, so there is no graph {graph!r} to choose")
+    model = open_in_parts(path, device, mode, perf_profile)
+    return Context(Path(path), {model.graph.name: model}, model.close)
 
 
 def _load_all(path: Path | str, device: str | None, mode: Compatibility) -> Context:
@@ -241,7 +272,7 @@ def _fits(tensor: TensorRecord, value: object) -> bool:
     return array.shape == tensor.shape and array.dtype == np.dtype(tensor.dtype)
 
 
-def _named(inputs: Inputs, executor: Executor) -> Values:
+def _named(inputs: Inputs, executor: Runner) -> Values:
     """Inputs by name. Raises ValueError for an array alone where the graph has not just one input."""
     if isinstance(inputs, Mapping):
         return inputs
@@ -252,7 +283,9 @@ def _named(inputs: Inputs, executor: Executor) -> Values:
     return {tensors[0].name: inputs}
 
 
-def _in_words(executor: Executor) -> str:
+def _in_words(executor: Runner) -> str:
+    if isinstance(executor, ModelInParts):
+        return f"{_tensors(executor.graph.inputs)} -> {_tensors(executor.graph.outputs)}, {executor.in_words}"
     form = "persistent kernels" if executor.has_persistent else f"{len(executor.graph.launches)} launches"
     return f"{_tensors(executor.graph.inputs)} -> {_tensors(executor.graph.outputs)}, {form}"
 

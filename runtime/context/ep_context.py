@@ -1,5 +1,8 @@
 """Read ONNX files whose EPContext nodes hold or name context binaries, as ONNX Runtime keeps compiled models.
 
+If a file has other nodes, too, it is a model in parts: the EPContext nodes stand for the parts that run on the device,
+and everything else runs in ONNX Runtime.
+
 They are read without onnx and protobuf. The reader looks only at the fields of protobuf's wire format that lead to the
 nodes and their attributes, each within a bound, and skips all others. For an embedded context, it keeps the position in
 the file, so a context costs memory only when it is used.
@@ -11,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
-from gputune.core.errors import MalformedEpContext, UnknownGraph, shortened
+from gputune.core.errors import MalformedEpContext, OnlyParts, UnknownGraph, shortened
 from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, context_of, open_context
 from gputune.runtime.context.records import ContextHeader
 from gputune.runtime.context.stored import Extent, OpenFile
@@ -25,6 +28,7 @@ LARGEST_FILE_BYTES = 2**31 - 1
 MOST_FIELDS = 1 << 17
 """Of a file, those that are stepped over included."""
 MOST_NODES = 1024
+"""EPContext nodes of a file."""
 MOST_ATTRIBUTES = 64
 """Of a node."""
 LONGEST_TEXT = 4096
@@ -73,25 +77,57 @@ class EpContext:
         return open_context(content) if isinstance(content, Path) else context_of(content, str(self.path))
 
 
+@dataclass(frozen=True)
+class EpModel:
+    """The EPContext nodes of an ONNX file, in its order; at least one is a main node. others: how many other nodes the
+    file has, which ONNX Runtime runs."""
+
+    nodes: list[EpContext]
+    others: int
+
+    @property
+    def contexts(self) -> list[EpContext]:
+        """Return the main nodes, which have the contexts."""
+        return [node for node in self.nodes if node.main]
+
+
 def is_ep_context(path: Path | str) -> bool:
     """Whether a file is read as one with EPContext nodes, and not as a context binary: by its suffix."""
     return Path(path).suffix.lower() == SUFFIX
 
 
+def is_in_parts(path: Path | str) -> bool:
+    """Return whether a file is a model in parts. Raises as read_ep_model does."""
+    return is_ep_context(path) and read_ep_model(path).others > 0
+
+
 def ep_contexts(path: Path | str) -> list[EpContext]:
-    """The EPContext nodes of an ONNX file, in its order; at least one is a main node.
+    """The EPContext nodes of an ONNX file that has no others. Raises as read_ep_model does, and OnlyParts for a model
+    in parts."""
+    model = read_ep_model(path)
+    if model.others:
+        raise OnlyParts(
+            f"{path}: this is a model in parts, of which gputune runs {len(model.nodes)} and onnxruntime the other "
+            f"{model.others} nodes, but a whole context is needed here; gputune.load, net-run and compare run it"
+        )
+    return model.nodes
+
+
+def read_ep_model(path: Path | str) -> EpModel:
+    """Read the nodes of an ONNX file.
 
     A node that is not main refers to the context of the nearest main node before it, else to that of the first.
 
-    Raises MalformedEpContext for anything that is no such file: damaged, too large, with nodes of other operators or
-    sources, or with a path that leaves the folder of the file. Raises OSError when it cannot be read.
+    Raises MalformedEpContext for anything that is no such file: damaged, too large, without EPContext nodes or with
+    such of other sources, or with a path that leaves the folder of the file. Raises OSError when it cannot be read.
     """
     path = Path(path)
     whole = Extent(OpenFile(path))
     if not 0 < whole.nbytes <= LARGEST_FILE_BYTES:
         raise MalformedEpContext(f"{path}: {whole.nbytes} bytes, an ONNX file has 1 to {LARGEST_FILE_BYTES}")
     try:
-        return _contexts(_nodes(whole), path)
+        nodes, others = _nodes(whole)
+        return EpModel(_contexts(nodes, path), others)
     except MalformedEpContext as error:
         raise MalformedEpContext(f"{path}: {error}") from None
 
@@ -134,7 +170,7 @@ def leaves_folder(text: str) -> str:
 
 @dataclass(frozen=True)
 class _Node:
-    """A node as it lies in the file."""
+    """An EPContext node as it lies in the file."""
 
     name: str
     attributes: Mapping[str, int | Extent]
@@ -291,38 +327,45 @@ class _Found:
         return _text(self.texts.get(field, _NOTHING), what)
 
 
-def _nodes(model: Extent) -> list[_Node]:
-    """The nodes of a model's graph, all EPContext nodes; subgraphs and functions are not looked into."""
+def _nodes(model: Extent) -> tuple[list[_Node], int]:
+    """The EPContext nodes of a model's graph, and how many others it has; subgraphs and functions are not looked into.
+    Raises MalformedEpContext for a model without EPContext nodes."""
     fields = _Fields()
     graph = fields.single(model, (), (_GRAPH,)).texts.get(_GRAPH)
     if graph is None:
         raise MalformedEpContext("no ONNX model: it has no graph")
     nodes: list[_Node] = []
+    others, first = 0, ""
     for node in fields.repeated(graph, _NODE):
-        if len(nodes) == MOST_NODES:
-            raise MalformedEpContext(f"more than {MOST_NODES} nodes")
-        nodes.append(_node(fields, node))
-    return nodes
-
-
-def _node(fields: _Fields, node: Extent) -> _Node:
-    """Raises MalformedEpContext for a node of another operator, before its attributes are looked at."""
-    head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
-    name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
-    domain = head.text(_NODE_DOMAIN, "a node's domain")
-    if (domain, operator) != (DOMAIN, OPERATOR):
+        head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
+        name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
+        domain = head.text(_NODE_DOMAIN, "a node's domain")
+        if (domain, operator) == (DOMAIN, OPERATOR):
+            if len(nodes) == MOST_NODES:
+                raise MalformedEpContext(f"more than {MOST_NODES} EPContext nodes")
+            nodes.append(_Node(name, _attributes(fields, node, name)))
+            continue
+        others += 1
         found = operator if domain in _STANDARD_DOMAINS else f"{domain}.{operator}"
+        first = first or f"its node {name[:QUOTED]!r} is {found[: 2 * QUOTED]!r}"
+    if others and not nodes:
         raise MalformedEpContext(
-            f"this is a model and no context: its node {name[:QUOTED]!r} is {found[: 2 * QUOTED]!r}, not {OPERATOR} of "
-            f"{DOMAIN!r}; `gputune context-binary-generator` or gputune.tune makes a context of it"
+            f"this is a model and no context: {first}, not {OPERATOR} of {DOMAIN!r}; `gputune "
+            "context-binary-generator` or gputune.tune makes a context of it; what `--unsupported host` wrote without "
+            "any part runs in onnxruntime alone"
         )
+    return nodes, others
+
+
+def _attributes(fields: _Fields, node: Extent, name: str) -> dict[str, int | Extent]:
+    """The attributes of a node, by their names."""
     attributes: dict[str, int | Extent] = {}
     for attribute in fields.repeated(node, _ATTRIBUTE):
         key, value = _attribute(fields, attribute)
         if key in attributes or len(attributes) == MOST_ATTRIBUTES:
             raise MalformedEpContext(f"node {name[:QUOTED]!r} has an attribute twice, or more than {MOST_ATTRIBUTES}")
         attributes[key] = value
-    return _Node(name, attributes)
+    return attributes
 
 
 def _attribute(fields: _Fields, attribute: Extent) -> tuple[str, int | Extent]:

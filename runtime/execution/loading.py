@@ -239,7 +239,7 @@ def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
 
 def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> Backend:
     """Opens the best of the recorded devices that is there and fits `wanted`, else a choice among all."""
-    found = [report for report in map(_recorded, made_for) if report is not None]
+    found = [report for report in map(recorded_report, made_for) if report is not None]
     # a number belongs to the list that discovery makes
     recorded = [one for one in found if wanted is None or (not wanted.isdecimal() and matches(one, wanted))]
     if not recorded:
@@ -258,8 +258,8 @@ def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> Backend:
     return _open_among_visible(recorded[0], wanted)
 
 
-def _recorded(made_for: DeviceIdentity) -> DeviceReport | None:
-    """A report for the recorded device if its driver is installed here."""
+def recorded_report(made_for: DeviceIdentity) -> DeviceReport | None:
+    """Return a report for the recorded device, untested, if its driver is installed here."""
     files = {file.name: str(file.absolute()) for file in driver_files()} or {"": ""}
     if made_for.driver not in files:
         return None

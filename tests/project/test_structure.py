@@ -58,6 +58,7 @@ BELOW: Mapping[str, set[str]] = {
         "runtime.execution",
         "runtime.memory",
         "runtime.power",
+        "runtime.profiling",
     },
     "server.sessions": set(),
     "server.worker": set(),

@@ -14,9 +14,9 @@ import pytest
 from onnx import helper
 
 import gputune.runtime
-from gputune.core.errors import ContextError, MalformedEpContext, NotAContext, UntrustedFile
+from gputune.core.errors import ContextError, MalformedEpContext, NotAContext, OnlyParts, UntrustedFile
 from gputune.runtime.context import ep_context
-from gputune.runtime.context.ep_context import ep_contexts
+from gputune.runtime.context.ep_context import ep_contexts, is_in_parts, read_ep_model
 from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from gputune.runtime.context.stored import Extent
@@ -116,7 +116,8 @@ def test_a_node_refers_to_the_nearest_main_node_before_it(context: Context, cont
         ([OTHER], "no EPContext node with main_context = 1"),
         ([node({}, "Conv", "")], "node 'node' is 'Conv', not EPContext"),
         ([node(MAIN, domain="")], "not EPContext of 'com.microsoft'"),
-        ([MAIN, node({}, "Relu", "")], "node 'node' is 'Relu', not EPContext"),
+        ([node({}, "Conv", ""), node({}, "Relu", "")], "what `--unsupported host` wrote without any part runs in onnx"),
+        ([MAIN, node({}, "Relu", "")], "a model in parts, of which gputune runs 1 and onnxruntime the other 1 nodes"),
         ([MAIN | {"source": "QNNExecutionProvider"}], "its source is 'QNNExecutionProvider'"),
         ([MAIN, OTHER | {"source": "QNN"}], "its source is 'QNN'"),
         ([{"ep_cache_context": "context.bin"}], "its source is ''"),
@@ -134,7 +135,7 @@ def test_a_node_refers_to_the_nearest_main_node_before_it(context: Context, cont
         ([{"source": "gputune", "ep_cache_context": 5}], "ep_cache_context holds no context"),
         ([MAIN | {"partition_name": "a"}, OTHER | {"partition_name": "a"}], "two EPContext nodes have the same"),
         ([MAIN | {str(number): 1 for number in range(61)}], "an attribute twice, or more than 64"),
-        ([*[OTHER] * 1024, MAIN], "more than 1024 nodes"),
+        ([*[OTHER] * 1024, MAIN], "more than 1024 EPContext nodes"),
     ],
 )
 def test_what_is_no_file_of_contexts_is_refused(
@@ -182,6 +183,34 @@ def test_a_path_leads_to_a_file_in_the_folder_or_nowhere(context_path: Path, tex
     with pytest.raises(MalformedEpContext) as raised:
         ep_contexts(save(home, MAIN | {"ep_cache_context": text}))
     assert words in str(raised.value)
+
+
+def test_a_model_in_parts_has_other_nodes_which_are_counted(context_path: Path, tmp_path: Path) -> None:
+    """In any place; as EPContext nodes, more of them may be there than these."""
+    others = [node({"axis": 1}, "Softmax", ""), *[node({}, "Relu", "")] * 2000, node(MAIN, domain="com.example")]
+    path = save(tmp_path, others[0], MAIN | {"partition_name": "main"}, *others[1:], OTHER)
+    model = read_ep_model(path)
+    assert ([one.name for one in model.nodes], model.others) == (["main", "other"], 2002)
+    assert [one.content for one in model.contexts] == [context_path.resolve()]
+    assert is_in_parts(path)
+    for load in (gputune.runtime.load, gputune.runtime.load_group):
+        with pytest.raises(OnlyParts, match="a whole context is needed here"):
+            load([path] if load is gputune.runtime.load_group else path)
+    assert not is_in_parts(save(tmp_path, MAIN)) and not is_in_parts(context_path)
+
+
+@pytest.mark.parametrize(
+    ("inner", "words"),
+    [
+        ({"source": "QNN"}, "its source is 'QNN'"),
+        ({"main_context": 0}, "no EPContext node with main_context = 1"),
+        ({"ep_cache_context": "missing.bin"}, "cannot be found next to the ONNX file"),
+    ],
+)
+def test_a_model_in_parts_is_checked_as_contexts_are(tmp_path: Path, inner: dict[str, Any], words: str) -> None:
+    with pytest.raises(MalformedEpContext, match=words) as raised:
+        is_in_parts(save(tmp_path, node({}, "Relu", ""), MAIN | inner))
+    assert not isinstance(raised.value, OnlyParts)
 
 
 def test_a_path_may_lead_into_folders_and_through_links_that_stay(context_path: Path, tmp_path: Path) -> None:
