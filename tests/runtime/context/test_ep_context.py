@@ -193,9 +193,10 @@ def test_a_model_in_parts_has_other_nodes_which_are_counted(context_path: Path, 
     assert ([one.name for one in model.nodes], model.others) == (["main", "other"], 2002)
     assert [one.content for one in model.contexts] == [context_path.resolve()]
     assert is_in_parts(path)
-    for load in (gputune.runtime.load, gputune.runtime.load_group):
-        with pytest.raises(OnlyParts, match="a whole context is needed here"):
-            load([path] if load is gputune.runtime.load_group else path)
+    with pytest.raises(OnlyParts, match="a whole context is needed here"):
+        gputune.runtime.load(path)
+    with pytest.raises(OnlyParts, match="a whole context is needed here"):
+        gputune.runtime.load_group([path])
     assert not is_in_parts(save(tmp_path, MAIN)) and not is_in_parts(context_path)
 
 
