@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gputune.runtime import native
 from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, sanitizers
+from tests.onnxruntimes import FOLDER as OLDEST
 
 Array = npt.NDArray[Any]
 CHILD = Path(__file__).with_name("child.py")
@@ -74,7 +75,7 @@ class Onnxruntime:
 
     @property
     def is_oldest(self) -> bool:
-        return "PYTHONPATH" in self._variables
+        return str(OLDEST) in self._variables.get("PYTHONPATH", "")
 
     def library(self) -> Path:
         """That for applications in C."""

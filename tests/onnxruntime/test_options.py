@@ -34,9 +34,9 @@ def model(tmp_path: Path) -> Path:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_what_is_right(
-    newest: Onnxruntime, model: Path, options: dict[str, str], words: str
+    ort: Onnxruntime, model: Path, options: dict[str, str], words: str
 ) -> None:
-    assert f"gputune: invalid_argument: {words}" in newest.refusal(model, options=options)
+    assert f"gputune: invalid_argument: {words}" in ort.refusal(model, options=options)
 
 
 def test_onnxruntimes_own_options_are_checked(newest: Onnxruntime, model: Path) -> None:

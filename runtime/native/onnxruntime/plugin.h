@@ -72,6 +72,7 @@ typedef struct provider {
     factory *factory;
     const ort_logger *logger;
     options options;
+    gputune_error wrong; /* with the options */
     pool pool, claims; /* claims: until they are compiled */
     claimed *claimed;
     size_t claimed_count;

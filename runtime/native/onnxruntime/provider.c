@@ -169,6 +169,7 @@ static gputune_code compile_all(provider *provider, const ort_graph **graphs, co
     const ort_node *nodes[count + 1];
     claimed *found[count + 1];
     const gputune_file *files[count + 1];
+    if (provider->wrong.code) return fail(error, provider->wrong.code, "%s", provider->wrong.message);
     if (count && !strcmp(provider->options.context_enable, "1"))
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "ep.context_enable is 1, but the model's EPContext nodes are "
                     "compiled already");
@@ -303,11 +304,13 @@ ort_status *create_provider(ort_factory *table, const ort_hardware *const *hardw
     provider->table = PROVIDER;
     provider->factory = factory;
     provider->logger = logger;
-    if (!read_options(provider, given, &error)) {
-        mutex_lock(&factory->lock);
-        join_sharing(factory, &provider->options, &provider->sharing, &error);
-        mutex_unlock(&factory->lock);
-    }
+    /* Said when a session needs the provider: an error here makes older versions for Python try without it, and say
+     * nothing but that no provider is left. */
+    if (read_options(provider, given, &provider->wrong))
+        say(factory, logger, LEVEL_ERROR, "%s", provider->wrong.message);
+    mutex_lock(&factory->lock);
+    join_sharing(factory, &provider->options, &provider->sharing, &error);
+    mutex_unlock(&factory->lock);
     if (error.code) release_provider(table, &provider->table);
     else *made = &provider->table;
     return status_of(factory, &error);
