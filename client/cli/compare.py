@@ -24,7 +24,9 @@ from gputune.client.context.verifying.distance import ALLOWED
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
-from gputune.client.generation.config import Config
+from gputune.client.generation.config import HOST, Config
+from gputune.client.generation.config.generator_keys import REFUSE
+from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.html.scales import time_text
 from gputune.client.model.importer import Value, read_constant_inputs
@@ -35,6 +37,7 @@ from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.core.files import open_file
+from gputune.runtime.context.ep_context import is_in_parts
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +48,8 @@ log = logging.getLogger(__name__)
     *CONTEXT_BINARY,
     type=CONTEXT,
     metavar="F",
-    help="Tuned context binary of the model.  [default: tune the model first, with what is known already]",
+    help="Tuned context binary of the model, or the ONNX file of --unsupported host.  [default: tune the "
+    "model first, with what is known already]",
 )
 @click.option(
     "--tuning_effort",
@@ -89,11 +93,12 @@ def command(
 ) -> None:
     """Compare a tuned model with an untuned model and with other engines, on this machine.
 
-    The contenders are the tuned context, a context of effort none, onnxruntime, and OpenVINO if it is installed. They
-    take turns in rounds. Each has its own process, which is stopped while another process runs, and ratios are of times
-    in the same round. The comparison ends as soon as the result is certain, or when its time is up. The other engines
-    run on the CPU, with as many threads as the OpenCL device has cores if it is a CPU, else with a thread for each
-    core.
+    The contenders are the tuned context, a context of effort none, onnxruntime, and OpenVINO if it is installed. If the
+    tuned context is a model in parts, so is the untuned context; onnxruntime runs both, with their parts on the device.
+    Contenders take turns in rounds. Each has its own process, which is stopped while another process runs, and ratios
+    are of times in the same round. The comparison ends as soon as the result is certain, or when its time is up. The
+    other engines run on the CPU, with as many threads as the OpenCL device has cores if it is a CPU, else with a thread
+    for each core.
 
     \b
     gputune compare --model m.onnx --input_dimensions x=1,3,224,224 \\
@@ -109,12 +114,14 @@ def command(
     for path in (summary_json, chart):
         if path is not None:
             check_output(path)
+    unsupported = REFUSE
     if context_binary is not None:
         with device_errors(context_binary):
             open_file(context_binary).close()
+            unsupported = HOST if is_in_parts(context_binary) else REFUSE
     file = ModelFile(model, shapes, input_values)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
-        untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress)
+        untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress, unsupported=unsupported)
         effort = tuning_effort or "normal"
         tuned = context_binary
         if tuned is None:
@@ -138,20 +145,24 @@ def _generated(
     device: str | None,
     progress: Progress,
     wait_for_quiet: int | None = None,
+    unsupported: str = REFUSE,
 ) -> Path:
+    """Make a context, or with unsupported nodes a model in parts, and return its file."""
+    in_parts = EpContextFile(default_file(binary_file), embed=False) if unsupported == HOST else None
     request = GenerationRequest(
         models=[model],
         binary_file=binary_file,
-        config=Config(),
+        config=Config(unsupported=unsupported),
         effort=EFFORTS[effort],
         performance_cache_dir=default_performance_cache_dir(),
         device=device,
         tuning=TuningOptions(wait_for_quiet=wait_for_quiet),
+        ep_context=in_parts,
         temporary=True,
     )
     log.info(f"making {'an untuned' if effort == 'none' else 'a tuned'} context to compare")
     generate(request, os.environ, progress, files=files_of_command())
-    return binary_file
+    return binary_file if in_parts is None else in_parts.path
 
 
 def _warn(comparison: Comparison) -> None:

@@ -19,7 +19,7 @@ from gputune.client.run.contexts import names_of
 from gputune.client.run.packages import lines_of, listing, need_of
 from gputune.core.launches import ARGUMENT_FORMS
 from gputune.core.statuses import ContextVerdict
-from gputune.runtime.context.ep_context import EpContext, ep_contexts, is_ep_context
+from gputune.runtime.context.ep_context import EpContext, EpModel, is_ep_context, read_ep_model
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.package import is_package, open_package
@@ -50,7 +50,8 @@ def command(context_binary: list[Path], as_json: bool, json_file: Path | None, c
     lines have max_spill_fill_size, the bytes of arenas: of each graph, and of all graphs in a group that shares them.
 
     Only the header is read; no device is needed. Of an ONNX file, the first main context is shown, and what its nodes
-    say. Of a package, each context is shown with its tier, and the memory is the most that any of them needs.
+    say; of a model in parts also how many nodes run in onnxruntime. Of a package, each context is shown with its tier,
+    and the memory is the most that any of them needs.
     """
     with device_errors():
         reports = discover() if compatibility else None
@@ -66,10 +67,10 @@ def command(context_binary: list[Path], as_json: bool, json_file: Path | None, c
             summaries.append((path, [size, *lines_of(contents[name]["package"])]))
             continue
         with device_errors(path):
-            nodes = ep_contexts(path) if is_ep_context(path) else []
-            headers = [node.open().header for node in nodes if node.main] or [read_header(path)]
-            contents[name] = _content(headers[0], nodes, reports) | {"file_bytes": path.stat().st_size}
-            if not nodes:
+            model = read_ep_model(path) if is_ep_context(path) else None
+            headers = [read_header(path)] if model is None else [node.open().header for node in model.contexts]
+            contents[name] = _content(headers[0], model, reports) | {"file_bytes": path.stat().st_size}
+            if model is None:
                 contents[name]["bytes_of"] = split_of(headers[0], contents[name]["file_bytes"])
         summaries.append((path, list(_summary(headers[0], contents[name]))))
         for number, header in enumerate(headers):
@@ -95,16 +96,15 @@ def _is_package(path: Path) -> bool:
         return is_package(path)
 
 
-def _content(
-    header: ContextHeader, nodes: Sequence[EpContext], reports: Iterable[DeviceReport] | None
-) -> dict[str, Any]:
-    """What a context holds, as JSON values. nodes: those of its ONNX file; reports: the devices that it is held
+def _content(header: ContextHeader, model: EpModel | None, reports: Iterable[DeviceReport] | None) -> dict[str, Any]:
+    """What a context holds, as JSON values. model: the ONNX file of its nodes; reports: the devices that it is held
     against, if any."""
     content = header.to_dict()
     for graph in content["graphs"]:
         graph["max_spill_fill_size"] = sum(graph["arena_bytes"])
-    if nodes:
-        content["ep_contexts"] = list(map(_shown, nodes))
+    if model is not None:
+        content["ep_contexts"] = list(map(_shown, model.nodes))
+        content["other_nodes"] = model.others
     if reports is not None:
         content["compatibility"] = _verdicts(header, reports)
     return content
@@ -137,6 +137,8 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
             yield f"  when made: {gain.end_to_end.line}"
     for node in content.get("ep_contexts", ()):
         yield f"EPContext node {node['name']!r}{', main' if node['main'] else ''}: max_size {node['max_size']}"
+    if others := content.get("other_nodes"):
+        yield f"a model in parts: its other {others} nodes run in onnxruntime"
     for found in content.get("compatibility", ()):
         why = f", {found['reason']}" if found["reason"] else ""
         yield f"on {found['device']}: {found['verdict']}{why}"

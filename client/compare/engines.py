@@ -16,8 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.made_up_inputs import random_inputs
+from gputune.runtime.context.ep_context import is_in_parts
 from gputune.runtime.context.records import TensorRecord
+from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import open_executor
 
 Arrays = dict[str, Any]
@@ -40,11 +43,15 @@ class Engine(Protocol):
 
 
 class ContextEngine:
-    """The first graph of a context binary on an OpenCL device, as an application runs it."""
+    """The first graph of a context binary on an OpenCL device, or a model in parts, as an application runs it."""
 
     def __init__(self, context: str, device: str | None) -> None:
-        """Raises as gputune.runtime.load does, but for devices that compute nothing."""
-        self._executor = open_executor(Path(context), device, "permissive", None)
+        """Raises as gputune.load does, but for devices that compute nothing."""
+        self._executor: Executor | ModelInParts
+        if is_in_parts(context):
+            self._executor = open_in_parts(context, device)
+        else:
+            self._executor = open_executor(Path(context), device, "permissive", None)
         self._inputs = random_inputs(self._executor.graph.inputs)
         on = self._executor.device
         self.facts: Mapping[str, Any] = {

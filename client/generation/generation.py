@@ -456,7 +456,8 @@ class Generation:
         """Write the ONNX files that stand for a context binary, if they are asked for."""
         if self.ep_context is not None:
             for written, size in self.ep_context.write(binary_file).items():
-                log.info(f"wrote {written} ({size} bytes)")
+                if not self._request.temporary:
+                    log.info(f"wrote {written} ({size} bytes)")
 
     def _peaks(self, cache: PerformanceCache | None) -> RooflinePeaks | None:
         """The best rates measured on the device, for a schematic."""

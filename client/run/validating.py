@@ -6,7 +6,7 @@ from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.backends import Backend
-from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
+from gputune.runtime.context.ep_context import ep_contexts, is_ep_context, read_ep_model
 from gputune.runtime.context.format import ContextFile, open_context, read_header
 from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.execution.loading import check_trusted, open_device_for
@@ -35,13 +35,13 @@ def validated(path: Path, device: str | None, strict: bool) -> str:
                 backend = open_device_for(package, device)
                 with open_chosen(package, backend.identity, backend.computes) as file:
                     return _validated(file, backend, strict)
-        files = (
-            [node.open() for node in ep_contexts(path) if node.main] if is_ep_context(path) else [open_context(path)]
-        )
+        model = read_ep_model(path) if is_ep_context(path) else None
         found = []
-        for file in files:
+        for file in [open_context(path)] if model is None else [node.open() for node in model.contexts]:
             with file:
                 found.append(_validated(file, open_device_for(file, device), strict))
+        if model is not None and model.others:
+            found.append(f"a model in parts, whose other {model.others} nodes run in onnxruntime")
         return "; ".join(found)
 
 

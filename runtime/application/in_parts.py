@@ -6,6 +6,7 @@ one driver: that of the chosen device.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +26,8 @@ from gputune.runtime import onnxruntime as plugin
 from gputune.runtime.context.ep_context import EpContext, EpModel, read_ep_model
 from gputune.runtime.context.records import ContextHeader, GraphRecord, TensorRecord
 from gputune.runtime.context.stored import Extent
-from gputune.runtime.devices.discovery import SIMULATED, choose, discover, matches, wanted_device
+from gputune.runtime.devices.discovery import SIMULATED, DeviceReport, choose, discover, matches, wanted_device
+from gputune.runtime.devices.drivers import OPENCL_LIBRARY
 from gputune.runtime.devices.settings import variables
 from gputune.runtime.execution.executor import NOTHING, Values
 from gputune.runtime.execution.loading import Compatibility, check_trusted, is_strict, recorded_report
@@ -183,8 +185,9 @@ class ModelInParts(Closing):
             array, record = np.asarray(value), records[name]
             fits = kind == "output" or array.shape == record.shape  # files often omit shapes of outputs
             if not fits or array.dtype != np.dtype(record.dtype):
+                takes = "takes" if kind == "input" else "gives"
                 raise ValueError(
-                    f"{kind} {name!r} is {_words(array)}, the graph has {record.dtype}{list(record.shape)} there"
+                    f"{kind} {name!r} is {_words(array)}, the graph {takes} {record.dtype}{list(record.shape)}"
                 )
             ready[name] = np.ascontiguousarray(array) if kind == "input" else array
         return ready
@@ -232,7 +235,8 @@ def _device_for(path: Path, made_for: DeviceIdentity, device: str | None) -> _Fo
     if made_for.platform in SIMULATED:
         raise WrongDevice(f"{path}: its parts were made on the device {made_for.name!r}; make them on a real device")
     recorded = recorded_report(made_for)
-    if wanted is None or (recorded is not None and not wanted.isdecimal() and matches(recorded, wanted)):
+    fits = wanted is None or (not wanted.isdecimal() and matches(DeviceReport(0, made_for, "", True, ""), wanted))
+    if fits and (recorded is not None or OPENCL_LIBRARY in os.environ):  # discovery does not know that library
         with variables({} if recorded is None else recorded.environment()):
             plugin.register()
         seen = plugin.devices()[0].ep_metadata

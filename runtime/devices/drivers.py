@@ -9,6 +9,9 @@ import os
 import sys
 from pathlib import Path
 
+OPENCL_LIBRARY = "GPUTUNE_OPENCL_LIBRARY"
+"""The environment variable that names the OpenCL library of the C runtime."""
+
 
 def vendor_folders() -> list[Path]:
     """Where .icd files are looked for: OCL_ICD_VENDORS when set (a folder or one file, as the OpenCL loader
@@ -60,5 +63,5 @@ def opencl_library() -> dict[str, str]:
     found = importlib.util.find_spec("pyopencl")
     for folder in (found and found.submodule_search_locations) or []:
         for path in sorted(Path(folder).glob(".libs/libOpenCL*")):
-            return {"GPUTUNE_OPENCL_LIBRARY": str(path), "PYOPENCL_HOME": folder}
+            return {OPENCL_LIBRARY: str(path), "PYOPENCL_HOME": folder}
     return {}

@@ -65,3 +65,29 @@ def save(
         helper.set_model_props(model, metadata)
     onnx.save(model, str(path))
     return path
+
+
+def save_in_parts(path: Path, binary: Path | str) -> Path:
+    """A model of two parts, which multiply by 8 each; onnxruntime negates what is between them, and looks at it."""
+    kinds: dict[str, tuple[int, list[int | str | None]]] = {
+        "y": (TensorProto.FLOAT, [64]),
+        "whole": (TensorProto.INT64, [64]),
+        "found": (TensorProto.INT64, [1, "n"]),
+    }
+    between = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [64]) for name in ("h", "n")]
+    graph = helper.make_graph(
+        [
+            node(["x"], ["h"], binary, graph="one"),
+            helper.make_node("Neg", ["h"], ["n"]),
+            helper.make_node("Cast", ["h"], ["whole"], to=TensorProto.INT64),
+            helper.make_node("NonZero", ["whole"], ["found"]),
+            node(["n"], ["y"], None, graph="two"),
+        ],
+        "model",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64])],
+        [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()],
+        value_info=between,
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), str(path))
+    return path

@@ -19,7 +19,7 @@ from gputune.client.input_lists import files_named
 from gputune.client.lists import comma_separated
 from gputune.client.outputs import Files
 from gputune.core.errors import ContextError
-from gputune.runtime.context.ep_context import ep_contexts, is_ep_context
+from gputune.runtime.context.ep_context import is_ep_context, read_ep_model
 from gputune.runtime.devices.discovery import replayed_files
 
 CONTEXT_BINARY = ("--context_binary", "--retrieve_context", "context_binary")
@@ -43,7 +43,7 @@ def context_files(path: Path) -> list[Path]:
     """Return the context binaries that an ONNX file with EPContext nodes names; none for what cannot be read, which is
     refused when it is loaded."""
     try:
-        nodes = ep_contexts(path) if is_ep_context(path) else []
+        nodes = read_ep_model(path).nodes if is_ep_context(path) else []
     except (ContextError, OSError):
         return []
     return [node.content for node in nodes if isinstance(node.content, Path)]

@@ -1,0 +1,196 @@
+"""Test that gputune's own tools run models in parts by onnxruntime, on the fake device."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from gputune.client.compare.turns import Contender, Process
+from gputune.client.errors import DeviceOrContextError
+from tests.client.commands import read_json
+from tests.client.contexts import small_context
+from tests.client.summaries import problems
+from tests.native.fake import DEVICE, doubling_context
+from tests.onnxruntime.models import save_in_parts
+from tests.onnxruntime.sessions import Array, Onnxruntime, plugin
+
+APPLICATION = Path(__file__).with_name("in_parts.py")
+X = np.linspace(-4, 4, 64, dtype=np.float32)
+RIGHT: Mapping[str, Array] = {
+    "y": -64 * X,
+    "whole": (8 * X).astype(np.int64),
+    "found": np.stack(np.nonzero((8 * X).astype(np.int64))),
+}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save_in_parts(tmp_path / "model.onnx", doubling_context(tmp_path / "parts.bin", ("one", "two")))
+
+
+def environment(ort: Onnxruntime) -> dict[str, str]:
+    return {**ort.environment, "GPUTUNE_ONNXRUNTIME_LIBRARY": str(plugin())}
+
+
+def ran(ort: Onnxruntime, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """A Python of its own: two OpenCL libraries cannot share a process."""
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, env={**environment(ort), **more}, capture_output=True, text=True)
+
+
+def net_run(ort: Onnxruntime, model: Path, *options: object, **more: str) -> subprocess.CompletedProcess[str]:
+    (model.parent / "x.raw").write_bytes(X.tobytes())
+    (model.parent / "inputs.txt").write_text(f"x:={model.parent / 'x.raw'}\n" * 2, encoding="utf-8")
+    lists = ("--input_list", model.parent / "inputs.txt", "--output_dir", model.parent / "results")
+    return ran(ort, "-m", "gputune", "net-run", "--retrieve_context", model, *lists, *options, **more)
+
+
+def assert_right(found: Mapping[str, Array]) -> None:
+    assert {name: (array.dtype, array.tolist()) for name, array in found.items()} == {
+        name: (array.dtype, array.tolist()) for name, array in RIGHT.items()
+    }
+
+
+def test_an_application_loads_it_as_it_loads_a_context(ort: Onnxruntime, model: Path) -> None:
+    done = ran(ort, APPLICATION, model, model.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert_right({name: np.load(model.with_name(f"{name}.npy")) for name in RIGHT})
+    described = "x float32[64] -> y float32[64], whole int64[64], found int64[1, -1], 2 parts run on Fake GPU, and the"
+    assert f"<gputune.Context '{model}' on Fake GPU\n  model: {described} rest in onnxruntime" in done.stdout
+    if not ort.is_oldest:  # which does not say it
+        assert "(Neg 1, Cast 1, NonZero 1)" in done.stdout
+
+
+def test_net_run_writes_outputs_and_says_which_nodes_ran_on_which_device(ort: Onnxruntime, model: Path) -> None:
+    summary = model.with_name("summary.json")
+    done = net_run(ort, model, "--num_inferences", 5, "--npy", "--summary_json", summary, "--perf_profile", "burst")
+    assert done.returncode == 0, done.stderr
+    for number in range(2):
+        folder = model.parent / "results" / f"Result_{number}"
+        assert_right({name: np.load(folder / f"{name}.npy") for name in RIGHT})
+        assert (folder / "whole.raw").read_bytes() == RIGHT["whole"].tobytes()
+    found = read_json(summary)
+    assert problems("net-run", found) == []
+    assert len(found["inference_ns"]) == 5 and found["device"] == "Fake GPU"
+    assert found["parts"] == ["one", "two"] and found["warnings"] == []
+    cpu = {} if ort.is_oldest else {"CPUExecutionProvider": {"Neg": 1, "Cast": 1, "NonZero": 1}}
+    assert found["nodes"] == {"GputuneExecutionProvider": {"EPContext": 2}, **cpu}
+    assert "2 parts run on Fake GPU" in done.stderr and "not assigned" not in done.stderr
+
+
+@pytest.mark.parametrize(("level", "operations"), [("basic", 0), ("detailed", 3)])
+def test_net_run_profiles_each_part(newest: Onnxruntime, model: Path, level: str, operations: int) -> None:
+    profile = model.with_name("profile.json")
+    done = net_run(newest, model, "--num_inferences", 4, "--profiling_level", level, "--profile", profile)
+    assert done.returncode == 0, done.stderr
+    parts = read_json(profile)["contexts"]
+    assert list(parts) == ["one", "two"]
+    assert [(part["inferences"], len(part["operations"])) for part in parts.values()] == [(4, operations)] * 2
+
+
+def test_a_profile_has_no_more_events_than_asked_for(newest: Onnxruntime, model: Path) -> None:
+    """Each part of an inference has one for itself, and one for each of its launches."""
+    profile, config = model.with_name("profile.json"), model.with_name("config.json")
+    for most, inferences in ((17, 2), (7, None)):
+        config.write_text(f'{{"profile_configs": {{"num_max_events": {most}}}}}')
+        done = net_run(newest, model, "--num_inferences", 4, "--profile", profile, "--config_file", config)
+        if inferences is None:
+            assert done.returncode == 2 and "has 8 events at level detailed" in done.stderr
+        else:
+            assert {part["inferences"] for part in read_json(profile)["contexts"].values()} == {inferences}
+
+
+def test_a_context_of_another_driver_is_built_from_source_or_refused(newest: Onnxruntime, model: Path) -> None:
+    other = replace(DEVICE, driver_version="0.9")
+    doubling_context(model.with_name("parts.bin"), ("one", "two"), device=other)
+    done = net_run(newest, model)
+    assert done.returncode == 0, done.stderr
+    assert f"warning: {model}: building from source on another device: driver_version" in done.stderr
+    done = net_run(newest, model, "--cache_compatibility_mode", "strict")
+    assert done.returncode == DeviceOrContextError.exit_code
+    assert done.stderr.splitlines()[-1].endswith("[wrong_device]")
+
+
+@pytest.mark.parametrize("options", [("--device", "null"), ("--device", "waiting")])
+def test_a_device_that_computes_nothing_is_refused(newest: Onnxruntime, model: Path, options: tuple[str, ...]) -> None:
+    done = net_run(newest, model, *options)
+    assert done.returncode == DeviceOrContextError.exit_code
+    assert f"{options[1]!r} computes nothing, and a model in parts needs an OpenCL device" in done.stderr
+
+
+def test_what_is_wrong_with_a_context_is_one_line(newest: Onnxruntime, model: Path) -> None:
+    binary = model.with_name("parts.bin")
+    whole = binary.read_bytes()
+
+    def refusal() -> str:
+        done = net_run(newest, model)
+        assert done.returncode == DeviceOrContextError.exit_code
+        (line,) = done.stderr.splitlines()
+        return line
+
+    binary.write_bytes(whole.replace(b"__kernel", b"__kernal"))
+    assert refusal().startswith(f"error: {model}: EPContext node ")
+    assert refusal().endswith("[checksum_mismatch]")
+    binary.write_bytes(whole[:-100])
+    assert refusal().endswith("[truncated]")
+    binary.chmod(0o666)
+    assert refusal().endswith("[untrusted_file]")
+    binary.unlink()
+    assert "cannot be found next to the ONNX file" in refusal() and refusal().endswith("[malformed_ep_context]")
+    small_context(binary, names=("one", "two"))
+    assert "its parts were made on the device 'null'" in refusal()
+    doubling_context(binary, ("one", "three"))
+    done = net_run(newest, model)
+    assert done.returncode == 2 and "the context has no graph 'two'; its graphs are 'one', 'three'" in done.stderr
+
+
+def test_onnxruntimes_own_refusals_are_one_line(newest: Onnxruntime, model: Path) -> None:
+    broken = onnx.load(str(model))
+    broken.graph.node[1].op_type = "Nag"
+    onnx.save(broken, str(model))
+    done = net_run(newest, model)
+    assert done.returncode == DeviceOrContextError.exit_code
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {model}: onnxruntime cannot run it: ") and "Nag" in line
+
+
+def test_the_shapes_of_inputs_must_be_known(newest: Onnxruntime, model: Path) -> None:
+    free = onnx.load(str(model))
+    free.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n"]))
+    onnx.save(free, str(model))
+    done = net_run(newest, model)
+    assert done.returncode == DeviceOrContextError.exit_code
+    assert "input 'z' has the shape ['n'], but all sizes must be fixed" in done.stderr
+
+
+def test_compare_opens_it_as_a_contender(newest: Onnxruntime, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the same inputs as the other engines."""
+    for name, value in environment(newest).items():
+        monkeypatch.setenv(name, value)
+    with Process() as process:
+        arguments = {"context": str(model), "device": None}
+        contenders = [Contender(name, process, "context", arguments) for name in ("tuned", "untuned")]
+        facts = contenders[0].facts
+        assert (facts["device"], facts["computes"], facts["threads"]) == ("Fake GPU", True, None)
+        assert facts["inputs"] == [{"name": "x", "shape": [64], "dtype": "float32", "memory_type": "raw"}]
+        first, second = (one.outputs() for one in contenders)
+        assert np.array_equal(first["y"], second["y"]) and np.array_equal(first["whole"], (first["y"] / -8).astype(int))
+        assert all(one.block_ns(0.01) for one in contenders)
+
+
+def test_without_onnxruntime_a_line_says_what_to_install(newest: Onnxruntime, model: Path) -> None:
+    hidden = model.with_name("hidden")
+    hidden.mkdir()
+    (hidden / "onnxruntime.py").write_text("raise ImportError('hidden')\n")
+    path = os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = net_run(newest, model, PYTHONPATH=path)
+    assert done.returncode == DeviceOrContextError.exit_code
+    assert "onnxruntime is missing (hidden); install it by: pip install" in done.stderr

@@ -1,0 +1,139 @@
+"""Test models in parts on a real device: what the generator writes computes the same as the model in onnxruntime."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from gputune.kernels.family import Array
+from tests.client import models
+from tests.client.commands import read_json
+from tests.client.model.test_parts import quantised_inside
+from tests.client.summaries import problems
+
+X = np.random.default_rng(4).standard_normal((1, 3, 16, 16), dtype=np.float32)
+
+
+def gputune(*arguments: object) -> str:
+    """What a command says, in a process of its own: this one may have another driver open."""
+    command = [sys.executable, "-m", "gputune", *map(str, arguments)]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model small.onnx and its parts."""
+    folder = tmp_path_factory.mktemp("parts")
+    path = models.save(quantised_inside(), folder).rename(folder / "small.onnx")
+    gputune(
+        "context-binary-generator", "--model", path, "--input_dimensions", "n=1", "--unsupported", "host",
+        "--tuning_effort", "none", "--binary_file", "small", "--output_dir", folder,
+    )  # fmt: skip
+    return folder
+
+
+def right(folder: Path) -> dict[str, Array]:
+    """What onnxruntime computes on the CPU from the original model."""
+    session = onnxruntime.InferenceSession(str(folder / "small.onnx"), providers=["CPUExecutionProvider"])
+    return dict(zip([one.name for one in session.get_outputs()], session.run(None, {"x": X}), strict=True))
+
+
+def check(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
+    """Floats are equal but for rounding, integers exactly."""
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert found[name].dtype == array.dtype and found[name].shape == array.shape
+        if array.dtype.kind == "f":
+            assert np.abs(found[name] - array).max() <= 1e-5 * np.abs(array).max(), name
+        else:
+            assert np.array_equal(found[name], array), name
+
+
+def test_net_run_computes_what_onnxruntime_does(folder: Path) -> None:
+    np.save(folder / "x.npy", X)
+    (folder / "inputs.txt").write_text(f"x:={folder / 'x.npy'}\n", encoding="utf-8")
+    gputune(
+        "net-run", "--retrieve_context", folder / "small_ctx.onnx", "--input_list", folder / "inputs.txt",
+        "--output_dir", folder / "results", "--npy", "--summary_json", folder / "summary.json", "--num_inferences", 3,
+    )  # fmt: skip
+    results = folder / "results" / "Result_0"
+    wanted = right(folder)
+    check({name: np.load(results / f"{name}.npy") for name in wanted}, wanted)
+    summary = read_json(folder / "summary.json")
+    assert problems("net-run", summary) == []
+    assert summary["parts"] == ["small_part1", "small_part2"] and len(summary["inference_ns"]) == 3
+    assert summary["nodes"]["GputuneExecutionProvider"] == {"EPContext": 2}
+
+
+LOADING = """
+import sys
+import numpy
+import gputune
+file, inputs, results, *device = sys.argv[1:]
+with gputune.load(file, *device) as model:
+    outputs = model.run(numpy.load(inputs))
+    assert model.device.name in str(model), model
+numpy.savez(results, **outputs)
+"""
+
+
+@pytest.mark.parametrize("device", [(), ("0",)], ids=["its own", "by number"])
+def test_an_application_loads_it(folder: Path, device: tuple[str, ...]) -> None:
+    """A device is chosen as gputune devices numbers them."""
+    np.save(folder / "x.npy", X)
+    files = [folder / name for name in ("small_ctx.onnx", "x.npy", "loaded.npz")]
+    ran = subprocess.run([sys.executable, "-c", LOADING, *map(str, files), *device], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    with np.load(folder / "loaded.npz") as found:
+        check(found, right(folder))
+
+
+TOGETHER = """
+import sys
+import numpy
+import gputune
+import gputune.runtime
+parts, context, inputs = sys.argv[1:]
+given = {"x": numpy.load(inputs)}
+alone = gputune.runtime.load(context, graph="small_part1")
+before = alone.run(given)
+with gputune.load(parts) as model:
+    whole = model.run(given)
+    after = alone.run(given)
+assert all(numpy.array_equal(before[name], after[name]) for name in before)
+assert numpy.array_equal(gputune.load(parts).run(given)["y"], whole["y"])
+"""
+
+
+def test_a_process_may_have_contexts_and_models_in_parts_open(folder: Path) -> None:
+    """Both open the device by the same OpenCL library."""
+    np.save(folder / "x.npy", X)
+    files = [folder / name for name in ("small_ctx.onnx", "small.bin", "x.npy")]
+    ran = subprocess.run([sys.executable, "-c", TOGETHER, *map(str, files)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.slow
+def test_compare_takes_it_for_the_tuned_context(folder: Path) -> None:
+    """The untuned contender is a model in parts, too, and both compute what onnxruntime does."""
+    gputune(
+        "compare", "--model", folder / "small.onnx", "--retrieve_context", folder / "small_ctx.onnx",
+        "--input_dimensions", "n=1", "--compare_seconds", 1, "--summary_json", folder / "compare.json",
+    )  # fmt: skip
+    found = read_json(folder / "compare.json")
+    assert problems("compare", found) == []
+    assert [one["name"] for one in found["contenders"]][:3] == ["tuned", "untuned", "onnxruntime"]
+    assert found["contenders"][1]["deviation"] == 0
+    assert found["contenders"][2]["deviation"] < 1e-5
+
+
+def test_it_is_validated_without_onnxruntime(folder: Path) -> None:
+    said = gputune("net-run", "--retrieve_context", folder / "small_ctx.onnx", "--validate_binary")
+    assert "2 graphs, " in said and "optimal on " in said and "nodes run in onnxruntime" in said
