@@ -1,0 +1,121 @@
+"""Open and close sessions of onnxruntime with gputune a thousand times, and watch memory, descriptors and threads.
+
+    scripts/stress/native/sessions [--sessions 1000] [FILE]
+
+By default, the sessions are of the page-orientation model with a quantised tensor inside, so two parts are on the
+device. Every fourth session shares an arena with the next one, and in every eighth session eight threads run at the
+same time. All outputs must be the same bits. In the first half of the sessions, the C library's allocator gets its
+arenas for all threads. In the second half, memory may grow by at most 16 MiB, and the numbers of descriptors and
+threads may not grow. The exit code is 1 if something grows or differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import gputune
+import tool
+from benchmarks.sessions.cut_models import quantised
+from models import material
+
+GROWN_KB = 16 << 10
+THREADS, RUNS = 8, 4
+
+
+@dataclass(frozen=True)
+class Held:
+    """What this process holds."""
+
+    resident_kb: int
+    descriptors: int
+    threads: int
+
+    @classmethod
+    def now(cls) -> Held:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        fields = dict(re.findall(r"^(\w+):\s+(\d+)", status, re.MULTILINE))
+        resident, threads = int(fields["VmRSS"]), int(fields["Threads"])
+        return cls(resident, len(list(Path("/proc/self/fd").iterdir())), threads)
+
+    def __str__(self) -> str:
+        return f"{self.resident_kb >> 10} MiB, {self.descriptors} descriptors, {self.threads} threads"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/stress/native/sessions", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("file", nargs="?", type=Path, help="an ONNX file with EPContext nodes and fixed shapes")
+    parser.add_argument("--sessions", type=int, default=1000, help="how many (default: %(default)s)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
+        return _watch(options.file or _made(Path(folder)), options.sessions)
+
+
+def _made(folder: Path) -> Path:
+    """The default file."""
+    onnx.save(quantised(material.orientation_model(), (0.5,)), folder / "model.onnx")
+    made = ("--model", folder / "model.onnx", "--input_dimensions", "x=1,3,224,224", "--binary_file", "model")
+    arguments = [*map(str, made), "--unsupported", "host", "--tuning_effort", "none"]
+    done = tool.gputune(folder / "made", "context-binary-generator", *arguments, quiet=True)
+    return done.folder / "model_ctx.onnx"
+
+
+def _watch(file: Path, count: int) -> int:
+    gputune.onnxruntime.register()
+    wanted: list[bytes] | None = None
+    begun = Held.now()
+    shared: list[Any] = []
+    for number in range(count):
+        shares = number % 4 in (2, 3)
+        session, inputs = _session(file, shares)
+        if number % 8 == 7:
+            with ThreadPoolExecutor(THREADS) as pool:
+                results = list(pool.map(lambda _, one=session, given=inputs: _bits(one, given), range(THREADS * RUNS)))
+        else:
+            results = [_bits(session, inputs)]
+        wanted = wanted or results[0]
+        if any(result != wanted for result in results):
+            print(f"session {number}: other outputs", file=sys.stderr)
+            return 1
+        shared = [*shared, session] if shares and number % 4 == 2 else []
+        del session
+        if number + 1 == max(count // 2, 1):
+            begun = Held.now()
+        if (number + 1) % max(count // 10, 1) == 0:
+            print(f"{number + 1} sessions: {Held.now()}", flush=True)
+    end = Held.now()
+    level = end.descriptors <= begun.descriptors and end.threads <= begun.threads
+    level = level and end.resident_kb - begun.resident_kb <= GROWN_KB
+    print(f"after the first half: {begun}; at the end: {end}; {'level' if level else 'GROWN'}")
+    return 0 if level else 1
+
+
+def _session(file: Path, shares: bool) -> tuple[Any, dict[str, Any]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if shares:
+        options.add_session_config_entry("ep.share_ep_contexts", "1")
+    options.add_provider_for_devices(gputune.onnxruntime.devices(), {})
+    session = onnxruntime.InferenceSession(file, options)
+    generator = np.random.default_rng(0)
+    return session, {one.name: generator.standard_normal(one.shape, dtype=np.float32) for one in session.get_inputs()}
+
+
+def _bits(session: Any, inputs: dict[str, Any]) -> list[bytes]:
+    return [np.asarray(array).tobytes() for array in session.run(None, inputs)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
