@@ -1,4 +1,4 @@
-"""Open a device in this process and run graphs with default configurations: no server, no tuning, no file."""
+"""Open a device in this process, and run graphs or write contexts with default configurations: no server, no tuning."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from gputune.client.context import builder
 from gputune.client.memory_types import RAW, MemoryTypes
 from gputune.client.model.graph import Graph
+from gputune.client.model.graphs import tasks_of
 from gputune.client.model.lowering import lower
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
@@ -45,12 +46,20 @@ class LocalDevice:
 
         Raises ModelError for what cannot be lowered, TuningError and MemoryPlanError for what does not fit on the
         device, DeviceError."""
-        plan = lower(graph)
-        identity = self._backend.identity
-        outcomes = {each.key: each for each in (untuned(task, device_limits(identity)) for task in plan.tasks)}
-        built = builder.build(plan, outcomes, self)
+        with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
+            path = Path(folder) / "context.bin"
+            self.write(path, [graph], memory_types)
+            with open_context(path) as file:
+                return Executor(self._backend, file, file.header.graphs[0], binaries=False, strict=False)
+
+    def write(self, path: Path, graphs: Sequence[Graph], memory_types: MemoryTypes = RAW) -> None:
+        """Write a context of imported graphs, whose programs are built from source when it is opened. Raises as `load`
+        does."""
+        identity, plans = self._backend.identity, [lower(graph) for graph in graphs]
+        outcomes = {each.key: each for each in (untuned(task, device_limits(identity)) for task in tasks_of(plans))}
+        built = builder.build_all([builder.Wanted(plan, outcomes) for plan in plans], self)
         context = Context(
-            graphs=[memory_types.applied(built.graph)],
+            graphs=[memory_types.applied(graph) for graph in built.graphs],
             programs=built.programs,
             weights=built.weights,
             device=self.device,
@@ -59,11 +68,7 @@ class LocalDevice:
             versions={"gputune": software_version()},
             computes=self._backend.computes,
         )
-        with tempfile.TemporaryDirectory(prefix="gputune-") as folder:
-            path = Path(folder) / "context.bin"
-            write_context(path, context)
-            with open_context(path) as file:
-                return Executor(self._backend, file, file.header.graphs[0], binaries=False, strict=False)
+        write_context(path, context)
 
     # --- what builder.Maker asks for ---
 

@@ -5,6 +5,10 @@ case runs as ONNX's own runner runs it, in a worker process, so that a driver th
 
 A case passes if it ran and all of its outputs are right. It is excluded if gputune refuses it for a reason in
 onnx_suite_rules.py. Any other result is a failure. What PoCL compiles is kept under build/ for the next run.
+
+With --through onnxruntime each model is cut, as with --unsupported host, and runs in onnxruntime with gputune's plugin.
+A case passes only if a part of it ran on the device. If no part did, the case is excluded, and fails only if the file
+without parts does not give what onnxruntime gives for the model.
 """
 
 import argparse
@@ -66,8 +70,9 @@ def listed(match: str) -> list[tuple[str, str]]:
 class Worker:
     """A process that runs cases one after the other; another takes its place when it dies."""
 
-    def __init__(self) -> None:
+    def __init__(self, through: str) -> None:
         self.device = ""
+        self._through = through
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, kind: str, name: str) -> dict[str, Any]:
@@ -100,7 +105,7 @@ class Worker:
 
     def _started(self) -> subprocess.Popen[str]:
         environment = tool.environment(POCL_CACHE_DIR=str(KEPT), POCL_KERNEL_CACHE="1")
-        command = tool.module("models.onnx_suite_worker")
+        command = [*tool.module("models.onnx_suite_worker"), self._through]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         assert process.stdout is not None
         if not (line := process.stdout.readline()):
@@ -109,13 +114,13 @@ class Worker:
         return process
 
 
-def run(cases: list[tuple[str, str]], jobs: int, workers: list[Worker]) -> Iterator[dict[str, Any]]:
+def run(cases: list[tuple[str, str]], through: str, jobs: int, workers: list[Worker]) -> Iterator[dict[str, Any]]:
     """The results of cases in their order; the processes that run them are added to the workers."""
     local = threading.local()
 
     def one(case: tuple[str, str]) -> dict[str, Any]:
         if not hasattr(local, "worker"):
-            local.worker = Worker()
+            local.worker = Worker(through)
             workers.append(local.worker)
         result: dict[str, Any] = local.worker.run(*case)
         return result
@@ -150,6 +155,7 @@ def report(results: list[dict[str, Any]]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--match", default="", metavar="PATTERN", help="only cases whose name this expression finds")
+    parser.add_argument("--through", default="gputune", choices=("gputune", "onnxruntime"), help="what runs the models")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many worker processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also writes every case's result there")
     parser.add_argument("--verbose", action="store_true", help="a line for each case")
@@ -159,7 +165,7 @@ def main() -> int:
     KEPT.mkdir(parents=True, exist_ok=True)
     began, results = time.monotonic(), []
     workers: list[Worker] = []
-    for result in run(cases, arguments.jobs, workers):
+    for result in run(cases, arguments.through, arguments.jobs, workers):
         results.append(result)
         if arguments.verbose:
             print(f"{result['status']:>9} {result['seconds']:6.2f} s  {result['name']}  {result['detail']}", flush=True)

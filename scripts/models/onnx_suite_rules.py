@@ -26,6 +26,8 @@ LADDER = frozenset((
 """Operators that must not be why a case is excluded."""
 
 RULES = (
+    ("no part: {}", r"^no part: (.*)"),
+    ("onnxruntime cannot run it", r"^onnxruntime cannot run it"),
     ("element type {}", r"is (float16|float64|bfloat16|float8\w*|float4\w*|float6\w*|u?int[24]|complex\w+|string)\b"),
     ("no tensor: sequence, optional or map", r"is not a tensor"),
     ("quantised", r"computes with quantised numbers"),

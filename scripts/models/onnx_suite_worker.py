@@ -1,21 +1,29 @@
-"""Run cases of ONNX's test suite, one for each line of standard input ("node test_abs").
+"""Run cases of ONNX's test suite, one for each line of standard input ("node test_abs"), by one of BACKENDS.
 
-For each case, the worker writes a line of JSON: status, rule, detail, and the number of kernels. The first line is the
-device.
+For each case, the worker writes a line of JSON: status, rule, detail, and the number of kernels, or of parts in
+onnxruntime. The first line is the device.
 """
 
+import importlib
 import json
 import os
 import sys
 import unittest
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 from onnx import ModelProto
+from onnx.backend.test import runner
+from onnx.backend.test.case import node
+from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.runner import Runner
 
 from gputune.client.model.graph import Array
 from gputune.client.run.onnx_backend import ANY_DEVICE, GputuneBackend, PreparedModel
 from gputune.runtime.devices.discovery import find, wanted_device
+from models.in_onnxruntime.cut_cases import InOnnxruntime
 from models.onnx_suite import KINDS, SUFFIX
 from models.onnx_suite_rules import rule_of
 
@@ -47,19 +55,22 @@ class Counting(GputuneBackend):
         return Counted(super().prepare(model, device, **kwargs))
 
 
-def result_of(case: unittest.TestCase) -> dict[str, Any]:
+BACKENDS: Mapping[str, type[Counting | InOnnxruntime]] = {"gputune": Counting, "onnxruntime": InOnnxruntime}
+
+
+def result_of(case: unittest.TestCase, backend: type[Counting | InOnnxruntime] = Counting) -> dict[str, Any]:
     """What became of a case."""
-    Counting.operations.clear()
+    backend.operations.clear()
     result = unittest.TestResult()
     case.run(result)
-    operations = sum(Counting.operations)
+    operations = sum(backend.operations)
     for _, trace in (*result.errors, *result.failures):
         return {"status": "failed", "rule": "", "detail": last_lines(trace), "operations": operations}
     for _, reason in result.skipped:
         if (rule := rule_of(reason)) is None:
             return {"status": "failed", "rule": "", "detail": f"refused: {reason}", "operations": 0}
         return {"status": "excluded", "rule": rule, "detail": reason, "operations": 0}
-    if not Counting.operations:
+    if not backend.operations:
         return {"status": "failed", "rule": "", "detail": "nothing ran", "operations": 0}
     return {"status": "passed", "rule": "", "detail": "", "operations": operations}
 
@@ -73,9 +84,17 @@ def last_lines(trace: str) -> str:
     return " ".join(" ".join(lines[start:]).split())[:600]
 
 
-def cases() -> dict[tuple[str, str], unittest.TestCase]:
-    """Every case by kind and name."""
-    found = Runner(Counting).test_cases
+def cases(
+    backend: type[Counting | InOnnxruntime] = Counting, files: Sequence[str] = ()
+) -> dict[tuple[str, str], unittest.TestCase]:
+    """Every case by kind and name. files: node cases of these modules of onnx alone, because onnx computes what all of
+    its cases expect, which takes a while."""
+
+    def of_files(kind: str) -> list[TestCase]:
+        return [] if kind != "node" else [case for file in files for case in _of_file(file)]
+
+    with patch.object(runner, "load_model_tests", of_files) if files else nullcontext():
+        found = Runner(backend).test_cases
     return {
         (kind, method.removesuffix(SUFFIX)): found[name](method)
         for name, kind in KINDS.items()
@@ -85,17 +104,25 @@ def cases() -> dict[tuple[str, str], unittest.TestCase]:
     }
 
 
-def main() -> None:
+def _of_file(name: str) -> list[TestCase]:
+    """The node cases that a module of onnx makes."""
+    before = len(node._NodeTestCases)
+    importlib.import_module(f"{node.__name__}.{name}")
+    return node._NodeTestCases[before:]
+
+
+def main(through: str, *files: str) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what others print is no answer
-    known = cases()
+    backend = BACKENDS[through]
+    known = cases(backend, files)
     answers.write(json.dumps(find(wanted_device(None)).report.title) + "\n")
     answers.flush()
     for line in sys.stdin:
         kind, name = line.split()
-        answers.write(json.dumps(result_of(known[kind, name])) + "\n")
+        answers.write(json.dumps(result_of(known[kind, name], backend)) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

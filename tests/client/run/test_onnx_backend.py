@@ -195,6 +195,8 @@ class TestRefusals:
                 "shape that depends on the data",
             ),
             ("model 'm': Conv node 'c' is not supported: its weight 'w' is computed at run time", None),
+            ("no part: Loop, Cast", "no part: Loop, Cast"),
+            ("onnxruntime cannot run it: it is float16", "onnxruntime cannot run it"),
         ],
     )
     def test_a_rule_of_the_suite_is_found_for_it(self, message: str, rule: str | None) -> None:
