@@ -418,11 +418,15 @@ def _profiled(
     """What --profile says of each job, or of each part of a model; it is shown in short, too."""
     with device_errors():
         recorded = record(jobs, level, path, progress, most_events)
-    whole = not any(isinstance(job.executor, ModelInParts) for job in jobs.values())
-    names = list(jobs) if whole else [part.name for part in recorded.graphs]
-    contents = {name: content_of(recorded, place) for place, name in enumerate(names)}
-    for place, (name, content) in enumerate(contents.items()):
-        for line in lines_of(content, forms_in(recorded, place)):
+    if any(isinstance(job.executor, ModelInParts) for job in jobs.values()):
+        names = [part.name for part in recorded.graphs]
+    else:
+        names = list(jobs)
+    contents = {}
+    for place in sorted({one.graph for one in recorded.inferences}):  # a branch that is not taken has none
+        name = names[place]
+        contents[name] = content_of(recorded, place)
+        for line in lines_of(contents[name], forms_in(recorded, place)):
             log.info(f"{name}: {line}" if name else line)
     log.info(f"wrote the profile {path}; `gputune profile-viewer --input_log {path}` shows it")
     return contents

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from gputune.runtime.devices.discovery import SIMULATED, DeviceReport, choose, d
 from gputune.runtime.devices.drivers import OPENCL_LIBRARY
 from gputune.runtime.devices.settings import variables
 from gputune.runtime.execution.executor import NOTHING, Values
-from gputune.runtime.execution.loading import Compatibility, check_trusted, is_strict, recorded_report
+from gputune.runtime.execution.loading import Compatibility, check_trusted, recorded_report
 from gputune.runtime.execution.verdict import verdict_on
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.power.profiles.perf_profile import CUSTOM, PerfProfile
@@ -59,7 +59,6 @@ def open_in_parts(
     PluginError if onnxruntime or its plugin is missing; as open_executor does.
     """
     path = Path(path)
-    strict = is_strict(cache_compatibility_mode)
     check_trusted(path)
     model = read_ep_model(path)
     headers = _headers(model)
@@ -68,7 +67,7 @@ def open_in_parts(
     first = headers[model.nodes[0].content]
     found = _device_for(path, first.device, device)
     opened_ns = time.perf_counter_ns()
-    warnings = list(dict.fromkeys(_warnings(path, headers.values(), parts, found.identity, strict)))
+    warnings = dict.fromkeys(_warnings(headers.values(), parts, found.identity))
     options = {"device": found.option, "cache_compatibility_mode": cache_compatibility_mode}
     if perf_profile is not None:
         options["perf_profile"] = _preset(perf_profile)
@@ -76,8 +75,8 @@ def open_in_parts(
         options |= {"profiling_level": profile[0], "profiling_file_path": str(profile[1].absolute())}
     session = plugin.open_session(path, {name: value for name, value in options.items() if value}, found.spins)
     loaded_ns = time.perf_counter_ns()
-    opened = ModelInParts(path, session, first, parts, found.identity, warnings)
-    opened.others, opened.device_open_ns, opened.load_ns = model.others, opened_ns - start_ns, loaded_ns - opened_ns
+    opened = ModelInParts(path, session, first, parts, found.identity, list(warnings))
+    opened.device_open_ns, opened.load_ns = opened_ns - start_ns, loaded_ns - opened_ns
     opened.recording = partial(open_in_parts, path, device, cache_compatibility_mode, perf_profile)
     return opened
 
@@ -90,7 +89,6 @@ class ModelInParts(Closing):
             a size that it does not say is ANY, and so are sizes that depend on the values of inputs.
         parts: the graphs of contexts that run on the device, in order.
         header: of the context of the first of them.
-        others: how many other nodes the file has.
         recording: opens the model once more, with this profile.
         nodes: how many nodes of each operator run in each provider of onnxruntime, after its optimizations; only
             gputune's if this onnxruntime does not say it.
@@ -98,8 +96,6 @@ class ModelInParts(Closing):
 
     computes = True
     choice: ContextChoice | None = None
-
-    others = 0
     recording: Callable[[tuple[Level, Path]], ModelInParts]
 
     def __init__(
@@ -109,7 +105,7 @@ class ModelInParts(Closing):
         header: ContextHeader,
         parts: Sequence[GraphRecord],
         device: DeviceIdentity,
-        warnings: Sequence[str],
+        warnings: list[str],
     ) -> None:
         """Make a model with open_in_parts. Raises ValueError for inputs and outputs that are no arrays of known
         shapes."""
@@ -119,7 +115,7 @@ class ModelInParts(Closing):
         self._run_options: Any = None
         self.header = header
         self.device = device
-        self.warnings = list(warnings)
+        self.warnings = warnings
         self.load_ns = self.device_open_ns = 0
         self.parts = tuple(parts)
         self.nodes = _assigned(session, len(parts))
@@ -253,23 +249,13 @@ def _device_for(path: Path, made_for: DeviceIdentity, device: str | None) -> _Fo
     return _Found(report.identity, str(report.position))
 
 
-def _warnings(
-    path: Path,
-    headers: Iterable[ContextHeader],
-    parts: Sequence[GraphRecord],
-    device: DeviceIdentity,
-    strict: bool,
-) -> list[str]:
-    """What is worth knowing about parts on a device. Raises WrongDevice."""
-    found = []
+def _warnings(headers: Iterable[ContextHeader], parts: Sequence[GraphRecord], device: DeviceIdentity) -> Iterator[str]:
+    """Yield what is unexpected about parts on a device; the plugin refuses those that it cannot run."""
     for header in headers:
         graphs = [graph for graph in header.graphs if graph in parts]
         verdict, reason = verdict_on(header, graphs, device, computes=True)
-        if verdict is ContextVerdict.UNSUPPORTED or (strict and verdict is not ContextVerdict.OPTIMAL):
-            raise WrongDevice(f"{path}: {reason}")
         if verdict is ContextVerdict.PREFER_RECOMPILATION:
-            found.append(f"building from source on another device: {reason}")
-    return found
+            yield f"building from source on another device: {reason}"
 
 
 def _preset(profile: PerfProfile | str) -> str:

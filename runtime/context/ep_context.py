@@ -36,12 +36,13 @@ LONGEST_TEXT = 4096
 QUOTED = 80
 """Characters of a name that an error quotes."""
 _STANDARD_DOMAINS = ("", "ai.onnx")
+_WITH_GRAPHS = ("If", "Loop", "Scan")
 
 # Field numbers of onnx.proto, and its numbers for types of attributes
 _GRAPH = 7
 _NODE = 1
 _NODE_NAME, _OP_TYPE, _ATTRIBUTE, _NODE_DOMAIN = 3, 4, 5, 7
-_ATTRIBUTE_NAME, _INTEGER, _STRING, _TYPE = 1, 3, 4, 20
+_ATTRIBUTE_NAME, _INTEGER, _STRING, _INNER_GRAPH, _TYPE = 1, 3, 4, 6, 20
 _OF_INTEGER, _OF_STRING = 2, 3
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -87,8 +88,8 @@ class EpModel:
 
     @property
     def contexts(self) -> list[EpContext]:
-        """Return the main nodes, which have the contexts."""
-        return [node for node in self.nodes if node.main]
+        """Return main nodes, one for each context."""
+        return list({node.content: node for node in reversed(self.nodes) if node.main}.values())[::-1]
 
 
 def is_ep_context(path: Path | str) -> bool:
@@ -102,21 +103,25 @@ def is_in_parts(path: Path | str) -> bool:
 
 
 def ep_contexts(path: Path | str) -> list[EpContext]:
-    """The EPContext nodes of an ONNX file that has no others. Raises as read_ep_model does, and OnlyParts for a model
-    in parts."""
+    """The EPContext nodes of an ONNX file that has no others. Raises as read_ep_model does, OnlyParts for a model in
+    parts, and MalformedEpContext for nodes with the same name, which only a model in parts may have."""
     model = read_ep_model(path)
     if model.others:
         raise OnlyParts(
             f"{path}: this is a model in parts, of which gputune runs {len(model.nodes)} and onnxruntime the other "
             f"{model.others} nodes, but a whole context is needed here; gputune.load, net-run and compare run it"
         )
+    names = [node.name for node in model.nodes if node.name]
+    if len(set(names)) != len(names):
+        raise MalformedEpContext(f"{path}: two EPContext nodes have the same partition_name")
     return model.nodes
 
 
 def read_ep_model(path: Path | str) -> EpModel:
     """Read the nodes of an ONNX file.
 
-    A node that is not main refers to the context of the nearest main node before it, else to that of the first.
+    A node that is not main refers to the context of the nearest main node before it, else to that of the first. In a
+    model in parts, a branch of an If has nodes of its own, which are behind those of the graph around it.
 
     Raises MalformedEpContext for anything that is no such file: damaged, too large, without EPContext nodes or with
     such of other sources, or with a path that leaves the folder of the file. Raises OSError when it cannot be read.
@@ -126,10 +131,11 @@ def read_ep_model(path: Path | str) -> EpModel:
     if not 0 < whole.nbytes <= LARGEST_FILE_BYTES:
         raise MalformedEpContext(f"{path}: {whole.nbytes} bytes, an ONNX file has 1 to {LARGEST_FILE_BYTES}")
     try:
-        nodes, others = _nodes(whole)
-        return EpModel(_contexts(nodes, path), others)
+        graphs, others = _graphs(whole)
+        found = [one for nodes in graphs for one in _contexts(nodes, path)]
     except MalformedEpContext as error:
         raise MalformedEpContext(f"{path}: {error}") from None
+    return EpModel(found, others)
 
 
 def ep_context_named(path: Path | str, graph: str | None) -> EpContext:
@@ -199,7 +205,7 @@ class _Node:
 
 
 def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
-    """What nodes mean, checked. `path` is the file that they are in."""
+    """What the nodes of a graph mean, checked. `path` is the file that they are in."""
     contents: list[Path | Extent | None] = []
     for node in nodes:
         if (source := node.text("source")) != SOURCE:
@@ -225,9 +231,6 @@ def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
         )
         if found[-1].max_size < 0:
             raise node.wrong(f"max_size is {found[-1].max_size}")
-    names = [one.name for one in found if one.name]
-    if len(set(names)) != len(names):
-        raise MalformedEpContext("two EPContext nodes have the same partition_name")
     return found
 
 
@@ -327,34 +330,45 @@ class _Found:
         return _text(self.texts.get(field, _NOTHING), what)
 
 
-def _nodes(model: Extent) -> tuple[list[_Node], int]:
-    """The EPContext nodes of a model's graph, and how many others it has; subgraphs and functions are not looked into.
-    Raises MalformedEpContext for a model without EPContext nodes."""
+def _graphs(model: Extent) -> tuple[list[list[_Node]], int]:
+    """The EPContext nodes of a model's graph, then those of each graph inside that has such, and how many other nodes
+    there are; functions are not looked into. Raises MalformedEpContext for a model without EPContext nodes."""
     fields = _Fields()
-    graph = fields.single(model, (), (_GRAPH,)).texts.get(_GRAPH)
-    if graph is None:
+    waiting = [graph] if (graph := fields.single(model, (), (_GRAPH,)).texts.get(_GRAPH)) is not None else []
+    if not waiting:
         raise MalformedEpContext("no ONNX model: it has no graph")
-    nodes: list[_Node] = []
+    graphs: list[list[_Node]] = []
     others, first = 0, ""
-    for node in fields.repeated(graph, _NODE):
-        head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
-        name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
-        domain = head.text(_NODE_DOMAIN, "a node's domain")
-        if (domain, operator) == (DOMAIN, OPERATOR):
-            if len(nodes) == MOST_NODES:
-                raise MalformedEpContext(f"more than {MOST_NODES} EPContext nodes")
-            nodes.append(_Node(name, _attributes(fields, node, name)))
-            continue
-        others += 1
-        found = operator if domain in _STANDARD_DOMAINS else f"{domain}.{operator}"
-        first = first or f"its node {name[:QUOTED]!r} is {found[: 2 * QUOTED]!r}"
-    if others and not nodes:
+    for graph in waiting:  # which grows by the graphs inside
+        nodes: list[_Node] = []
+        for node in fields.repeated(graph, _NODE):
+            name, operator = _head(fields, node)
+            if operator == f"{DOMAIN}.{OPERATOR}":
+                if sum(map(len, graphs)) + len(nodes) == MOST_NODES:
+                    raise MalformedEpContext(f"more than {MOST_NODES} EPContext nodes")
+                nodes.append(_Node(name, _attributes(fields, node, name)))
+                continue
+            others += 1
+            first = first or f"its node {name[:QUOTED]!r} is {operator[: 2 * QUOTED]!r}"
+            if operator in _WITH_GRAPHS:
+                attributes = fields.repeated(node, _ATTRIBUTE)
+                waiting += [inner for attribute in attributes for inner in fields.repeated(attribute, _INNER_GRAPH)]
+        graphs += [nodes] if nodes else []
+    if not graphs and others:
         raise MalformedEpContext(
             f"this is a model and no context: {first}, not {OPERATOR} of {DOMAIN!r}; `gputune "
             "context-binary-generator` or gputune.tune makes a context of it; what `--unsupported host` wrote without "
             "any part runs in onnxruntime alone"
         )
-    return nodes, others
+    return graphs or [[]], others
+
+
+def _head(fields: _Fields, node: Extent) -> tuple[str, str]:
+    """The name of a node, and its operator, behind the domain unless that is ONNX's own."""
+    head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
+    name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
+    domain = head.text(_NODE_DOMAIN, "a node's domain")
+    return name, operator if domain in _STANDARD_DOMAINS else f"{domain}.{operator}"
 
 
 def _attributes(fields: _Fields, node: Extent, name: str) -> dict[str, int | Extent]:

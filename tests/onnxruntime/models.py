@@ -67,7 +67,7 @@ def save(
     return path
 
 
-def save_in_parts(path: Path, binary: Path | str) -> Path:
+def save_in_parts(path: Path, binary: Path | bytes) -> Path:
     """A model of two parts, which multiply by 8 each; onnxruntime negates what is between them, and looks at it."""
     kinds: dict[str, tuple[int, list[int | str | None]]] = {
         "y": (TensorProto.FLOAT, [64]),
@@ -88,6 +88,11 @@ def save_in_parts(path: Path, binary: Path | str) -> Path:
         [helper.make_tensor_value_info(name, *kind) for name, kind in kinds.items()],
         value_info=between,
     )
+    return save_graph(path, graph)
+
+
+def save_graph(path: Path, graph: onnx.GraphProto) -> Path:
+    """A model of a graph that may have EPContext nodes."""
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), str(path))
     return path

@@ -18,7 +18,7 @@ from tests.client.commands import read_json
 from tests.client.contexts import small_context
 from tests.client.summaries import problems
 from tests.native.fake import DEVICE, doubling_context
-from tests.onnxruntime.models import save_in_parts
+from tests.onnxruntime.models import node, save_graph, save_in_parts
 from tests.onnxruntime.sessions import Array, Onnxruntime, plugin
 
 APPLICATION = Path(__file__).with_name("in_parts.py")
@@ -35,6 +35,10 @@ def model(tmp_path: Path) -> Path:
     return save_in_parts(tmp_path / "model.onnx", doubling_context(tmp_path / "parts.bin", ("one", "two")))
 
 
+def tensor(name: str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [64])
+
+
 def environment(ort: Onnxruntime) -> dict[str, str]:
     return {**ort.environment, "GPUTUNE_ONNXRUNTIME_LIBRARY": str(plugin())}
 
@@ -45,11 +49,14 @@ def ran(ort: Onnxruntime, *arguments: object, **more: str) -> subprocess.Complet
     return subprocess.run(command, env={**environment(ort), **more}, capture_output=True, text=True)
 
 
-def net_run(ort: Onnxruntime, model: Path, *options: object, **more: str) -> subprocess.CompletedProcess[str]:
+def net_run(
+    ort: Onnxruntime, model: Path, *options: object, more: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Two inferences. more: behind the file of x in the input list."""
     (model.parent / "x.raw").write_bytes(X.tobytes())
-    (model.parent / "inputs.txt").write_text(f"x:={model.parent / 'x.raw'}\n" * 2, encoding="utf-8")
+    (model.parent / "inputs.txt").write_text(f"x:={model.parent / 'x.raw'}{more}\n" * 2, encoding="utf-8")
     lists = ("--input_list", model.parent / "inputs.txt", "--output_dir", model.parent / "results")
-    return ran(ort, "-m", "gputune", "net-run", "--retrieve_context", model, *lists, *options, **more)
+    return ran(ort, "-m", "gputune", "net-run", "--retrieve_context", model, *lists, *options, **variables)
 
 
 def assert_right(found: Mapping[str, Array]) -> None:
@@ -84,6 +91,38 @@ def test_net_run_writes_outputs_and_says_which_nodes_ran_on_which_device(ort: On
     cpu = {} if ort.is_oldest else {"CPUExecutionProvider": {"Neg": 1, "Cast": 1, "NonZero": 1}}
     assert found["nodes"] == {"GputuneExecutionProvider": {"EPContext": 2}, **cpu}
     assert "2 parts run on Fake GPU" in done.stderr and "not assigned" not in done.stderr
+
+
+def test_branches_have_parts_of_their_own(newest: Onnxruntime, model: Path) -> None:
+    """A profile has the parts that ran. onnxruntime 1.23 refuses such models."""
+    bodies = [
+        helper.make_graph([node(["h"], [f"{graph} y"], "parts.bin", graph=graph)], graph, [], [tensor(f"{graph} y")])
+        for graph in ("two", "three")
+    ]
+    nodes = [
+        node(["x"], ["h"], "parts.bin", graph="one"),
+        helper.make_node("If", ["which"], ["y"], then_branch=bodies[0], else_branch=bodies[1]),
+    ]
+    doubling_context(model.with_name("parts.bin"), ("one", "two", "three"))
+    which = helper.make_tensor_value_info("which", TensorProto.BOOL, [])
+    graph = helper.make_graph(nodes, "m", [tensor("x"), which], [tensor("y")], value_info=[tensor("h")])
+    save_graph(model, graph)
+    (model.parent / "which.raw").write_bytes(b"\1")
+    profile = model.with_name("profile.json")
+    done = net_run(newest, model, "--npy", "--profile", profile, more=f" which:={model.parent / 'which.raw'}")
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(model.parent / "results" / "Result_0" / "y.npy"), 64 * X)
+    assert sorted(read_json(profile)["contexts"]) == ["one", "two"]
+    assert "3 parts run on Fake GPU" in done.stderr
+
+
+def test_a_context_may_lie_in_the_model(newest: Onnxruntime, model: Path) -> None:
+    binary = model.with_name("parts.bin")
+    save_in_parts(model, binary.read_bytes())
+    binary.unlink()
+    done = net_run(newest, model, "--npy")
+    assert done.returncode == 0, done.stderr
+    assert_right({name: np.load(model.parent / "results" / "Result_0" / f"{name}.npy") for name in RIGHT})
 
 
 @pytest.mark.parametrize(("level", "operations"), [("basic", 0), ("detailed", 3)])

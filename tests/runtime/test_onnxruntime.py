@@ -10,6 +10,16 @@ from types import SimpleNamespace
 import pytest
 
 import gputune
+from gputune.core.errors import (
+    BuildFailed,
+    DeviceError,
+    DeviceNotFound,
+    LaunchFailed,
+    LimitExceeded,
+    MalformedEpContext,
+    UntrustedFile,
+    WrongDevice,
+)
 from gputune.runtime import onnxruntime as plugin
 from gputune.runtime.native.building import native_part
 from gputune.runtime.onnxruntime import PluginError
@@ -24,6 +34,23 @@ class Onnxruntime:
         self.refusal = refusal
         self.registered: dict[str, str] = {}
         self.calls = 0
+
+    class SessionOptions:
+        def __init__(self) -> None:
+            self.log_severity_level = 2
+            self.entries: dict[str, str] = {}
+            self.provider: tuple[list[SimpleNamespace], dict[str, str]] = ([], {})
+
+        def add_session_config_entry(self, name: str, value: str) -> None:
+            self.entries[name] = value
+
+        def add_provider_for_devices(self, devices: list[SimpleNamespace], options: dict[str, str]) -> None:
+            self.provider = devices, options
+
+    def InferenceSession(self, path: str, options: SessionOptions) -> SimpleNamespace:  # noqa: N802
+        if self.refusal:
+            raise RuntimeError(self.refusal)
+        return SimpleNamespace(path=path, options=options)
 
     def register_execution_provider_library(self, name: str, path: str) -> None:
         self.calls += 1
@@ -178,3 +205,46 @@ def test_variables_that_are_set_stay(library: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setenv(name, value)
     plugin.register()
     assert named.items() <= os.environ.items()
+
+
+@pytest.mark.parametrize(("spins", "said"), [(True, "1"), (False, "0")])
+def test_a_session_runs_our_nodes_on_our_device(
+    library: Path, monkeypatch: pytest.MonkeyPatch, spins: bool, said: str
+) -> None:
+    """It logs errors only, and its threads spin unless they would take the device its processors."""
+    present(monkeypatch)
+    plugin.register()
+    session = plugin.open_session(Path("a.onnx"), {"device": "0"}, spins)
+    assert session.path == "a.onnx" and session.options.log_severity_level == 3
+    devices, options = session.options.provider
+    assert [device.ep_name for device in devices] == [plugin.ep_name()] and options == {"device": "0"}
+    assert session.options.entries["session.intra_op.allow_spinning"] == said
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "words"),
+    [
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : gputune: wrong_device: of\n another driver",
+            WrongDevice,
+            "of another driver",
+        ),
+        ("gputune: malformed_ep_context: EPContext node 'a': b", MalformedEpContext, "EPContext node 'a': b"),
+        ("gputune: untrusted_file: a.bin can be", UntrustedFile, "a.bin can be"),
+        ("gputune: device_not_found: none", DeviceNotFound, "none"),
+        ("gputune: build_failed: line 1", BuildFailed, "line 1"),
+        ("gputune: limit_exceeded: 3 of 2", LimitExceeded, "3 of 2"),
+        ("gputune: launch_failed: lost", LaunchFailed, "lost"),
+        ("gputune: invalid_argument: bust", ValueError, "bust"),
+        ("gputune: io_error: no more space", DeviceError, "no more space"),
+        ("Nag is no\n operator", PluginError, "onnxruntime cannot run it: Nag is no operator"),
+    ],
+)
+def test_errors_of_a_session_are_ours(
+    library: Path, monkeypatch: pytest.MonkeyPatch, refusal: str, kind: type[Exception], words: str
+) -> None:
+    """By the names that the library has for them."""
+    present(monkeypatch, refusal=refusal)
+    with pytest.raises(kind) as error:
+        plugin.open_session(Path("a.onnx"), {}, spins=True)
+    assert type(error.value) is kind and str(error.value) == f"a.onnx: {words}"

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,14 +194,37 @@ def test_a_model_in_parts_has_other_nodes_which_are_counted(context_path: Path, 
     assert ([one.name for one in model.nodes], model.others) == (["main", "other"], 2002)
     assert [one.content for one in model.contexts] == [context_path.resolve()]
     assert is_in_parts(path)
-    loads: tuple[Callable[[], object], ...] = (
-        lambda: gputune.runtime.load(path),
-        lambda: gputune.runtime.load_group([path]),
-    )
-    for load in loads:
-        with pytest.raises(OnlyParts, match="a whole context is needed here"):
-            load()
+    with pytest.raises(OnlyParts, match="a whole context is needed here"):
+        gputune.runtime.load(path)
+    with pytest.raises(OnlyParts, match="a whole context is needed here"):
+        gputune.runtime.load_group([path])
     assert not is_in_parts(save(tmp_path, MAIN)) and not is_in_parts(context_path)
+
+
+def branching(*branches: Sequence[onnx.NodeProto]) -> onnx.NodeProto:
+    """An If with these nodes in its branches."""
+    graphs = [helper.make_graph(list(nodes), "branch", [], []) for nodes in branches]
+    return helper.make_node("If", ["x"], ["y"], **dict(zip(("then_branch", "else_branch"), graphs, strict=True)))
+
+
+def test_branches_have_parts_of_their_own(context_path: Path, tmp_path: Path) -> None:
+    """As ONNX Runtime sees each graph alone, each has a main node."""
+    inner = branching([node(MAIN | {"partition_name": "3"})], [node({}, "Relu", "")])
+    outer = branching([node({}, "Relu", ""), inner], [node(MAIN | {"partition_name": "1"}), node(OTHER)])
+    model = read_ep_model(save(tmp_path, outer, MAIN | {"partition_name": "0"}))
+    assert [(one.name, one.main) for one in model.nodes] == [("0", True), ("1", True), ("other", False), ("3", True)]
+    assert model.others == 4
+    assert [one.name for one in read_ep_model(save(tmp_path, inner)).nodes] == ["3"]
+    with pytest.raises(MalformedEpContext, match="no EPContext node with main_context = 1"):
+        read_ep_model(save(tmp_path, MAIN, branching([node(OTHER)], [])))
+    same = read_ep_model(save(tmp_path, MAIN | {"partition_name": "3"}, inner))
+    assert [one.name for one in same.nodes] == ["3", "3"]
+    with pytest.raises(MalformedEpContext, match="this is a model and no context: its node '' is 'If'"):
+        read_ep_model(save(tmp_path, branching([node({}, "Relu", "")], [])))
+    deep = inner
+    for _ in range(20):
+        deep = branching([deep], [])
+    assert read_ep_model(save(tmp_path, deep)).others == 22
 
 
 @pytest.mark.parametrize(
