@@ -119,8 +119,9 @@ class ModelInParts(Closing):
         self.load_ns = self.device_open_ns = 0
         self.parts = tuple(parts)
         self.nodes = _assigned(session, len(parts))
+        sizes = {tensor.name: tensor.shape for part in parts for tensor in part.inputs}
         inputs, outputs = (
-            tuple(_tensor(path, kind, one) for one in found)
+            tuple(_tensor(path, kind, one, sizes) for one in found)
             for kind, found in (("input", session.get_inputs()), ("output", session.get_outputs()))
         )
         name = session.get_modelmeta().graph_name or path.stem
@@ -276,8 +277,9 @@ def _assigned(session: Any, parts: int) -> dict[str, dict[str, int]]:
     return {name: dict(count) for name, count in counts.items()}
 
 
-def _tensor(path: Path, kind: str, found: Any) -> TensorRecord:
-    """An input or output of a session. Raises ValueError."""
+def _tensor(path: Path, kind: str, found: Any, sizes: Mapping[str, tuple[int, ...]]) -> TensorRecord:
+    """An input or output of a session. sizes: of the inputs of parts, which the file leaves open if a branch of the
+    model does not fit them. Raises ValueError."""
     inner = str(found.type).removeprefix("tensor(").removesuffix(")")
     shape = tuple(size if isinstance(size, int) else ANY for size in found.shape or ())
     dtype = _TYPES.get(inner, inner)
@@ -285,6 +287,8 @@ def _tensor(path: Path, kind: str, found: Any) -> TensorRecord:
         np.dtype(dtype)
     except TypeError:
         raise ValueError(f"{path}: {kind} {found.name!r} is a {found.type}, which is no array of numbers") from None
+    if kind == "input" and ANY in shape:
+        shape = sizes.get(found.name, shape)
     if kind == "input" and ANY in shape:
         raise ValueError(f"{path}: input {found.name!r} has the shape {found.shape}, but all sizes must be fixed")
     return TensorRecord(found.name, shape, dtype)

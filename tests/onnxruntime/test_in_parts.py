@@ -210,6 +210,15 @@ def test_the_shapes_of_inputs_must_be_known(newest: Onnxruntime, model: Path) ->
     assert "input 'z' has the shape ['n'], but all sizes must be fixed" in done.stderr
 
 
+def test_an_open_size_of_an_input_is_that_of_the_part_that_reads_it(newest: Onnxruntime, model: Path) -> None:
+    """The generator leaves sizes open if a branch that is not taken does not fit them."""
+    free = onnx.load(str(model))
+    free.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    onnx.save(free, str(model))
+    done = net_run(newest, model)
+    assert done.returncode == 0, done.stderr
+
+
 def test_compare_opens_it_as_a_contender(newest: Onnxruntime, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the same inputs as the other engines."""
     for name, value in environment(newest).items():
