@@ -172,7 +172,7 @@ class _Scope:
         self._refusals = {one.node: one for one in imported.refusals}
         self._misfit = False
         self._on_host = {place for place, nodes in self.nodes.items() if not all(map(self._may_run, nodes))}
-        self._inner = {place: found for place in self._on_host if (found := self._branches(place))}
+        self._inner = {place: found for place in sorted(self._on_host) if (found := self._branches(place))}
 
     @classmethod
     def of(
