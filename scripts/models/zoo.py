@@ -107,7 +107,7 @@ def _result(name: str, entry: Entry, device: str | None) -> Result:
 def _run(name: str, entry: Entry, folder: Path, device: str | None) -> Result:
     model = entry.file()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    inputs = _inputs(session, entry)
+    inputs = inputs_of(session, entry)
     wanted = dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
     del session  # large models need the memory for the next steps
     arguments: list[str | Path] = ["--model", model, "--binary_file", "context", "--tuning_effort", "none"]
@@ -121,7 +121,7 @@ def _run(name: str, entry: Entry, folder: Path, device: str | None) -> Result:
         model=name,
         nodes=len(onnx.load(model, load_external_data=False).graph.node),
         tasks=generated.summary["totals"]["tasks"],
-        deviation=float(np.max([_deviation(got[key], value) for key, value in wanted.items()])),  # NaN stays
+        deviation=float(np.max([deviation_of(got[key], value) for key, value in wanted.items()])),  # NaN stays
         same_place=all(np.argmax(got[key]) == np.argmax(value) for key, value in wanted.items()),
         cosine=float(np.min([_cosine(got[key], value) for key, value in wanted.items()])),
         seconds=generated.seconds,
@@ -129,7 +129,8 @@ def _run(name: str, entry: Entry, folder: Path, device: str | None) -> Result:
     )
 
 
-def _inputs(session: onnxruntime.InferenceSession, entry: Entry) -> dict[str, npt.NDArray[Any]]:
+def inputs_of(session: onnxruntime.InferenceSession, entry: Entry) -> dict[str, npt.NDArray[Any]]:
+    """Return seeded inputs. Ends the program if a shape is open."""
     numbers = np.random.default_rng(SEED)
     inputs = {}
     for one in session.get_inputs():
@@ -154,7 +155,8 @@ def _written(folder: Path, inputs: Arrays) -> Path:
     return path
 
 
-def _deviation(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> float:
+def deviation_of(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> float:
+    """Return max|a-b| / max|b|, b being what is wanted."""
     size = float(np.abs(want.astype(np.float64)).max())
     return float(np.abs(got.astype(np.float64) - want).max()) / (size or 1.0)
 

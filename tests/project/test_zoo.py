@@ -73,9 +73,9 @@ def test_what_is_right(change: dict[str, Any], right: bool) -> None:
 
 def test_distances() -> None:
     want = np.array([1.0, -4.0], np.float32)
-    assert zoo._deviation(want + np.array([0, 0.5], np.float32), want) == pytest.approx(0.125)
-    assert zoo._deviation(np.zeros(3), np.zeros(3)) == 0
-    assert np.isnan(zoo._deviation(np.full(3, np.nan), np.ones(3)))
+    assert zoo.deviation_of(want + np.array([0, 0.5], np.float32), want) == pytest.approx(0.125)
+    assert zoo.deviation_of(np.zeros(3), np.zeros(3)) == 0
+    assert np.isnan(zoo.deviation_of(np.full(3, np.nan), np.ones(3)))
     assert zoo._cosine(want, 3 * want) == pytest.approx(1)
     assert zoo._cosine(np.array([4.0, 1.0]), want) == pytest.approx(0)
     assert (zoo._cosine(np.zeros(2), np.zeros(2)), zoo._cosine(np.zeros(2), want)) == (1, 0)

@@ -1,0 +1,43 @@
+"""Test which nodes of real models run on the device, and which in onnxruntime; scripts/models/in_onnxruntime/zoo runs
+them all."""
+
+import os
+
+import pytest
+
+from models.in_onnxruntime import zoo
+from models.in_onnxruntime.entries import ENTRIES, NODES, cut_of, nodes_of
+from tests.conftest import NO_CI
+
+
+def test_the_table_has_every_model() -> None:
+    assert list(NODES) == list(ENTRIES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENTRIES)
+def test_as_many_nodes_run_on_the_device_as_the_table_says(name: str) -> None:
+    try:
+        cut = cut_of(ENTRIES[name])
+    except SystemExit as ended:
+        if os.environ.get("CI", "").lower() not in NO_CI:
+            pytest.fail(f"{ended.code}; under CI this is a failure", pytrace=False)
+        pytest.skip(str(ended.code))
+    assert nodes_of(cut) == NODES[name]
+
+
+@pytest.mark.parametrize(
+    ("deviation", "own", "failure", "right"),
+    [
+        (9e-5, 0.0, "", True),
+        (2e-4, 1e-4, "", False),
+        (2e-4, 3e-4, "", True),
+        (float("nan"), 0.0, "", False),
+        (0.0, 0.0, "gputune runs {}, and 1 parts were cut", False),
+    ],
+)
+def test_what_is_right(deviation: float, own: float, failure: str, right: bool) -> None:
+    """An output may be off as far as onnxruntime's own without its optimizations."""
+    result = zoo.Result("some", deviation=deviation, own=own, failure=failure)
+    assert result.right == right == ("right" in zoo._described(result))
+    assert "some" in zoo._table([result])
