@@ -21,7 +21,7 @@ from gputune.client.errors import ConfigError, OutputError
 from gputune.client.generation.ep_context.nodes import Nodes, operator_set
 from gputune.client.model.parts import Cut, Part, rest_of
 from gputune.client.outputs import check_output, whole
-from gputune.runtime.context.ep_context import LARGEST_FILE_BYTES, SOURCE, is_ep_context, leaves_folder
+from gputune.runtime.context.ep_context import LARGEST_FILE_BYTES, OPERATOR, SOURCE, is_ep_context, leaves_folder
 from gputune.runtime.context.records import TensorRecord
 
 IR_VERSION, ONNX_OPSET = 8, 17
@@ -104,6 +104,10 @@ def _rest_with_parts(cut: Cut, nodes: Nodes) -> onnx.ModelProto:
         return nodes.of(part.graph.name, part.graph.inputs, part.graph.outputs, first)
 
     rest = rest_of(cut, stand_in)
+    if all(node.op_type == OPERATOR for node in rest.graph.node):  # nothing of the model needs its versions
+        rest.ir_version = IR_VERSION
+        del rest.opset_import[:]
+        rest.opset_import.extend(_operator_sets())
     return nodes.marked(rest) if cut.parts else rest
 
 
@@ -128,9 +132,14 @@ def _nodes_of_graphs(nodes: Nodes) -> onnx.ModelProto:
         helper.make_graph(made, graphs[0].name or SOURCE, inputs, outputs),
         producer_name=SOURCE,
         ir_version=IR_VERSION,
-        opset_imports=[helper.make_opsetid("", ONNX_OPSET), operator_set()],
+        opset_imports=_operator_sets(),
     )
     return nodes.marked(model)
+
+
+def _operator_sets() -> list[onnx.OperatorSetIdProto]:
+    """Those of a model that has only EPContext nodes."""
+    return [helper.make_opsetid("", ONNX_OPSET), operator_set()]
 
 
 def _values(tensors: tuple[TensorRecord, ...], prefix: str) -> Iterator[onnx.ValueInfoProto]:

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from gputune.client.errors import ConfigError
+from gputune.client.generation.ep_context.file import IR_VERSION, ONNX_OPSET
 from gputune.core.json_text import json_text, json_value
 from gputune.runtime.context.ep_context import COMPATIBILITY_KEY
 from gputune.runtime.context.format import read_header
@@ -106,10 +107,15 @@ def test_the_file_may_have_another_place_and_hold_the_context(generate: Generate
 
 
 def test_a_whole_model_is_one_node(generate: Generate, tmp_path: Path) -> None:
-    ran = generate("--unsupported", "host", model=models.conv_relu_gemm(), dimensions=())
+    """Which an onnxruntime that is older than the model opens, too."""
+    model = models.conv_relu_gemm()
+    model.ir_version, model.opset_import[0].version = 12, 24
+    ran = generate("--unsupported", "host", model=model, dimensions=())
     assert ran.code == 0 and "all of it runs on the device" in ran.err
-    (node,) = onnx.load(str(tmp_path / "output" / "small_ctx.onnx")).graph.node
-    assert node.op_type == "EPContext"
+    written = onnx.load(str(tmp_path / "output" / "small_ctx.onnx"))
+    assert [node.op_type for node in written.graph.node] == ["EPContext"]
+    assert written.ir_version == IR_VERSION
+    assert {one.domain: one.version for one in written.opset_import} == {"": ONNX_OPSET, "com.microsoft": 1}
 
 
 def test_without_any_part_only_the_model_is_written_with_a_warning(generate: Generate, tmp_path: Path) -> None:

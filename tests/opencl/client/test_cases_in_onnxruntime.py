@@ -73,7 +73,7 @@ PASSES: Mapping[str, Sequence[str]] = {
     "where": ("where_long_example",),
 }
 """By the files of onnx that make them. Not averagepool, because onnx takes seconds to compute what its cases expect."""
-IN_THE_OLDEST = ("add", "affinegrid", "conv", "gemm", "matmul", "not_", "reducesum", "split", "where")
+IN_THE_OLDEST = ("add", "affinegrid", "conv", "gemm", "matmul", "not_", "reducesum", "split", "topk")
 CASES = [
     *(("newest", name) for names in PASSES.values() for name in names),
     *(("oldest", name) for file in IN_THE_OLDEST for name in PASSES[file]),
