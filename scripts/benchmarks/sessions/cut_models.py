@@ -8,7 +8,8 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from models import classic_models, material
+from models import classic_models, material, zoo_models
+from models.in_onnxruntime import made_models
 
 Dimensions = Mapping[str, tuple[int, ...]]
 
@@ -24,28 +25,25 @@ class CutModel:
 
 def all_models(folder: Path) -> list[CutModel]:
     """Return the models; those that are made are written into the folder."""
-    page = {"x": (1, 3, 224, 224)}
     made = {
-        "detector with non-maximum suppression": (
-            boxes_behind(classic_models.yolo_tiny().path),
-            {"x": (1, 3, 416, 416)},
-        ),
-        "page orientation, quantised tensor inside": (quantised(material.orientation_model(), (0.5,)), page),
         "ResNet-18, three quantised tensors inside": (
             quantised(classic_models.resnet18().path, (0.25, 0.5, 0.75)),
-            page,
+            {"x": (1, 3, 224, 224)},
         ),
         "MobileNetV2, places above a threshold": (
             found_behind(classic_models.mobilenet_v2(0.5, 160).path),
             {"x": (1, 3, 160, 160)},
         ),
     }
-    models = []
+    models = [
+        CutModel("layout detector, NonMaxSuppression behind it", made_models.selecting_detector(), {}),
+        CutModel("classifier, quantised tensor inside", made_models.quantised_inside(), {"x": material.ANGLE_SHAPE}),
+        CutModel("voice detector, both branches", material.silero_ifless_model(), zoo_models.SILERO),
+    ]
     for number, (name, (model, dimensions)) in enumerate(made.items()):
         onnx.save(model, folder / f"cut{number}.onnx")
         models.append(CutModel(name, folder / f"cut{number}.onnx", dimensions))
-    speech = {"input": (1, 576), "state": (2, 1, 128)}
-    return [*models, CutModel("voice detector, both branches", material.silero_ifless_model(), speech)]
+    return models
 
 
 def quantised(path: Path, places: Sequence[float]) -> onnx.ModelProto:
@@ -67,32 +65,6 @@ def quantised(path: Path, places: Sequence[float]) -> onnx.ModelProto:
     graph.initializer.append(numpy_helper.from_array(np.array(0.05, np.float32), "scale"))
     graph.initializer.append(numpy_helper.from_array(np.array(128, np.uint8), "zero"))
     return _with_nodes(model, nodes)
-
-
-def boxes_behind(path: Path) -> onnx.ModelProto:
-    """A detector of which the first output's channels are boxes and a score for each place, and the best are chosen."""
-    model = onnx.load(path)
-    name = model.graph.output[0].name
-    constants = {"four": [4], "zero": [0], "five": [5], "one": [1], "boxes": [1, -1, 4], "scores": [1, 1, -1]}
-    for key, values in constants.items():
-        model.graph.initializer.append(numpy_helper.from_array(np.array(values, np.int64), f"nms/{key}"))
-    model.graph.initializer.append(numpy_helper.from_array(np.array([100]), "nms/most"))
-    for key, value in (("overlap", 0.5), ("least", 0.1)):
-        model.graph.initializer.append(numpy_helper.from_array(np.array([value], np.float32), f"nms/{key}"))
-    behind = [
-        helper.make_node("Slice", [name, "nms/zero", "nms/four", "nms/one"], ["nms/edges"]),
-        helper.make_node("Transpose", ["nms/edges"], ["nms/last"], perm=[0, 2, 3, 1]),
-        helper.make_node("Reshape", ["nms/last", "nms/boxes"], ["nms/all_boxes"]),
-        helper.make_node("Slice", [name, "nms/four", "nms/five", "nms/one"], ["nms/sure"]),
-        helper.make_node("Reshape", ["nms/sure", "nms/scores"], ["nms/all_scores"]),
-        helper.make_node(
-            "NonMaxSuppression",
-            ["nms/all_boxes", "nms/all_scores", "nms/most", "nms/overlap", "nms/least"],
-            ["chosen"],
-        ),
-    ]
-    model.graph.output.append(helper.make_tensor_value_info("chosen", TensorProto.INT64, None))
-    return _with_nodes(model, [*model.graph.node, *behind])
 
 
 def found_behind(path: Path) -> onnx.ModelProto:

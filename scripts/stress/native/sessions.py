@@ -2,7 +2,7 @@
 
     scripts/stress/native/sessions [--sessions 1000] [FILE]
 
-By default, the sessions are of the page-orientation model with a quantised tensor inside, so two parts are on the
+By default, the sessions are of a classifier of text lines with a quantised tensor inside, so two parts are on the
 device. Every fourth session shares an arena with the next one, and in every eighth session eight threads run at the
 same time. All outputs must be the same bits. In the first half of the sessions, the C library's allocator gets its
 arenas for all threads. In the second half, memory may grow by at most 16 MiB, and the numbers of descriptors and
@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 import gputune
 import tool
-from benchmarks.sessions.cut_models import quantised
 from models import material
+from models.in_onnxruntime.made_models import quantised_inside
 
 GROWN_KB = 16 << 10
 THREADS, RUNS = 8, 4
@@ -62,8 +61,8 @@ def main() -> int:
 
 def _made(folder: Path) -> Path:
     """The default file."""
-    onnx.save(quantised(material.orientation_model(), (0.5,)), folder / "model.onnx")
-    made = ("--model", folder / "model.onnx", "--input_dimensions", "x=1,3,224,224", "--binary_file", "model")
+    shape = ",".join(map(str, material.ANGLE_SHAPE))
+    made = ("--model", quantised_inside(), "--input_dimensions", f"x={shape}", "--binary_file", "model")
     arguments = [*map(str, made), "--unsupported", "host", "--tuning_effort", "none"]
     done = tool.gputune(folder / "made", "context-binary-generator", *arguments, quiet=True)
     return done.folder / "model_ctx.onnx"
