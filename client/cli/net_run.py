@@ -59,8 +59,8 @@ log = logging.getLogger(__name__)
     type=CONTEXTS,
     metavar="FILE[,...]",
     required=True,
-    help="Context binary. Several, separated by commas, run one after the other on one device. In a list, put a path "
-    "with a comma in double quotes.",
+    help="Context binary, or a model in parts, which onnxruntime runs. Several contexts, separated by commas, run one "
+    "after the other on one device. In a list, put a path with a comma in double quotes.",
 )
 @click.option(
     "--input_list",

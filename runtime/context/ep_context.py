@@ -342,15 +342,16 @@ def _graphs(model: Extent) -> tuple[list[list[_Node]], int]:
     for graph in waiting:  # which grows by the graphs inside
         nodes: list[_Node] = []
         for node in fields.repeated(graph, _NODE):
-            name, operator = _head(fields, node)
-            if operator == f"{DOMAIN}.{OPERATOR}":
+            name, domain, operator = _head(fields, node)
+            if (domain, operator) == (DOMAIN, OPERATOR):
                 if sum(map(len, graphs)) + len(nodes) == MOST_NODES:
                     raise MalformedEpContext(f"more than {MOST_NODES} EPContext nodes")
                 nodes.append(_Node(name, _attributes(fields, node, name)))
                 continue
             others += 1
-            first = first or f"its node {name[:QUOTED]!r} is {operator[: 2 * QUOTED]!r}"
-            if operator in _WITH_GRAPHS:
+            called = f"{domain}.{operator}" if domain else operator
+            first = first or f"its node {name[:QUOTED]!r} is {called[: 2 * QUOTED]!r}"
+            if not domain and operator in _WITH_GRAPHS:
                 attributes = fields.repeated(node, _ATTRIBUTE)
                 waiting += [inner for attribute in attributes for inner in fields.repeated(attribute, _INNER_GRAPH)]
         graphs += [nodes] if nodes else []
@@ -363,12 +364,12 @@ def _graphs(model: Extent) -> tuple[list[list[_Node]], int]:
     return graphs or [[]], others
 
 
-def _head(fields: _Fields, node: Extent) -> tuple[str, str]:
-    """The name of a node, and its operator, behind the domain unless that is ONNX's own."""
+def _head(fields: _Fields, node: Extent) -> tuple[str, str, str]:
+    """The name of a node, its domain, which is empty for ONNX's own, and its operator."""
     head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
     name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
     domain = head.text(_NODE_DOMAIN, "a node's domain")
-    return name, operator if domain in _STANDARD_DOMAINS else f"{domain}.{operator}"
+    return name, "" if domain in _STANDARD_DOMAINS else domain, operator
 
 
 def _attributes(fields: _Fields, node: Extent, name: str) -> dict[str, int | Extent]:

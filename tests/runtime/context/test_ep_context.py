@@ -117,6 +117,7 @@ def test_a_node_refers_to_the_nearest_main_node_before_it(context: Context, cont
         ([OTHER], "no EPContext node with main_context = 1"),
         ([node({}, "Conv", "")], "node 'node' is 'Conv', not EPContext"),
         ([node(MAIN, domain="")], "not EPContext of 'com.microsoft'"),
+        ([node(MAIN, "com.microsoft.EPContext", "")], "is 'com.microsoft.EPContext', not EPContext of 'com.microsoft'"),
         ([node({}, "Conv", ""), node({}, "Relu", "")], "what `--unsupported host` wrote without any part runs in onnx"),
         ([MAIN, node({}, "Relu", "")], "a model in parts, of which gputune runs 1 and onnxruntime the other 1 nodes"),
         ([MAIN | {"source": "QNNExecutionProvider"}], "its source is 'QNNExecutionProvider'"),
