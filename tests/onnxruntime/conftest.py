@@ -5,7 +5,7 @@ import pytest
 from tests.native.compiling import sanitizers
 from tests.native.conftest import c_compiler
 from tests.native.fake import fake_library
-from tests.onnxruntime.sessions import Onnxruntime
+from tests.onnxruntime.sessions import Onnxruntime, skip_unloadable
 from tests.onnxruntimes import VERSIONS, child_environment
 
 __all__ = ["c_compiler"]
@@ -20,7 +20,6 @@ def newest(c_compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Onnxrun
 @pytest.fixture(params=VERSIONS)
 def ort(newest: Onnxruntime, request: pytest.FixtureRequest) -> Onnxruntime:
     """The oldest version that runs plugins, and the installed one."""
-    if request.param == "oldest" and sanitizers():
-        pytest.skip("onnxruntime 1.23 does not find its own libraries by the sanitizer's dlopen")
+    skip_unloadable(request.param)
     variables = child_environment(request.param)
     return newest.with_variables(**{name: variables[name] for name in variables if name == "PYTHONPATH"})

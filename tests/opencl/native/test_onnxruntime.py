@@ -15,7 +15,7 @@ from gputune.runtime.backends import Backend
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 from tests.native.compiling import opencl_library
-from tests.onnxruntime.sessions import Array, Onnxruntime, opened, run
+from tests.onnxruntime.sessions import Array, Onnxruntime, opened, run, skip_unloadable
 from tests.onnxruntimes import VERSIONS, child_environment
 from tests.opencl.client.test_persistent_contexts import contexts
 
@@ -30,6 +30,7 @@ def binary(backend: Backend, tmp_path: Path) -> Path:
 def ort(
     c_compiler: str, backend: Backend, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Onnxruntime:
+    skip_unloadable(request.param)
     variables = {**opencl_library(), **child_environment(request.param)}
     return Onnxruntime(tmp_path_factory.mktemp("steps"), {**variables, "GPUTUNE_DEVICE": backend.identity.name})
 
