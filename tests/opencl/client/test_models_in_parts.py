@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 from gputune.kernels.family import Array
 from tests.client import models
 from tests.client.commands import read_json
-from tests.client.model.test_parts import quantised_inside
+from tests.client.model.test_parts import WEIGHTS, quantised_inside
 from tests.client.summaries import problems
 
 X = np.random.default_rng(4).standard_normal((1, 3, 16, 16), dtype=np.float32)
@@ -27,22 +28,28 @@ def gputune(*arguments: object) -> str:
     return ran.stdout + ran.stderr
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model small.onnx and its parts."""
-    folder = tmp_path_factory.mktemp("parts")
-    path = models.save(quantised_inside(), folder).rename(folder / "small.onnx")
+def generate(folder: Path, model: onnx.ModelProto, *options: str) -> Path:
+    """A folder with the model small.onnx and its parts."""
+    path = models.save(model, folder).rename(folder / "small.onnx")
     gputune(
-        "context-binary-generator", "--model", path, "--input_dimensions", "n=1", "--unsupported", "host",
-        "--tuning_effort", "none", "--binary_file", "small", "--output_dir", folder,
+        "context-binary-generator", "--model", path, "--unsupported", "host", "--tuning_effort", "none",
+        "--binary_file", "small", "--output_dir", folder, *options,
     )  # fmt: skip
     return folder
 
 
-def right(folder: Path) -> dict[str, Array]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a quantised tensor inside."""
+    return generate(tmp_path_factory.mktemp("parts"), quantised_inside(), "--input_dimensions", "n=1")
+
+
+def right(folder: Path, **more: Array) -> dict[str, Array]:
     """What onnxruntime computes on the CPU from the original model."""
-    session = onnxruntime.InferenceSession(str(folder / "small.onnx"), providers=["CPUExecutionProvider"])
-    return dict(zip([one.name for one in session.get_outputs()], session.run(None, {"x": X}), strict=True))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(folder / "small.onnx"), options, providers=["CPUExecutionProvider"])
+    return dict(zip([one.name for one in session.get_outputs()], session.run(None, {"x": X, **more}), strict=True))
 
 
 def check(found: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
@@ -70,6 +77,34 @@ def test_net_run_computes_what_onnxruntime_does(folder: Path) -> None:
     assert problems("net-run", summary) == []
     assert summary["parts"] == ["small_part1", "small_part2"] and len(summary["inference_ns"]) == 3
     assert summary["nodes"]["GputuneExecutionProvider"] == {"EPContext": 2}
+
+
+@pytest.mark.slow
+def test_parts_in_branches_compute_what_onnxruntime_does(tmp_path: Path) -> None:
+    model = models.build(
+        "(float[1,3,16,16] x, bool go) => (float y, int64 n)",
+        """b = Conv(x, w)
+           y, n = If (go) <then_branch = g1 () => (float[1,8,12,12] t, int64 c) {
+                               u = Conv(b, v) t = Relu(u) f = NonZero(t) c = Size(f) },
+                           else_branch = g2 () => (float[1,8,12,12] s, int64 k) {
+                               p = Conv(b, v) s = Neg(p) g = NonZero(s) k = Size(g) }>""",
+        {name: WEIGHTS[name] for name in "wv"},
+        opset=17,
+    )
+    folder = generate(tmp_path, model)
+    np.save(folder / "x.npy", X)
+    for going in (True, False):
+        np.save(folder / f"{going}.npy", np.array(going))
+    lines = [f"x:={folder / 'x.npy'} go:={folder / f'{going}.npy'}\n" for going in (True, False)]
+    (folder / "inputs.txt").write_text("".join(lines), encoding="utf-8")
+    gputune(
+        "net-run", "--retrieve_context", folder / "small_ctx.onnx", "--input_list", folder / "inputs.txt",
+        "--output_dir", folder / "results", "--npy", "--summary_json", folder / "summary.json",
+    )  # fmt: skip
+    assert read_json(folder / "summary.json")["nodes"]["GputuneExecutionProvider"] == {"EPContext": 3}
+    for number, going in enumerate((True, False)):
+        wanted = right(folder, go=np.array(going))
+        check({name: np.load(folder / "results" / f"Result_{number}" / f"{name}.npy") for name in wanted}, wanted)
 
 
 LOADING = """
