@@ -26,7 +26,7 @@ from gputune.client.model.importer.shape_inputs import compile_time_inputs
 from gputune.client.model.parts import Cut, cut_model
 from gputune.client.run.local_device import LocalDevice
 from gputune.runtime.backends import open_backend
-from gputune.runtime.devices.discovery import find, wanted_device
+from gputune.runtime.devices.discovery import DeviceReport, find, wanted_device
 
 ERRORS_ONLY = 3
 NAME = gputune.onnxruntime.ep_name()
@@ -141,8 +141,14 @@ def run(path: Path, inputs: Mapping[str, Any], parts: int = 0) -> list[Any]:
 
 
 @functools.cache
+def report() -> DeviceReport:
+    """What discovery, which takes seconds, says of the device of this process."""
+    return find(wanted_device(None)).report
+
+
+@functools.cache
 def device() -> LocalDevice:
     """The device of this process, which the plugin opens, too."""
-    backend = open_backend(find(wanted_device(None)).report)
+    backend = open_backend(report())
     gputune.onnxruntime.register()
     return LocalDevice(backend)
