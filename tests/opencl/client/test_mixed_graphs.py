@@ -1,11 +1,21 @@
-"""Compare made-up models of all kinds of operators, as contexts on the device, with onnxruntime."""
+"""Compare made-up models of all kinds of operators, as contexts on the device and in parts, with onnxruntime."""
 
+import random
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import onnx
+import onnxruntime
 import pytest
 
-from gputune.client.model.importer import import_model
+from gputune.client.errors import Refusal
+from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.model.importer import import_model, import_nodes
+from gputune.client.model.parts import Cut, cutting
 from gputune.client.run.local_device import LocalDevice
+from gputune.runtime.application.context import load
+from gputune.runtime.onnxruntime import ep_name
 from tests.client.mixed_graphs import Maker, far_off, wanted
 from tests.opencl.conftest import KernelBench
 
@@ -14,5 +24,40 @@ from tests.opencl.conftest import KernelBench
 def test_made_up_models_run_on_the_device(bench: KernelBench, seed: int) -> None:
     made = Maker(seed, nodes=9)
     got = LocalDevice(bench.backend).load(import_model(made.model, Path("made up"), {})).run({"x": made.input})
+    wrong = {name: far_off(got[name], want) for name, want in wanted(made).items()}
+    assert not any(wrong.values()), wrong
+
+
+@pytest.fixture
+def _unregistered() -> Iterator[None]:
+    """Takes the plugin from this process again."""
+    yield
+    onnxruntime.unregister_execution_provider_library(ep_name())
+
+
+def cut_at_random(model: onnx.ModelProto, seed: int) -> Cut:
+    """A model of which up to four nodes stay in onnxruntime."""
+    for index, node in enumerate(model.graph.node):
+        node.name = f"n{index}"
+    imported = import_nodes(model, Path("made up"), {})
+    names = random.Random(seed).sample(sorted(imported.places), 4)
+    refusals = tuple(Refusal("Op", name, "test") for name in names)
+    scope = cutting._Scope(replace(imported, refusals=refusals))
+    return scope.cut(cutting.Work([scope])).named("made_up", "")
+
+
+@pytest.mark.parametrize(("seed", "parts"), [(13, 4), (18, 5), (42, 3)])
+@pytest.mark.usefixtures("_unregistered")
+def test_made_up_models_run_in_parts(
+    bench: KernelBench, seed: int, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cutting, "LEAST_SHARE", 0.0)
+    made = Maker(seed, nodes=14)
+    cut = cut_at_random(made.model, seed)
+    assert len(cut.parts) == parts
+    LocalDevice(bench.backend).write(tmp_path / "model.bin", [part.graph for part in cut.parts])
+    EpContextFile(tmp_path / "model.onnx", False, (cut,)).write(tmp_path / "model.bin")
+    with load(tmp_path / "model.onnx", device=bench.backend.identity.name) as opened:
+        got = opened.run({"x": made.input})
     wrong = {name: far_off(got[name], want) for name, want in wanted(made).items()}
     assert not any(wrong.values()), wrong
