@@ -62,7 +62,7 @@ class _Rest:
         graph.initializer.extend(values)
         mine = self._inputs - self._around
         graph.input.extend(self._sized(item) for item in self._whole.input if item.name in mine)
-        graph.output.extend(self._whole.output)
+        graph.output.extend(map(self._typed, self._whole.output))
         between = {name for node in stand_ins for name in node.output} - {item.name for item in graph.output}
         graph.value_info.extend(described_tensor(name, self._graph.tensors[name]) for name in sorted(between))
 
@@ -73,7 +73,8 @@ class _Rest:
         taken = {id(self._whole.node[place]) for place in self._cut.host}
         computed = {name for node in nodes for name in node.output}  # a node may have known outputs and others
         waiting = [name for place in self._cut.host for name in read_by(self._whole.node[place])]
-        waiting += [name for name in self._graph.outputs if name in self._constants]
+        shown = {name for part in self._cut.own for name in part.graph.outputs}  # by the part of a whole model
+        waiting += [name for name in self._graph.outputs if name in self._constants and name not in shown]
         values: dict[str, TensorProto] = {}
         while waiting:
             name = waiting.pop()
@@ -131,6 +132,11 @@ class _Rest:
             copy.CopyFrom(self._weights[name])
             return copy
         return constant_tensor(name, self._constants[name])
+
+    def _typed(self, item: ValueInfoProto) -> ValueInfoProto:
+        """An output with its shape where that is known: models often omit it."""
+        known = self._graph.tensors.get(item.name)
+        return item if known is None else described_tensor(item.name, known)
 
     def _sized(self, item: ValueInfoProto) -> ValueInfoProto:
         """An input with the shape that the parts were made for. If a branch does not fit this shape, onnxruntime would

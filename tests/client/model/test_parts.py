@@ -235,6 +235,28 @@ def test_branches_have_parts_of_their_own(tmp_path: Path) -> None:
         assert not any(far_off(got[name], value) for name, value in right.items())
 
 
+def test_a_constant_output_of_a_branch_is_computed_once(tmp_path: Path) -> None:
+    """By the part if all of the branch runs on the device."""
+    model = build(
+        "(float[1,16] x, bool go) => (float y, int64 k)",
+        """y, k = If (go) <then_branch = g1 () => (float[1,16] t, int64 s) { t = MatMul(x, m) s = Size(t) },
+                          else_branch = g2 () => (float[1,16] t, int64 s) { t = Neg(x) f = NonZero(t) s = Size(f) }>""",
+        {"m": (16, 16)},
+        opset=17,
+    )
+    rest = rest_of(cut_of(model, tmp_path), stand_in)
+    (branching,) = (node for node in rest.graph.node if node.op_type == "If")
+    whole, mixed = (item.g for item in branching.attribute)
+    assert [list(node.output) for node in whole.node] == [["t", "s"]]
+    assert [node.op_type for node in mixed.node] == ["Neg", "NonZero", "Size"]
+
+
+def test_outputs_get_the_shapes_that_the_model_omits(tmp_path: Path) -> None:
+    rest = rest_of(cut_of(quantised_inside(), tmp_path, n=(2,)), stand_in)
+    y = rest.graph.output[0].type.tensor_type
+    assert [dim.dim_value for dim in y.shape.dim] == [2, 8, 1, 1]
+
+
 def test_a_branch_that_does_not_fit_the_shapes_stays_and_onnxruntime_opens_the_rest(tmp_path: Path) -> None:
     """With the sizes of the inputs in the file, onnxruntime would infer that the branch is wrong, and refuse it all."""
     model = build(
