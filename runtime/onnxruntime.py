@@ -30,6 +30,7 @@ from gputune.core.ownership import untrusted
 from gputune.core.quirks import DRIVERS, unset_defaults
 from gputune.runtime.devices.drivers import opencl_library
 from gputune.runtime.devices.scratch import scratch_environment
+from gputune.runtime.devices.settings import variables
 from gputune.runtime.native.building import NotBuilt, native_part
 
 LIBRARY = "GPUTUNE_ONNXRUNTIME_LIBRARY"
@@ -88,9 +89,10 @@ def register() -> None:
         if _devices(onnxruntime):
             return
         library = library_path()
-        _prepare_drivers()
+        os.environ.update({name: value for name, value in opencl_library().items() if name not in os.environ})
         try:
-            onnxruntime.register_execution_provider_library(_NAME, str(library))
+            with variables(_for_drivers()):
+                onnxruntime.register_execution_provider_library(_NAME, str(library))
         except Exception as error:  # onnxruntime's errors have no class of their own
             raise PluginError(f"onnxruntime cannot load {library}: {' '.join(str(error).split())}") from error
         if not _devices(onnxruntime):
@@ -169,10 +171,11 @@ def _onnxruntime() -> Any:
     return onnxruntime
 
 
-def _prepare_drivers() -> None:
-    """Set what the library reads when it opens a device, as Python's runtime does for its own device: the same OpenCL
-    loader, and defaults of drivers. Variables that are set stay as they are."""
-    os.environ.update(unset_defaults(os.environ))
-    for compiled in filter(None, (row.compiled for row in DRIVERS)):
-        os.environ.update(scratch_environment(compiled, None))
-    os.environ.update({name: value for name, value in opencl_library().items() if name not in os.environ})
+def _for_drivers() -> dict[str, str]:
+    """What drivers read at their first call, as Python's runtime sets it for its own device. Variables that are set
+    stay as they are, and processes that this process starts later see none of it."""
+    found = unset_defaults(os.environ)
+    with variables(found):
+        for compiled in filter(None, (row.compiled for row in DRIVERS)):
+            found |= scratch_environment(compiled, None)
+    return found

@@ -58,6 +58,7 @@ class Onnxruntime:
             raise RuntimeError(self.refusal)
         assert name not in self.registered
         self.registered[name] = path
+        self.variables = dict(os.environ)
 
     def unregister_execution_provider_library(self, name: str) -> None:
         del self.registered[name]
@@ -188,14 +189,17 @@ def test_a_named_library_must_be_there_and_safe(
 
 
 def test_drivers_are_loaded_as_python_loads_them(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    present(monkeypatch)
+    """Processes that this process starts later choose for themselves what drivers read, such as a folder of theirs."""
+    made = present(monkeypatch)
     found = {"GPUTUNE_OPENCL_LIBRARY": "/pyopencl/.libs/libOpenCL.so", "PYOPENCL_HOME": "/pyopencl"}
     monkeypatch.setattr(plugin, "opencl_library", lambda: found)
-    for name in (*found, "POCL_AFFINITY"):
+    monkeypatch.setattr(plugin, "scratch_environment", lambda names, compiled: {names.folder: "/dev/shm/mine"})
+    for name in (*found, "POCL_AFFINITY", "POCL_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     plugin.register()
-    assert os.environ["POCL_AFFINITY"] == "1"
+    assert (made.variables["POCL_AFFINITY"], made.variables["POCL_CACHE_DIR"]) == ("1", "/dev/shm/mine")
     assert found.items() <= os.environ.items()
+    assert os.environ.keys().isdisjoint(("POCL_AFFINITY", "POCL_CACHE_DIR"))
 
 
 def test_variables_that_are_set_stay(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
