@@ -1,7 +1,8 @@
 /* An application of onnxruntime in C:  application ONNXRUNTIME PLUGIN MODEL CONTEXT TURNS [VERDICT-TEXT]
  *
  * It registers the plugin, runs the model in a session and the same context by gputune_run, in turns, compares the
- * outputs and ends as applications should. It prints how our device is known, the verdict on a text, and the least times.
+ * outputs and ends as applications should. It prints how our device is known, the verdict on a text, and the least times:
+ * also of the context loaded again behind the session, because where a context lies in memory has an effect, too.
  * onnxruntime is opened by its path, and its functions are called by their places in its table. */
 #define _POSIX_C_SOURCE 200809L
 #include <gputune.h>
@@ -90,7 +91,7 @@ int main(int count, char **arguments) {
     gputune_error error;
     gputune_file *file;
     gputune_device *own;
-    gputune_graph *graph;
+    gputune_graph *graph, *again;
     if (!found) return fprintf(stderr, "%s\n", dlerror()), 1;
     memcpy(&get_base, &found, sizeof get_base);
     api = get_base()->get_api(23);
@@ -110,6 +111,7 @@ int main(int count, char **arguments) {
     double session_us = now_us();
     session = open_session(env, device, arguments[3]);
     session_us = now_us() - session_us;
+    must_do(gputune_load(own, file, NULL, &again, &error), &error);
 
     const gputune_graph_info *info = gputune_info(graph);
     gputune_value inputs[MOST_TENSORS], outputs[MOST_TENSORS];
@@ -129,7 +131,7 @@ int main(int count, char **arguments) {
         output_names[i] = info->outputs[i].name;
         taken[i] = tensor_of(&info->outputs[i], buffers[i]);
     }
-    double least_us = 1e18, own_us = 1e18;
+    double least_us = 1e18, own_us = 1e18, again_us = 1e18;
     for (long turn = 0; turn < atol(arguments[5]); turn++) {
         double begun = now_us();
         must_do(gputune_run(graph, inputs, info->input_count, outputs, info->output_count, &error), &error);
@@ -141,17 +143,22 @@ int main(int count, char **arguments) {
                                    output_names, info->output_count, taken), "run");
         const double took = now_us() - begun;
         if (took < least_us) least_us = took;
+        begun = now_us();
+        must_do(gputune_run(again, inputs, info->input_count, outputs, info->output_count, &error), &error);
+        const double behind = now_us() - begun;
+        if (behind < again_us) again_us = behind;
     }
     bool equal = true;
     for (size_t i = 0; i < info->output_count; i++)
         equal &= !memcmp(outputs[i].data, buffers[i], info->outputs[i].nbytes);
-    printf("%s\nload %.1f ms, session %.1f ms\nrun %.2f us, session's %.2f us\n", equal ? "equal" : "NOT EQUAL",
-           load_us / 1e3, session_us / 1e3, own_us, least_us);
+    printf("%s\nload %.1f ms, session %.1f ms\nrun %.2f us, session's %.2f us, behind it %.2f us\n",
+           equal ? "equal" : "NOT EQUAL", load_us / 1e3, session_us / 1e3, own_us, least_us, again_us);
 
     for (size_t i = 0; i < info->input_count; i++) CALL(96, void, void *)(given[i]), free(inputs[i].data);
     for (size_t i = 0; i < info->output_count; i++)
         CALL(96, void, void *)(taken[i]), free(outputs[i].data), free(buffers[i]);
     CALL(95, void, void *)(session);
+    gputune_unload(again);
     gputune_unload(graph);
     gputune_close_device(own);
     gputune_close(file);
