@@ -97,8 +97,8 @@ def _is_package(path: Path) -> bool:
 
 
 def _content(header: ContextHeader, model: EpModel | None, reports: Iterable[DeviceReport] | None) -> dict[str, Any]:
-    """What a context holds, as JSON values. model: the ONNX file of its nodes; reports: the devices that it is held
-    against, if any."""
+    """Return the content of a context as JSON values. model: the ONNX file of its nodes; reports: the devices that it
+    is held against, if any."""
     content = header.to_dict()
     for graph in content["graphs"]:
         graph["max_spill_fill_size"] = sum(graph["arena_bytes"])

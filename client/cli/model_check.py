@@ -140,7 +140,7 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _parts(cut: Mapping[str, Any] | None, why_not: str) -> Iterator[str]:
-    """What --unsupported host would run on the device."""
+    """Yield lines about the parts that --unsupported host would run on the device."""
     if cut is None:
         yield f"the parts that --unsupported host would run on the device are not known: {why_not}"
         return

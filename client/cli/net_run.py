@@ -289,7 +289,7 @@ class _Asked:
 
 
 def _only_job(asked: _Asked, stack: ExitStack, in_parts: bool) -> Job:
-    """Of the only context, which may run on a target, or of a model in parts."""
+    """Run the only context, which may be on a target, or a model in parts."""
     (path,), (input_list,) = asked.context_binary, asked.lists(1)
     executor: net_run.AnyExecutor
     if asked.remote:
@@ -415,7 +415,7 @@ def _shown(job: Job, progress: Progress) -> Iterator[Callable[[], None]]:
 def _profiled(
     jobs: dict[str, Job], level: Level, path: Path, most_events: int, progress: Progress
 ) -> dict[str, dict[str, Any]]:
-    """What --profile says of each job, or of each part of a model; it is shown in short, too."""
+    """Report the profile of each job, or of each part of a model; also show it in short."""
     with device_errors():
         recorded = record(jobs, level, path, progress, most_events)
     if any(isinstance(job.executor, ModelInParts) for job in jobs.values()):

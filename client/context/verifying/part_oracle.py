@@ -19,7 +19,7 @@ class PartOracle:
         self._outputs = part.graph.outputs
         self._model_inputs = model_inputs
         self.inputs: list[dict[str, Array]] = [values_of(oracle, part.graph.inputs, given) for given in model_inputs]
-        """Of the part, for each inference of the model."""
+        """The inputs of the part, for each inference of the model."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -31,7 +31,7 @@ class PartOracle:
         return self.tensors(self._outputs, inputs)
 
     def tensors(self, names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Those of some tensors that the model computes, for some of `self.inputs`. Raises ConfigError."""
+        """Return those tensors that the model computes, for one of `self.inputs`. Raises ConfigError."""
         number = next(number for number, one in enumerate(self.inputs) if one is inputs)
         return self._oracle.tensors(names, self._model_inputs[number])
 

@@ -52,8 +52,8 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
 
 
 def ground_truth_of_parts(cuts: Sequence[Cut], input_list: Path | None) -> GroundTruth:
-    """What verifying the parts of models needs: what they read and compute when the models have the inputs of the list,
-    else random ones. Raises ConfigError."""
+    """Return the right inputs and outputs of all parts if the models have the inputs of the list, else random inputs.
+    Raises ConfigError."""
     oracles: dict[str, PartOracle] = {}
     for cut in cuts:
         graph = cut.imported.graph

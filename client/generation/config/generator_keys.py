@@ -31,7 +31,7 @@ WEIGHTS = ("packed", "compact")
 be packed when the context is loaded."""
 REFUSE, HOST = "refuse", "host"
 UNSUPPORTED = (REFUSE, HOST)
-"""What becomes of nodes that have no kernels: the model is refused, or they stay in onnxruntime on the host."""
+"""The fate of nodes that have no kernels: the model is refused, or they stay in onnxruntime on the host."""
 PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver for 'low'"
 
 
