@@ -17,7 +17,7 @@ def newest(c_compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Onnxrun
     return Onnxruntime(tmp_path_factory.mktemp("steps"), {"GPUTUNE_OPENCL_LIBRARY": str(fake_library(sanitizers()))})
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.slow) if one == "oldest" else one for one in VERSIONS])
 def ort(newest: Onnxruntime, request: pytest.FixtureRequest) -> Onnxruntime:
     """The oldest version that runs plugins, and the installed one."""
     skip_unloadable(request.param)

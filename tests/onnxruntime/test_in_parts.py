@@ -21,6 +21,8 @@ from tests.native.fake import DEVICE, doubling_context
 from tests.onnxruntime.models import node, save_graph, save_in_parts
 from tests.onnxruntime.sessions import Array, Onnxruntime, plugin
 
+pytestmark = pytest.mark.slow  # each test starts processes that open sessions
+
 APPLICATION = Path(__file__).with_name("in_parts.py")
 X = np.linspace(-4, 4, 64, dtype=np.float32)
 RIGHT: Mapping[str, Array] = {
