@@ -135,7 +135,7 @@ def _prepared(
 
 @dataclass(frozen=True)
 class _Read:
-    """What is known before a target is. cuts: of the models, if nodes of them stay in onnxruntime."""
+    """Hold all that is known before the target. cuts: the models in parts, if nodes of them stay in onnxruntime."""
 
     graphs: Graphs
     ground_truth: GroundTruth | None

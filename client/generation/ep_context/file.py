@@ -138,7 +138,7 @@ def _nodes_of_graphs(nodes: Nodes) -> onnx.ModelProto:
 
 
 def _operator_sets() -> list[onnx.OperatorSetIdProto]:
-    """Those of a model that has only EPContext nodes."""
+    """Return the operator sets of a model that has only EPContext nodes."""
     return [helper.make_opsetid("", ONNX_OPSET), operator_set()]
 
 

@@ -12,7 +12,7 @@ from gputune.client.model.importer.folding import NEVER_FOLDED
 from gputune.client.model.importer.opening.input_values import OPTION
 
 MOST_ELEMENTS = 8
-"""Of an input that decides, and of what is folded from it."""
+"""The largest number of elements of an input that decides, and of a tensor that is folded from it."""
 MOST_TENSORS = 100
 """So many are looked at for one proposal, because models may have long chains of nodes."""
 

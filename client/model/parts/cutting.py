@@ -268,14 +268,14 @@ class _Scope:
         return self._imported.places[origin]
 
     def _may_run(self, node: Node) -> bool:
-        """Whether a node is not refused, and all that it reads and computes is static and of a type with kernels."""
+        """Return whether a node is not refused, and all its tensors are static and have a type with kernels."""
         if any(origin in self._refusals for origin in node.origins):
             return False
         infos = [self._graph.tensors.get(name) for name in (*node.reads, *filter(None, node.outputs))]
         return all(info is not None and info.dtype in ELEMENT_TYPES for info in infos)
 
     def _is_host(self, place: int, on_host: set[int]) -> bool:
-        """Whether a node of the model runs on the host; so does shape arithmetic of unknown shapes."""
+        """Return whether a node of the model runs on the host, as arithmetic on unknown shapes does."""
         return place in on_host or place not in self.nodes
 
     def _reads(self, place: int, on_host: set[int]) -> Iterator[str]:

@@ -46,7 +46,7 @@ def host_types(model: onnx.ModelProto, path: Path, known: Mapping[str, TensorInf
 
 
 def _outputs(onnxruntime: Any, model: onnx.ModelProto, path: Path) -> dict[str, TensorInfo | None]:
-    """What a session says of the outputs of a model. Raises ModelError."""
+    """Return the types and shapes of a model's outputs, as a session knows them. Raises ModelError."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from gputune.client.model.graph import Node, TensorInfo
 
 Shapes = Sequence[tuple[int, ...]]
-"""Of the inputs of a node in order, () where one is absent."""
+"""The shapes of a node's inputs in order; () if an input is absent."""
 
 
 def multiply_adds(node: Node, tensors: Mapping[str, TensorInfo]) -> int:

@@ -18,7 +18,7 @@ from gputune.client.model.graph import Array, TensorInfo
 OPTION = "--input_value"
 
 Value: TypeAlias = bool | int | float | tuple["Value", ...]
-"""What an input is made: a number, or numbers of which lists in lists have a shape."""
+"""The value of an input that becomes a constant: a number, or nested lists of numbers, which have a shape."""
 
 
 MOST_TOLD = 64
