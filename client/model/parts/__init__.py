@@ -4,8 +4,8 @@ cutting.py decides which nodes belong to which part. multiply_adds.py says how m
 asks onnxruntime for the shapes behind its own operators. rest.py makes the ONNX model that is left.
 """
 
-from gputune.client.model.parts.cutting import LEAST_SHARE, Cut, Part, cut_model, cut_of
+from gputune.client.model.parts.cutting import Cut, Part, cut_model, cut_of
 from gputune.client.model.parts.rest import rest_of
 from gputune.client.model.parts.telling import described, operators, told
 
-__all__ = ["LEAST_SHARE", "Cut", "Part", "cut_model", "cut_of", "described", "operators", "rest_of", "told"]
+__all__ = ["Cut", "Part", "cut_model", "cut_of", "described", "operators", "rest_of", "told"]
