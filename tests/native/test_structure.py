@@ -7,9 +7,9 @@ import c_tables
 from gputune.runtime import native
 from tests.native.binding import SIGNATURES
 
-MOST_LINES = 6765
+MOST_LINES = 6784
 """Of those that people write; scripts/docs writes GENERATED."""
-MOST_LINES_OF_THE_PLUGIN = 1370
+MOST_LINES_OF_THE_PLUGIN = 1371
 """For onnxruntime, beside the runtime."""
 GENERATED = Path(c_tables.PATH).name
 MOST_LINES_OF_A_FUNCTION = 59

@@ -71,6 +71,7 @@ gputune_code take_device(factory *factory, const options *options, const gputune
 }
 
 void leave_device(factory *factory, opened *left) {
+    if (left && left == factory->first && left->users == 2) renew_context(left->device, NULL); /* no sessions */
     if (!left || --left->users) return;
     opened **at = &factory->devices;
     while (*at != left) at = &(*at)->next;

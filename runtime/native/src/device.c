@@ -196,20 +196,31 @@ static gputune_code choose(gputune_device *device, const char *wanted, const gpu
 
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
+static gputune_code open_context(gputune_device *device, gputune_error *error) {
+    cl_int status = 0;
+    device->context = device->cl.CreateContext(NULL, 1, &device->id, NULL, NULL, &status);
+    if (device->context) device->queue = device->cl.CreateCommandQueue(device->context, device->id, 0, &status);
+    return checked(error, "opening the device", status);
+}
+
+static void close_context(gputune_device *device) {
+    if (device->queue) device->cl.ReleaseCommandQueue(device->queue);
+    if (device->context) device->cl.ReleaseContext(device->context);
+    device->queue = NULL;
+    device->context = NULL;
+}
+
 static gputune_code open_chosen(gputune_device *device, gputune_error *error) {
     const identity *known = &device->identity;
     const bool has_svm = strncmp(known->device_version, "OpenCL 1", 8) && device->cl.SVMAlloc && device->cl.SVMFree;
     const uint64_t svm = has_svm ? number_of(device, device->id, CL_DEVICE_SVM_CAPABILITIES) : 0;
-    cl_int status = 0;
     device->is_cpu = !strcmp(known->device_type, "cpu");
     device->is_unified = device->is_cpu || number_of(device, device->id, CL_DEVICE_HOST_UNIFIED_MEMORY);
     device->svm_pointers = (svm & CL_SVM_COARSE_GRAIN_BUFFER) && device->cl.SetKernelArgSVMPointer;
     device->fine_grain_buffers = svm & CL_SVM_FINE_GRAIN_BUFFER;
     device->fine_grain_system = svm & CL_SVM_FINE_GRAIN_SYSTEM;
     device->shares_memory = device->is_cpu && device->fine_grain_buffers; /* a GPU may find such memory far away */
-    device->context = device->cl.CreateContext(NULL, 1, &device->id, NULL, NULL, &status);
-    if (device->context) device->queue = device->cl.CreateCommandQueue(device->context, device->id, 0, &status);
-    return checked(error, "opening the device", status);
+    return open_context(device, error);
 }
 
 gputune_code gputune_open_device(const gputune_device_options *options, gputune_device **device, gputune_error *error) {
@@ -230,11 +241,16 @@ gputune_code gputune_open_device(const gputune_device_options *options, gputune_
 void gputune_close_device(gputune_device *device) {
     if (!device) return;
     const bool here = is_here(device);
-    if (device->queue && here) device->cl.ReleaseCommandQueue(device->queue);
-    if (device->context && here) device->cl.ReleaseContext(device->context);
+    if (here) close_context(device);
     if (here) mutex_close(&device->turn);
     pool_free(&device->pool);
     free(device);
+}
+
+gputune_code renew_context(gputune_device *device, gputune_error *error) {
+    if (!device->is_cpu) return GPUTUNE_OK;
+    close_context(device); /* first: PoCL's contexts have their compiler's memory in common, until the last is closed */
+    return open_context(device, error);
 }
 
 const char *gputune_device_name(const gputune_device *device) { return device->identity.name; }

@@ -32,6 +32,9 @@ gputune_code check_here(const gputune_device *device, gputune_error *error);
 /* Takes the turn; in a fork, where there is one thread, nothing. */
 void device_take(gputune_device *device);
 void device_leave(gputune_device *device);
+/* Replaces a CPU device's context, of which nothing may be in use: PoCL keeps some of each program that it has built
+ * there. GPUs take long to make a context. After an error, what uses the device fails. */
+gputune_code renew_context(gputune_device *device, gputune_error *error);
 /* What clGetDeviceInfo says; shorter numbers fill the start of it. 0: an error. */
 uint64_t number_of(const gputune_device *device, cl_device_id id, cl_uint what);
 /* A code for a status of OpenCL, with what was done and the status in the message where it is an error. */
