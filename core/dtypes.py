@@ -24,6 +24,11 @@ class ElementType:
     resolution: float = 0.0
 
     @property
+    def converts(self) -> bool:
+        """Whether kernels convert elements where they read and write them."""
+        return self.storage != self.arithmetic
+
+    @property
     def sum_bytes(self) -> int:
         """Bytes of a number of `sums`."""
         return next(each.nbytes for each in ELEMENT_TYPES.values() if each.storage == self.sums)
@@ -35,11 +40,15 @@ def _whole(name: str, opencl: str, nbytes: int) -> ElementType:
 
 FLOAT = "float32"
 """The type of tensors that name none."""
+HALF = "float16"
+FLOATS = (FLOAT, HALF)
+"""The types of floats, all of which are added up in the first one."""
 
 ELEMENT_TYPES: Mapping[str, ElementType] = {
     each.name: each
     for each in (
         ElementType(FLOAT, "float", 4, arithmetic="float", sums="float", is_float=True, resolution=2.0**-24),
+        ElementType(HALF, "half", 2, arithmetic="float", sums="float", is_float=True, resolution=2.0**-11),
         _whole("int64", "long", 8),
         _whole("int32", "int", 4),
         _whole("int16", "short", 2),

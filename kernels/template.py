@@ -26,7 +26,8 @@ def template(name: str, package: str = STOCK, dtype: str = FLOAT) -> str:
     if dtype == FLOAT:
         return text
     known = ELEMENT_TYPES[dtype]
-    return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{text}"
+    converted = "#define CONVERTED\n" if known.converts else ""
+    return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{converted}{text}"
 
 
 @cache

@@ -67,7 +67,7 @@ def test_the_reference_is_a_sum_over_steps(name: str) -> None:
     ("change", "message"),
     [
         ({"k": 0}, "positive"),
-        ({"dtype": "float16"}, "float16"),
+        ({"dtype": "float64"}, "float64"),
         ({"a_steps": (91, 13)}, "3 steps per tensor"),
         ({"b_steps": (221, 17, -1)}, "none negative"),
         ({"elements": (272, 663)}, "beyond the 272 elements of a"),

@@ -6,29 +6,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core import dtypes
-from gputune.core.dtypes import FLOAT, ElementType
+from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Tolerance
 from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import CPU
 
-HALF = ElementType("float16", "half", 2, arithmetic="float", sums="float", is_float=True, resolution=2.0**-11)
 OF_FLOATS = {op: problem for op, problem in ONE_OF_EACH.items() if vars(problem)["dtype"] == FLOAT}
-
-
-@pytest.fixture(autouse=True)
-def _half_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(dtypes.ELEMENT_TYPES, HALF.name, HALF)
 
 
 @pytest.mark.parametrize(("op", "problem"), OF_FLOATS.items(), ids=OF_FLOATS)
 def test_a_kernel_is_of_the_problems_type(op: str, problem: Any) -> None:
-    family, other = family_of(op), replace(problem, dtype=HALF.name)
+    family, other = family_of(op), replace(problem, dtype=HALF)
     configuration = family.default(problem, CPU)
     usual, instance = family.render(problem, configuration), family.render(other, configuration)
     for launch in (*instance.prepare, instance.main):
-        assert launch.source.count("#define TYPE half\n#define SUM float\n") == 1
+        assert launch.source.count("#define TYPE half\n#define SUM float\n#define CONVERTED\n") == 1
     assert {name: 2 * nbytes for name, nbytes in instance.packed.items()} == usual.packed
     assert [kernel.needs for kernel in instance.main.sequence] == [kernel.needs for kernel in usual.main.sequence]
     assert all("TYPE half" not in launch.source for launch in (*usual.prepare, usual.main))
@@ -37,9 +30,9 @@ def test_a_kernel_is_of_the_problems_type(op: str, problem: Any) -> None:
 @pytest.mark.parametrize(("op", "problem"), OF_FLOATS.items(), ids=OF_FLOATS)
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_tensors_and_the_reference_are_of_the_problems_type(op: str, problem: Any) -> None:
-    family, other = family_of(op), replace(problem, dtype=HALF.name)
+    family, other = family_of(op), replace(problem, dtype=HALF)
     specs = {spec.name: spec.dtype for spec in family.inputs(other)}
-    assert specs == {spec.name: spec.dtype.replace(FLOAT, HALF.name) for spec in family.inputs(problem)}
+    assert specs == {spec.name: spec.dtype.replace(FLOAT, HALF) for spec in family.inputs(problem)}
     inputs = family.sample_inputs(other, np.random.default_rng(0))
     assert {name: str(value.dtype) for name, value in inputs.items()} == specs
     assert str(family.reference(other, inputs).dtype) == family.output(other).dtype
@@ -48,4 +41,4 @@ def test_tensors_and_the_reference_are_of_the_problems_type(op: str, problem: An
 def test_a_tolerance_is_no_less_than_a_few_roundings() -> None:
     assert Tolerance.of(FLOAT, 1e-6, 1e-5) == Tolerance(1e-6, 1e-5)
     assert Tolerance.of("int8", 0.0, 0.0) == Tolerance(0.0, 0.0)
-    assert 1e-3 < Tolerance.of(HALF.name, 1e-6, 1e-5).relative < 3e-3
+    assert 1e-3 < Tolerance.of(HALF, 1e-6, 1e-5).relative < 3e-3

@@ -147,7 +147,10 @@ def test_default_and_starters_are_legal_and_read_what_the_family_names(device: s
         ({"border": "mirror"}, "constant, edge, reflect, wrap, not 'mirror'"),
         ({"fill": float("nan")}, "NaN"),
         ({"dtype": "float64"}, "float64"),
-        ({"dtype": "int8", "epilogue": Chain((Step("relu"),))}, "with an epilogue knows dtype float32, not int8"),
+        (
+            {"dtype": "int8", "epilogue": Chain((Step("relu"),))},
+            "with an epilogue knows dtype float32, float16, not int8",
+        ),
         ({"elements": 1 << 31}, "32 bits"),
     ],
 )

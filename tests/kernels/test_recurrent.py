@@ -54,7 +54,7 @@ def test_entries_stop_at_their_lengths_whatever_those_say() -> None:
     [
         ({"cell": "QRNN"}, "not a forward QRNN"),
         ({"direction": "sideways"}, "not a sideways LSTM"),
-        ({"dtype": "float16"}, "float32, not float16"),
+        ({"dtype": "float64"}, "float32, float16, not float64"),
         ({"steps": 0}, "positive sizes, not steps=0"),
         ({"activations": LSTM[:2]}, "3 activations"),
         ({"outputs": ("Y_h", "Y")}, "in this order"),

@@ -208,9 +208,9 @@ def test_every_template_belongs_to_a_family() -> None:
 
 
 def test_templates_ask_of_memory_no_more_than_its_elements_do() -> None:
-    """An input may be an application's array, at any address where its elements are aligned. Shares are scratch, which
-    begins at a multiple of any vector's size."""
-    pointer = re.compile(r"\b(?:__global|__constant)\b[^;,(){}*]*\b(?:\w*vec|[a-z]+(?:2|3|4|8|16))\s*\*")
+    """An input may be an application's array, at any address where its elements are aligned, as bits8 and the like are.
+    Shares are scratch, which begins at a multiple of any vector's size."""
+    pointer = re.compile(r"\b(?:__global|__constant)\b[^;,(){}*]*\b(?:\w*vec|(?!bits)[a-z]+(?:2|3|4|8|16))\s*\*")
     assert pointer.search("__global const float4 *restrict input")
     found = {
         path.name for path in Path(next(iter(ops.__path__))).glob("*.cl") if pointer.search(path.read_text("utf-8"))
