@@ -149,7 +149,7 @@ def test_default_and_starters_are_legal_and_read_what_the_family_names(device: s
         ({"dtype": "float64"}, "float64"),
         (
             {"dtype": "int8", "epilogue": Chain((Step("relu"),))},
-            "with an epilogue knows dtype float32, float16, not int8",
+            "with an epilogue knows dtype float32, float16, not",
         ),
         ({"elements": 1 << 31}, "32 bits"),
     ],
