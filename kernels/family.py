@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 # records that all programs share; families and op packages take them from here
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS
 from gputune.core.launches import ALONE as ALONE
 from gputune.core.launches import STANDARDS, ArgumentForm, Standard, Variant
 from gputune.core.launches import Launch as Launch
@@ -177,6 +177,8 @@ class KernelFamily(ABC):
     op: ClassVar[str]
     heavy: ClassVar[bool] = False
     """Whether its time is arithmetic; tuning measures more configurations then."""
+    floats: ClassVar[tuple[str, ...]] = (FLOAT,)
+    """The types of floats that its problems may have. Plans that store other floats convert them for it."""
     survives: ClassVar[Survival] = UNKNOWN
     """Which hard values go among its random inputs; `survival` where that depends on the problem."""
 
@@ -233,6 +235,10 @@ class KernelFamily(ABC):
     @abstractmethod
     def reference(self, problem: Any, inputs: Mapping[str, Array]) -> Array:
         """The right answer in numpy, in the output's device layout, by another way than the kernel's."""
+
+    def of_floats(self, problem: Any, dtype: str) -> Any:
+        """Return the same problem on another type of floats; problems on other types stay as they are."""
+        return dataclasses.replace(problem, dtype=dtype) if problem.dtype in FLOATS else problem
 
     def sample_inputs(self, problem: Any, generator: np.random.Generator) -> dict[str, Array]:
         """Random inputs of a problem for which its reference is finite and far from overflowing, but for hard values.

@@ -37,6 +37,9 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
         "--verify": "verify",
         "--op_packages": "op_packages",
         "--unsupported": "unsupported",
+        "--precision_mode": "precision_mode",
+        "--io_type": "io_type",
+        "--keep_float32": "keep_float32",
     }
 )
 """By option of the context binary generator, the argument of `gputune.tune`."""

@@ -18,8 +18,10 @@ from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import HOST, UNSUPPORTED, Config, choose_effort, read_config
 from gputune.client.generation.config.generator_keys import WEIGHTS
+from gputune.client.generation.config.precision import io_types
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.model_files import model_files
 from gputune.client.outputs import Files
 from gputune.client.progress import SILENT, Progress
@@ -158,6 +160,9 @@ def tune(
     config_file: AnyPath | None = None,
     weights: str | None = None,
     unsupported: str | None = None,
+    precision_mode: str | None = None,
+    io_type: str | Mapping[str, str] | None = None,
+    keep_float32: Sequence[str] = (),
     verify: bool = False,
     op_packages: Sequence[AnyPath] = (),
     on_progress: Callable[[TuningProgress], None] | None = None,
@@ -167,9 +172,8 @@ def tune(
     Arguments are the options of `gputune context-binary-generator`, which this runs.
     model: a file, or several for one context with a graph each. shapes: by name, of inputs with dynamic dimensions;
     several shapes make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}.
-    output: the context binary, by default MODEL.bin in the folder output.
-    target: HOST:PORT or unix:PATH of a target server; by default a running server of this machine, else a new server on
-    `device`. token_file: holds the token.
+    output: the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target
+    server; by default a running server of this machine, else a new server on `device`. token_file: holds the token.
     effort: none, quick, normal (the default) or full. budget: the longest time for tuning, in seconds or as "10m".
     compare_seconds: how long whole contexts of a graph take turns at the end, by default as the effort says.
     compare_again: compare them as if there were no last choice. wait_for_quiet: if other programs keep the machine
@@ -177,25 +181,24 @@ def tune(
     cache: the folder of performance caches, by default the user's. config_file: a file as for --config_file; arguments
     override it. weights: packed (the default) or compact, for a smaller context that packs the model's weights when it
     is loaded. unsupported: refuse (the default), or host: onnxruntime runs the nodes that cannot run on the device.
-    verify: compare the context with onnxruntime. op_packages: folders or entry points of packages with your
-    operators and kernels. on_progress: called for every step, by any thread; an exception in it ends the tuning, and
-    measurements are kept.
+    precision_mode: float32, or float16_storage: tensors and weights are stored in float16; by default as the model has
+    them. io_type: the type of all inputs and outputs, or types by name. keep_float32: nodes and types of nodes whose
+    results stay in float32. verify: compare the context with onnxruntime. op_packages: folders or entry points of
+    packages with your operators and kernels. on_progress: called for every step, by any thread; an exception in it ends
+    the tuning, and measurements are kept.
     Messages are records of the logger "gputune". Raises, in one line that says what to do, ConfigError, ModelError,
     TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall or gputune.cache.CacheError.
     """
-    begun_s = time.monotonic()
-    paths = _paths(model)
-    config = read_config(None if config_file is None else Path(config_file))
-    _check_known(effort=(effort, EFFORTS), weights=(weights, WEIGHTS), unsupported=(unsupported, UNSUPPORTED))
-    config = config.having(weights=weights, unsupported=unsupported)
+    begun_s, paths = time.monotonic(), _paths(model)
+    _check_known(effort=(effort, EFFORTS))
+    config = _config(config_file, weights, unsupported, precision_mode, io_type, keep_float32)
     chosen = choose_effort(config, effort)
     asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
     asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
     _check_bound(chosen, **asked, cache=cache)
-    binary = _binary(paths, output)
     request = GenerationRequest(
         models=model_files(paths, pairs_of(shapes), {**config.input_values, **values_of(input_values)}),
-        binary_file=binary,
+        binary_file=(binary := _binary(paths, output)),
         ep_context=_rest(config, binary),
         config=config,
         effort=chosen,
@@ -207,9 +210,25 @@ def tune(
         verify=verify,
         op_packages=[str(each) for each in op_packages],
     )
-    files = _read({"--config_file": config_file, "--token_file": token_file})
-    summary = generate(request, os.environ, SILENT if on_progress is None else _Telling(on_progress), files=files)
+    files, progress = _read(config_file, token_file), SILENT if on_progress is None else _Telling(on_progress)
+    summary = generate(request, os.environ, progress, files=files)
     return _record(request.binary_file, summary, time.monotonic() - begun_s)
+
+
+def _config(
+    config_file: AnyPath | None,
+    weights: str | None,
+    unsupported: str | None,
+    precision_mode: str | None,
+    io_type: str | Mapping[str, str] | None,
+    keep_float32: Sequence[str],
+) -> Config:
+    """The config file, with what arguments say of its keys. Raises ConfigError, TargetError."""
+    config = read_config(None if config_file is None else Path(config_file))
+    known = {"weights": (weights, WEIGHTS), "unsupported": (unsupported, UNSUPPORTED)}
+    _check_known(precision_mode=(precision_mode, PRECISION_MODES), **known)
+    types = None if io_type is None else io_types(io_type, "io_type")
+    return config.having(weights, unsupported, precision_mode, types, keep_float32)
 
 
 def _paths(model: AnyPath | Sequence[AnyPath]) -> list[Path]:
@@ -231,10 +250,10 @@ def _check_known(**arguments: tuple[str | None, Collection[str]]) -> None:
             raise ConfigError(f"{argument}: there is no {name!r}; {instead(name, known)}")
 
 
-def _read(given: Mapping[str, AnyPath | None]) -> Files:
-    """The files that are read to make the request, by option. Raises Overwrites."""
+def _read(config_file: AnyPath | None, token_file: AnyPath | None) -> Files:
+    """The files that are read to make the request. Raises Overwrites."""
     files = Files()
-    for option, path in given.items():
+    for option, path in {"--config_file": config_file, "--token_file": token_file}.items():
         if path is not None:
             files.read(Path(path), option)
     return files

@@ -20,7 +20,7 @@ from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
 from gputune.client.compare.comparing import SECONDS, Comparison, Measured, compare
-from gputune.client.context.verifying.distance import ALLOWED
+from gputune.client.context.verifying.distance import allowed_for
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
@@ -36,6 +36,7 @@ from gputune.client.progress import Progress, reporting
 from gputune.client.tuning.measuring.sequential import SURE
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.options import TuningOptions
+from gputune.core.dtypes import FLOAT
 from gputune.core.files import open_file
 from gputune.runtime.context.ep_context import is_in_parts
 
@@ -166,8 +167,9 @@ def _generated(
 
 
 def _warn(comparison: Comparison) -> None:
+    allowed = allowed_for(comparison.precision_mode != FLOAT)
     for one in comparison.contenders:
-        if one.deviation is not None and one.deviation > ALLOWED:
+        if one.deviation is not None and one.deviation > allowed:
             log.warning(
                 f"outputs of {one.name} differ from the tuned context's by {one.deviation:.2g} of its largest value, "
                 "so they do not compute the same: `gputune context-binary-generator --verify` names the wrong operation"

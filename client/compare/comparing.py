@@ -31,6 +31,7 @@ from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.progress import Progress
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.measuring.sequential import SURE, Gain, gain_of
+from gputune.core.dtypes import FLOAT
 from gputune.runtime.devices import load
 from gputune.runtime.measuring.successive_halving import paired
 
@@ -83,7 +84,7 @@ class Measured:
 class Comparison:
     """What a comparison has found; the first contender is the tuned context. device: where contexts ran; threads: of
     the other engines, which run on the CPU; seconds: what the rounds took; load: how busy this machine was, as
-    LoadRecord says it."""
+    LoadRecord says it; precision_mode: of the tuned context."""
 
     model: str
     device: str
@@ -91,6 +92,7 @@ class Comparison:
     seconds: float
     load: Mapping[str, Any] = field(repr=False)
     contenders: tuple[Measured, ...]
+    precision_mode: str = FLOAT
 
     @property
     def tuned(self) -> Measured:
@@ -194,7 +196,8 @@ def compare(
     measured = [Measured(TUNED, rounds_ns[TUNED], None, tuned_ns, None)]
     for name, gain in gains.items():
         measured.append(Measured(name, rounds_ns[name], gain, tuned_ns * gain.median, deviations.get(name)))
-    return Comparison(model.name, facts["device"], threads, took_s, quiet.record.to_dict(), tuple(measured))
+    load_record, mode = quiet.record.to_dict(), facts["precision_mode"]
+    return Comparison(model.name, facts["device"], threads, took_s, load_record, tuple(measured), mode)
 
 
 def rounds_of(

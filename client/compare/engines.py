@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gputune.core.dtypes import FLOAT
 from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.ep_context import is_in_parts
@@ -60,7 +61,14 @@ class ContextEngine:
             "device": on.name,
             "warnings": list(self._executor.warnings),
             "threads": on.compute_units if on.device_type == "cpu" else None,
+            "precision_mode": self._precision_mode,
         }
+
+    @property
+    def _precision_mode(self) -> str:
+        """Of the context; float32 for a model in parts, of which only parts may be in another mode."""
+        known = isinstance(self._executor, Executor) and self._executor.header.configuration.get("precision_mode")
+        return str(known or FLOAT)
 
     def timed(self) -> float:
         return self._executor.run_timed(self._inputs)[1]

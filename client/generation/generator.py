@@ -14,6 +14,7 @@ from gputune.client.context.verifying.verification import GroundTruth, ground_tr
 from gputune.client.errors import ConfigError
 from gputune.client.generation.cache_secret import known_secret
 from gputune.client.generation.config import HOST, Config
+from gputune.client.generation.config.precision import IO_TYPE
 from gputune.client.generation.generation import Generation
 from gputune.client.generation.kernels import Chosen, ShownKernel, shown_kernels
 from gputune.client.generation.phases import Clock, PhaseLog, TimedProgress
@@ -144,14 +145,17 @@ class _Read:
 
 def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Clock) -> _Read:
     """The model, and what it will be verified with."""
+    precision = request.config.precision
     with clock.phase("import"):
         if request.config.unsupported == HOST:
-            cuts = _cuts(request)
-            read: Sequence[Graph] = [part.graph for cut in cuts for part in cut.parts]
+            cut_models = _cuts(request)
+            read = precision.of(part.graph for cut in cut_models for part in cut.parts)
+            left = iter(read)
+            cuts = [cut.changed(lambda graph: next(left)) for cut in cut_models]
             paths = [cut.imported.path for cut in cuts for _ in cut.parts]
         else:
             enabled, paths = _enabled(request.config, read_graphs(request.models), request.paths_of_graphs)
-            read, cuts = _with_outputs(enabled, request.outputs), []
+            read, cuts = precision.of(_with_outputs(enabled, request.outputs)), []
     with clock.phase("lower"):
         graphs = Graphs(read, [one.name for one in read if not request.config.settings_of(one.name).fusion])
         tasks = graphs.tasks(fused=True)
@@ -182,6 +186,7 @@ def _cuts(request: GenerationRequest) -> list[Cut]:
         "--enable_intermediate_outputs": request.outputs.every,
         f"--{OUTPUTS}": bool(request.outputs.named),
         "enable_graphs": bool(config.enable_graphs),
+        f"--{IO_TYPE}": bool(config.precision.io_types),
     }
     for name in (name for name, wished in wishes.items() if wished):
         raise ConfigError(f"{name} has no meaning with --unsupported host, which needs all parts as they are; drop one")

@@ -13,6 +13,7 @@ from gputune.cache import with_companions
 from gputune.client.errors import CacheMiss
 from gputune.client.generation.cache_secret import secret_file
 from gputune.client.generation.config import HOST, Config
+from gputune.client.generation.config.precision import IO_TYPE, KEEP
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.phases import Profiling
 from gputune.client.input_lists import files_named
@@ -154,8 +155,12 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
     a context holds. graphs: the names of those that it holds. Targets and reports, which are names of machines and of
     other files, are left out, and so is how long to wait for quiet and how much gain is enough."""
     config, tuning = request.config, request.tuning
-    said = {"weights": config.weights} if config.compact else {}  # other contexts are as before there were such keys
+    said: dict[str, Any] = (
+        {"weights": config.weights} if config.compact else {}
+    )  # other contexts are as before there were such keys
     said |= {"unsupported": config.unsupported} if config.unsupported == HOST else {}
+    said |= {IO_TYPE: dict(config.precision.io_types)} if config.precision.io_types else {}
+    said |= {KEEP: list(config.precision.kept)} if config.precision.kept else {}
     return said | {
         "tuning_mode": request.effort.name != "none",
         "tuning_effort": request.effort.name,
@@ -172,7 +177,6 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
         "system_performance_cache_dir": _said(config.system_performance_cache_dir),
         "kernel_repo_path": _said(config.kernel_repo_path),
         "invalidate_kernel_repo": config.invalidate_kernel_repo,
-        "precision_mode": config.precision_mode,
         "context_priority": config.context_priority,
         "enable_graphs": list(config.enable_graphs),
         "persistent_kernels": all(config.settings_of(name).persistent_kernels for name in graphs),

@@ -85,6 +85,8 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
     first, second = depthwise.task.problem, project.task.problem
     if first.group > 1 or second.k != first.channels or first.epilogue.operands or first.epilogue.has_domain:
         return None
+    if first.dtype != second.dtype:
+        return None
     problem = SeparableProblem(
         batch=first.batch,
         height=first.height,
@@ -99,6 +101,7 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
         bias=second.bias,
         depthwise_epilogue=first.epilogue,
         epilogue=second.epilogue,
+        dtype=first.dtype,
     )
     inputs = {
         **{FUSED_NAMES[name]: tensor for name, tensor in depthwise.inputs.items()},
@@ -111,7 +114,13 @@ def _separable(depthwise: Operation, project: Operation) -> Group | None:
 def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
     """A separable convolution and the expansion in front of it."""
     first, second = expand.task.problem, separable.task.problem
-    if first.n != second.channels or first.epilogue.operands or first.epilogue.has_domain or first.parts:
+    if (
+        first.dtype != second.dtype
+        or first.n != second.channels
+        or first.epilogue.operands
+        or first.epilogue.has_domain
+        or first.parts
+    ):
         return
     if second.channels <= LEAST_EXPANSION * first.k:
         return
@@ -132,6 +141,7 @@ def _inverted_residual(expand: Operation, separable: Group) -> Iterator[Group]:
         expand_epilogue=first.epilogue,
         depthwise_epilogue=second.depthwise_epilogue,
         epilogue=second.epilogue,
+        dtype=first.dtype,
     )
     inputs = {**separable.fused.inputs, "input": expand.inputs["a"], "expand_weight": expand.inputs["b"]}
     if first.bias:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.client.errors import Refusal, UnsupportedNodes
+from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.chain import EMPTY, Chain
 
 Array = npt.NDArray[Any]
@@ -29,6 +30,25 @@ class TensorInfo:
     @property
     def nbytes(self) -> int:
         return self.size * np.dtype(self.dtype).itemsize
+
+
+STORED = "float16_storage"
+PRECISION_MODES = (FLOAT, HALF, STORED)
+"""How floats are stored and computed; see Precision."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Say in which type a plan keeps the floats of a graph.
+
+    mode: `float32`, or `float16_storage`: tensors between operations and weights are stored in float16, and kernels
+    compute in float32. "": as the model has it. kept: the model's nodes, by their names, that compute and keep float32
+    in any mode. given: inputs and outputs of the graph that have another type of floats than the model says.
+    """
+
+    mode: str = ""
+    kept: frozenset[str] = frozenset()
+    given: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,7 +131,11 @@ class Graph:
 
     `named` are the tensors that the model's file names; others were made when nodes were taken apart. `node_ops` says
     what kind of node each of the model's is, by the names that are origins of nodes. `instead` is the advice for
-    tensors that must be known before the model runs, and follow from inputs that may be made constants."""
+    tensors that must be known before the model runs, and follow from inputs that may be made constants.
+
+    Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in float16,
+    and `precision` says what a plan makes of them.
+    """
 
     name: str
     opset: int
@@ -124,6 +148,12 @@ class Graph:
     constant_inputs: Mapping[str, Array] = field(default_factory=dict)
     node_ops: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
+    halves: frozenset[str] = frozenset()
+    precision: Precision = field(default_factory=Precision)
+
+    def stored(self, tensor: str) -> str:
+        """The type that an input or output of the graph has for those who give and take it."""
+        return self.precision.given.get(tensor, HALF if tensor in self.halves else self.tensors[tensor].dtype)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         return self.tensors[tensor].shape

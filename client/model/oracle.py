@@ -12,6 +12,7 @@ import onnx
 
 from gputune.client.errors import ConfigError
 from gputune.client.model.graph import Array
+from gputune.core.dtypes import FLOAT, FLOATS, HALF
 
 
 class Oracle:
@@ -33,7 +34,8 @@ class Oracle:
         return other
 
     def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The model's outputs by name. Raises ConfigError."""
+        """The model's outputs by name; inputs of another type of floats than the model's are converted. Raises
+        ConfigError."""
         return self._ask(self._session, inputs)
 
     def tensors(self, names: Sequence[str], inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -66,7 +68,12 @@ class Oracle:
 
     def _ask(self, session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
         names = [output.name for output in session.get_outputs()]
-        return dict(zip(names, self._call(lambda: session.run(names, {**self._given, **inputs})), strict=True))
+        halves = {one.name for one in session.get_inputs() if one.type == "tensor(float16)"}
+        given = {
+            name: value.astype(HALF if name in halves else FLOAT) if value.dtype in FLOATS else value
+            for name, value in inputs.items()
+        }
+        return dict(zip(names, self._call(lambda: session.run(names, {**self._given, **given})), strict=True))
 
     def _call(self, work: Any) -> Any:
         try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gputune.client.model.graph import Array
+from gputune.core.dtypes import HALF
 from gputune.kernels.family import TensorSpec
 
 
@@ -79,6 +80,11 @@ class Plan:
     def root(self, tensor: str) -> str:
         """The tensor whose memory `tensor` is: itself unless it is a view."""
         return self.aliases.get(tensor, tensor)
+
+    @property
+    def in_half(self) -> bool:
+        """Whether any of its tensors is stored in float16."""
+        return any(spec.dtype == HALF for spec in self.tensors.values())
 
     def is_constant(self, tensor: str) -> bool:
         return self.tensors[tensor].constant

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype, check_float
 from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import ORDERS
 from gputune.kernels.indexing.loops import Loops, loops_of
@@ -56,6 +56,7 @@ class ArgFamily(TiledFamily):
     """One template: vectors along the axis where it is innermost, else across it."""
 
     op = "ArgMax"
+    floats = FLOATS
     survives = ORDERS
 
     def inputs(self, problem: ArgProblem) -> tuple[TensorSpec, ...]:

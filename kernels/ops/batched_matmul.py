@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
 from gputune.kernels.algorithms import ALG, Algorithms
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -122,6 +122,7 @@ class BatchedMatMulFamily(TiledFamily):
     """Two algorithms; the first is over columns that a stage packs, or over rows of b where they lie."""
 
     op = "BatchedMatMul"
+    floats = FLOATS
     heavy = True
     survives = PRODUCTS
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_dtype
+from gputune.core.dtypes import FLOAT, FLOATS, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -67,6 +67,7 @@ class ConcatFamily(KernelFamily):
     """One template: a work-item copies the same vector of a few rows."""
 
     op = "Concat"
+    floats = FLOATS
     survives = MOVES
 
     def inputs(self, problem: ConcatProblem) -> tuple[TensorSpec, ...]:

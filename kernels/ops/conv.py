@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.algorithms import ALG, Algorithms, Way, unknown
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -131,6 +131,7 @@ class ConvFamily(TiledFamily):
     """Register tiles of pixels and channels over packed filters; ALG chooses the algorithm where there is a choice."""
 
     op = "Conv"
+    floats = FLOATS
     heavy = True
     survives = PRODUCTS
 

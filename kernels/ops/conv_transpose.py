@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -121,6 +121,7 @@ class ConvTransposeFamily(TiledFamily):
     """One template: register tiles of positions and of the channels of all phases over packed filters."""
 
     op = "ConvTranspose"
+    floats = FLOATS
     heavy = True
     survives = PRODUCTS
 

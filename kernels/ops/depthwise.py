@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
@@ -134,6 +134,7 @@ class DepthwiseFamily(KernelFamily):
     """One template: strips of pixels, a vector of channels wide."""
 
     op = "DepthwiseConv"
+    floats = FLOATS
     heavy = True
     survives = PRODUCTS
 

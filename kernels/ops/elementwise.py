@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.chain import Chain
 from gputune.kernels.family import (
     ALONE,
@@ -65,6 +65,7 @@ class ElementwiseFamily(TiledFamily):
     """One template: vectors along the innermost loop, every other loop folded into rows."""
 
     op = "Elementwise"
+    floats = FLOATS
     survives = MOVES
 
     def inputs(self, problem: ElementwiseProblem) -> tuple[TensorSpec, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops
@@ -65,6 +65,7 @@ class GatherFamily(TiledFamily):
     """One template: vectors of what an index points at, every loop around it folded into rows."""
 
     op = "Gather"
+    floats = FLOATS
     survives = MOVES
 
     def inputs(self, problem: GatherProblem) -> tuple[TensorSpec, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import WEIGHTED
 from gputune.kernels.indexing.broadcasting import Loops
@@ -65,6 +65,7 @@ class GridSampleFamily(TiledFamily):
     """One template: a vector of channels of an output pixel."""
 
     op = "GridSample"
+    floats = FLOATS
     survives = WEIGHTED
 
     def inputs(self, problem: GridSampleProblem) -> tuple[TensorSpec, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT
+from gputune.core.dtypes import FLOAT, FLOATS
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, DeviceLimits, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
@@ -103,6 +103,7 @@ class InvertedResidualFamily(TiledFamily):
     """One template: strips of whole rows, the channels of the expansion a tile at a time."""
 
     op = "InvertedResidual"
+    floats = FLOATS
     heavy = True
     survives = PRODUCTS
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.chain import literal, rounded
 from gputune.kernels.family import (
     ALONE,
@@ -71,6 +71,7 @@ class LrnFamily(KernelFamily):
     """One template: vectors of channels where those are innermost, else across them."""
 
     op = "LRN"
+    floats = FLOATS
     survives = Survival(SMALL, "the reference takes differences of running sums, in which NaN reaches all that follow")
 
     def inputs(self, problem: LrnProblem) -> tuple[TensorSpec, ...]:

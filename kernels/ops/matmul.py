@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.algorithms import ALG, Algorithms, Way
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -78,6 +78,7 @@ class MatMulFamily(TiledFamily):
     """Three algorithms over packed columns."""
 
     op = "MatMul"
+    floats = FLOATS
     heavy = True
     survives = PRODUCTS
 

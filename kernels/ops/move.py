@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype, check_float
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
     ALONE,
@@ -154,6 +154,7 @@ class MoveFamily(KernelFamily):
     """One template: vectors along the innermost loop of the output, all other loops folded into rows."""
 
     op = "Move"
+    floats = FLOATS
     survives = MOVES
 
     def inputs(self, problem: MoveProblem) -> tuple[TensorSpec, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
 from gputune.kernels.chain import EMPTY, Chain, literal, rounded
 from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
 from gputune.kernels.hard_values import NORMS
@@ -101,6 +101,7 @@ class NormaliseFamily(TiledFamily):
     """One template: vectors along the rows where the innermost axis belongs to them, else across them."""
 
     op = "Normalise"
+    floats = FLOATS
     survives = NORMS
 
     def inputs(self, problem: NormaliseProblem) -> tuple[TensorSpec, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -115,6 +115,7 @@ class PoolFamily(KernelFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
     op = "Pool"
+    floats = FLOATS
 
     def inputs(self, problem: PoolProblem) -> tuple[TensorSpec, ...]:
         return (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT
+from gputune.core.dtypes import FLOAT, FLOATS
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -64,6 +64,7 @@ class PoolIndicesFamily(KernelFamily):
     """One template: an output element per work-item."""
 
     op = "PoolIndices"
+    floats = FLOATS
     survives = ORDERS
 
     def inputs(self, problem: PoolIndicesProblem) -> tuple[TensorSpec, ...]:

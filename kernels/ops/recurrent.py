@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES, FLOATS
 from gputune.kernels.family import (
     Array,
     DeviceLimits,
@@ -51,6 +51,7 @@ class RecurrentFamily(KernelFamily):
     """One template: a work-group goes through all steps, so that no launch and no other core lies between them."""
 
     op = "Recurrent"
+    floats = FLOATS
     heavy = True
     survives = Survival(frozenset(), "a step feeds the next ones, so that one value decides what all outputs are")
 

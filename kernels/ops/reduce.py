@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work, operand_specs
 from gputune.kernels.hard_values import MOVES, NORMS, SUMS, Survival
@@ -124,6 +124,7 @@ class ReduceFamily(TiledFamily):
     """One template: vectors along the rows where the innermost axis is reduced, else across them."""
 
     op = "Reduce"
+    floats = FLOATS
 
     def inputs(self, problem: ReduceProblem) -> tuple[TensorSpec, ...]:
         operands = operand_specs(problem.epilogue, problem.output, problem.dtype)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.chain import EMPTY, Chain, literal
 from gputune.kernels.family import (
     ALONE,
@@ -74,6 +74,7 @@ class ResampleFamily(TiledFamily):
     """One template: a vector of channels of a few output pixels per work-item, places and weights from tables."""
 
     op = "Resample"
+    floats = FLOATS
     survives = WEIGHTED
 
     def inputs(self, problem: ResampleProblem) -> tuple[TensorSpec, ...]:

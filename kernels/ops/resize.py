@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_float
+from gputune.core.dtypes import FLOAT, FLOATS, check_float
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ALONE,
@@ -85,6 +85,7 @@ class ResizeFamily(TiledFamily):
     """One template: a vector of channels of a few output pixels per work-item."""
 
     op = "Resize"
+    floats = FLOATS
     survives = MOVES
 
     def inputs(self, problem: ResizeProblem) -> tuple[TensorSpec, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -64,6 +64,7 @@ class ScanFamily(KernelFamily):
     """One template: a work-item per vector across the axis. Short axes are what models have."""
 
     op = "Scan"
+    floats = FLOATS
     survives = Survival(frozenset(), "an element is part of all sums behind it")
 
     def inputs(self, problem: ScanProblem) -> tuple[TensorSpec, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -191,6 +191,7 @@ class ScatterFamily(KernelFamily):
     """One template: a work-item owns places of a few lines, and goes through the updates of these."""
 
     op = "Scatter"
+    floats = FLOATS
 
     def inputs(self, problem: ScatterProblem) -> tuple[TensorSpec, ...]:
         return (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
 from gputune.core.launches import on_buffers
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
@@ -96,6 +96,7 @@ class SeparableFamily(TiledFamily):
     """One template: a strip of the middle, then register tiles of pixels and channels."""
 
     op = "SeparableConv"
+    floats = FLOATS
     heavy = True
     survives = PRODUCTS
 

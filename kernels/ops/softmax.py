@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -72,6 +72,7 @@ class SoftmaxFamily(KernelFamily):
     """One template: vectors along the axis where it is innermost, else across it; one or more work-items a row."""
 
     op = "Softmax"
+    floats = FLOATS
     survives = MOVES
 
     def inputs(self, problem: SoftmaxProblem) -> tuple[TensorSpec, ...]:

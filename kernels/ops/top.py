@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, check_dtype
+from gputune.core.dtypes import FLOAT, FLOATS, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -55,6 +55,7 @@ class TopFamily(KernelFamily):
     """One template: every element counts those that come before it, which is its place in the order."""
 
     op = "TopK"
+    floats = FLOATS
     survives = ORDERS
 
     def inputs(self, problem: TopProblem) -> tuple[TensorSpec, ...]:

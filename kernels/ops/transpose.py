@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_dtype
 from gputune.kernels.family import (
     ALONE,
     Array,
@@ -86,6 +86,7 @@ class TransposeFamily(KernelFamily):
     """One template: blocks turned in registers, and through local memory where that pays."""
 
     op = "Transpose"
+    floats = FLOATS
     survives = MOVES
 
     def inputs(self, problem: TransposeProblem) -> tuple[TensorSpec, ...]:

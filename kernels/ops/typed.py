@@ -5,11 +5,11 @@ See typed_elements.cl.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES, FLOATS
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
@@ -51,6 +51,7 @@ class TypedFamily(TiledFamily):
     """One template: vectors along the innermost loop, computed lane by lane."""
 
     op = "Typed"
+    floats = FLOATS
 
     def inputs(self, problem: TypedProblem) -> tuple[TensorSpec, ...]:
         typed = enumerate(zip(problem.input_shapes, problem.input_dtypes, strict=True))
@@ -58,6 +59,12 @@ class TypedFamily(TiledFamily):
 
     def output(self, problem: TypedProblem) -> TensorSpec:
         return TensorSpec("output", problem.shape, dtype=problem.dtype)
+
+    def of_floats(self, problem: TypedProblem, dtype: str) -> TypedProblem:
+        def other(each: str) -> str:
+            return dtype if each in FLOATS else each
+
+        return replace(problem, input_dtypes=tuple(map(other, problem.input_dtypes)), dtype=other(problem.dtype))
 
     def tiling(self, problem: TypedProblem) -> Loops:
         return collapse(problem.shape, problem.input_shapes)

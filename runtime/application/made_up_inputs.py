@@ -29,6 +29,6 @@ def random_inputs(tensors: Iterable[TensorLike]) -> dict[str, Array]:
 
 
 def _values(tensor: TensorLike, generator: np.random.Generator) -> Array:
-    if tensor.dtype == "float32":
-        return generator.standard_normal(tensor.shape, dtype=np.float32)
+    if np.issubdtype(tensor.dtype, np.floating):
+        return generator.standard_normal(tensor.shape, dtype=np.float32).astype(tensor.dtype, copy=False)
     return generator.integers(0, 2, tensor.shape).astype(tensor.dtype)

@@ -25,12 +25,15 @@ from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import SUPPORTED, UNSUPPORTED, Config, choose_effort, read_config
+from gputune.client.generation.config.precision import IO_TYPE, KEEP, MODE, told_io_types
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
+from gputune.client.model.graph import PRECISION_MODES, STORED
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import model_files
 from gputune.client.tuning.search.effort import EFFORTS, Effort
+from gputune.core.dtypes import FLOAT, HALF
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,26 @@ _OPTIONS = (
         "part that runs on the device. This needs onnxruntime.",
     ),
     click.option(
+        f"--{MODE}",
+        type=click.Choice(PRECISION_MODES),
+        help=f"How tensors and weights are stored. {FLOAT}: the default. {STORED}: in float16 on any device, and "
+        f"kernels compute in {FLOAT}; the default for models in float16. {HALF}: kernels compute in float16, too; this "
+        "is refused, because there are no such kernels yet.",
+    ),
+    click.option(
+        f"--{IO_TYPE}",
+        multiple=True,
+        metavar="TYPE|NAME=TYPE",
+        help=f"Type of the inputs and outputs, or of the one with this name: {FLOAT} or {HALF}. Repeat it for several "
+        "names.  [default: as in the model]",
+    ),
+    click.option(
+        f"--{KEEP}",
+        multiple=True,
+        metavar="NODE,OPTYPE,...",
+        help="Store the results of these nodes, and of these types of nodes, in float32 in every precision mode.",
+    ),
+    click.option(
         "--config_file",
         type=INPUT,
         help=f"JSON file; options override its keys. Keys: {', '.join(SUPPORTED)}.",
@@ -177,7 +200,12 @@ def generation_options(command: Callable[..., Any] | None = None, *, deciding: b
 
     @functools.wraps(command)
     def with_generation(*arguments: Any, config_file: Path | None, tuning_effort: str | None, **options: Any) -> Any:
-        config = read_config(config_file).having(unsupported=options.pop("unsupported"))
+        config = read_config(config_file).having(
+            unsupported=options.pop("unsupported"),
+            precision_mode=options.pop(MODE),
+            io_type=told_io_types(options.pop(IO_TYPE)),
+            keep_float32=[name for names in options.pop(KEEP) for name in names.split(",")],
+        )
         mine = {name: options.pop(name) for name in _GIVEN}
         mine["outputs"] = ChosenOutputs.parse(options.pop("enable_intermediate_outputs"), options.pop(OUTPUTS))
         asked = GenerationOptions(config=config, effort=choose_effort(config, tuning_effort), **mine)

@@ -6,14 +6,21 @@ from gputune.client.model.graph import Array
 
 ALLOWED = 1e-3
 """A tensor is right when it is nowhere further off than this share of its largest value."""
+ALLOWED_IN_HALF = 1e-2
+"""The same where tensors are stored in float16: about 20 roundings to its 11 bits, as in docs/accuracy.md."""
 TINY = 1e-6
 """A deviation that does not matter, however small a tensor is."""
 
 
+def allowed_for(in_half: bool) -> float:
+    """Return how far off tensors may be. in_half: whether any of those that they are computed from is in float16."""
+    return ALLOWED_IN_HALF if in_half else ALLOWED
+
+
 def distance(got: Array, want: Array) -> float:
-    """The largest difference by the largest value; infinite where shapes, types or what is no number differ. Of whole
-    numbers and bools every one counts."""
-    if got.shape != want.shape or got.dtype != want.dtype:
+    """The largest difference by the largest value; infinite where shapes, types other than floats, or what is no number
+    differ. Of whole numbers and bools every one counts."""
+    if got.shape != want.shape or not _alike(got, want):
         return float("inf")
     if not np.issubdtype(want.dtype, np.floating):
         return 0.0 if np.array_equal(got, want) else float("inf")
@@ -25,16 +32,21 @@ def distance(got: Array, want: Array) -> float:
     return float(difference) / max(largest, TINY / ALLOWED)
 
 
-def in_words(got: Array, want: Array) -> str:
+def _alike(got: Array, want: Array) -> bool:
+    """Whether both have the same type, or are floats: those may be stored in another type than the model's."""
+    return got.dtype == want.dtype or (got.dtype.kind == want.dtype.kind == "f")
+
+
+def in_words(got: Array, want: Array, allowed: float = ALLOWED) -> str:
     """How far off a tensor is, and where most; for one that differs."""
-    if got.shape != want.shape or got.dtype != want.dtype:
+    if got.shape != want.shape or not _alike(got, want):
         return f"{got.dtype.name} of shape {got.shape}, where {want.dtype.name} of {want.shape} is right"
     error = distance(got, want)
     place = np.unravel_index(int(_badness(got, want).argmax()), want.shape)
     where = f"{_number(got[place])} at {list(map(int, place))}, where {_number(want[place])} is right"
     if error == float("inf"):
         return where
-    return f"off by {error:.2g} of its largest value, {ALLOWED:g} is allowed: {where}"
+    return f"off by {error:.2g} of its largest value, {allowed:g} is allowed: {where}"
 
 
 def _number(value: np.generic) -> str:

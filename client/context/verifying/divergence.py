@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from gputune.client.context.verifying.captures import Capture, Captures, array_of, windows
-from gputune.client.context.verifying.distance import ALLOWED, distance, in_words
+from gputune.client.context.verifying.distance import allowed_for, distance, in_words
 from gputune.client.context.verifying.part_oracle import PartOracle
 from gputune.client.model.graph import Array
 from gputune.client.model.lowering.layouts import TO_DEVICE
@@ -62,6 +62,7 @@ class Divergence:
         self._oracle = oracle
         self._agreeing: set[int] = set()
         self._in_model = _in_model(plan, oracle.names)
+        self._allowed = allowed_for(plan.in_half)
 
     def first(self, inputs: Mapping[str, Array]) -> Finding | None:
         """The first operation that goes wrong on these inputs; None where every tensor that the model has is right.
@@ -70,9 +71,9 @@ class Divergence:
         sizes = [self._plan.tensors[self._in_model[place]].nbytes for place in known]
         for window in windows(sizes, WINDOW_BYTES, WINDOW_TENSORS):
             for place, got, want in self._compared([known[index] for index in window], inputs):
-                if distance(got, want) > ALLOWED:
+                if distance(got, want) > self._allowed:
                     name = self._plan.holds[self._in_model[place]].name
-                    return self._explained(place, name, in_words(got, want), inputs)
+                    return self._explained(place, name, in_words(got, want, self._allowed), inputs)
                 self._agreeing.add(place)
         return None
 
@@ -86,7 +87,7 @@ class Divergence:
             right = want[held.name]
             maps = held.on_device and right.ndim == len(TO_DEVICE)
             shape = tuple(right.shape[axis] for axis in TO_DEVICE) if maps else right.shape
-            if shape != spec.shape or right.dtype != spec.dtype:
+            if shape != spec.shape or (right.dtype != spec.dtype and right.dtype.kind != "f"):
                 continue  # a pass has made another tensor of it
             got = array_of(content, spec.dtype, spec.shape)
             yield place, got.transpose(np.argsort(TO_DEVICE)) if maps else got, right
@@ -104,9 +105,9 @@ class Divergence:
                     return Finding(place, tensor, words, agreeing, "overwritten", spoilt, culprit)
             right = result_of(self._plan.operations[suspect], self._values(suspect, operands))
             got = array_of(operands.output, right.dtype.name, right.shape)
-            if distance(got, right) > ALLOWED:
+            if distance(got, right) > self._allowed:
                 if suspect != place:
-                    tensor, words = self._plan.operations[suspect].output, in_words(got, right)
+                    tensor, words = self._plan.operations[suspect].output, in_words(got, right, self._allowed)
                 return Finding(suspect, tensor, words, agreeing, "kernel")
         return Finding(place, tensor, words, agreeing, "problem")
 

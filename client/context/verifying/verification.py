@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gputune.client.context.choice import Decision
 from gputune.client.context.verifying.captures import Captures, windows
-from gputune.client.context.verifying.distance import ALLOWED, distance, in_words
+from gputune.client.context.verifying.distance import allowed_for, distance, in_words
 from gputune.client.context.verifying.divergence import WINDOW_BYTES, Divergence, Finding
 from gputune.client.context.verifying.part_oracle import PartOracle, part_oracles
 from gputune.client.errors import ConfigError, VerificationError
@@ -92,7 +92,7 @@ class Verifier:
         errors: dict[str, float] = {}
         executor = RemoteExecutor(self.client, context, decision.plan.name, strict=False)
         try:
-            wrong = self._wrong(executor, inputs, errors)
+            wrong = self._wrong(executor, inputs, errors, allowed_for(decision.plan.in_half))
         finally:
             executor.close()
         if wrong is not None:
@@ -106,7 +106,11 @@ class Verifier:
         return errors
 
     def _wrong(
-        self, executor: RemoteExecutor, inputs: Sequence[Mapping[str, Array]], errors: dict[str, float]
+        self,
+        executor: RemoteExecutor,
+        inputs: Sequence[Mapping[str, Array]],
+        errors: dict[str, float],
+        allowed: float,
     ) -> tuple[Mapping[str, Array], str, str] | None:
         """The first inputs on which an output differs, the output and how; `errors` gets those of all until then."""
         for given in inputs:
@@ -114,8 +118,8 @@ class Verifier:
             for name, want in self._wanted(got, given):
                 error = distance(got[name], want)
                 errors[name] = max(errors.get(name, 0.0), error)
-                if error > ALLOWED:
-                    return given, name, in_words(got[name], want)
+                if error > allowed:
+                    return given, name, in_words(got[name], want, allowed)
         return None
 
     def _wanted(self, got: Mapping[str, Array], inputs: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:

@@ -1,7 +1,7 @@
 """Read config files.
 
 forms.py reads both forms of them, and values.py interprets values. generator_keys.py and run_keys.py know the keys of
-the context binary generator and of net-run.
+the context binary generator and of net-run, and precision.py what is asked of the precision of graphs.
 """
 
 from gputune.client.generation.config.generator_keys import (
@@ -11,7 +11,6 @@ from gputune.client.generation.config.generator_keys import (
     Config,
     GraphSettings,
     check_graph_names,
-    check_precision,
     choose_effort,
     read_config,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "Config",
     "GraphSettings",
     "check_graph_names",
-    "check_precision",
     "choose_effort",
     "read_config",
 ]

@@ -2,7 +2,7 @@
 own.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +11,16 @@ from gputune.client.context.memory.arena_search import SEARCH_STEPS
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import values
 from gputune.client.generation.config.forms import Found, Keys, read_file
+from gputune.client.generation.config.precision import IO_TYPE, KEEP, MODE, AskedPrecision, io_types, precision_mode
 from gputune.client.model.importer import Value
 from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
 from gputune.client.suggestions import instead
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, check_cache_mode, check_strategy, parse_budget
-from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
 
 COUNT = a_number(0, 10**12)
-HALF_EXTENSION = "cl_khr_fp16"
-PRECISIONS = ("float32", "float16")
-"""What tensors may be kept in between kernels; kernels are there for the first one."""
 MEASURED = "measured"
 """The form of arguments that is fastest on the device."""
 WEIGHTS = ("packed", "compact")
@@ -71,7 +68,9 @@ SUPPORTED: dict[str, Read] = {
     "kernel_repo_path": a_path,
     "invalidate_kernel_repo": a_flag,
     "target": values.addresses,
-    "precision_mode": one_of(*PRECISIONS),
+    MODE: precision_mode,
+    IO_TYPE: io_types,
+    KEEP: values.names,
     "memory_search_steps": COUNT,
     "memory_limit_hint": COUNT,
     "weights": one_of(*WEIGHTS),
@@ -142,7 +141,7 @@ class Config:
     kernel_repo_path: Path | None = None
     invalidate_kernel_repo: bool = False
     target: str | None = None
-    precision_mode: str = PRECISIONS[0]
+    precision: AskedPrecision = field(default_factory=AskedPrecision)
     context_priority: str = "normal"
     enable_graphs: tuple[str, ...] = ()
     memory_search_steps: int = SEARCH_STEPS
@@ -165,9 +164,21 @@ class Config:
         """Return the form in which launches are given what lies in arenas; None if it is measured."""
         return next((form for form in ARGUMENT_FORMS if form == self.argument_form), None)
 
-    def having(self, weights: str | None = None, unsupported: str | None = None) -> "Config":
+    def having(
+        self,
+        weights: str | None = None,
+        unsupported: str | None = None,
+        precision_mode: str | None = None,
+        io_type: Mapping[str, str] | None = None,
+        keep_float32: Sequence[str] = (),
+    ) -> "Config":
         """Return it with what options say of these keys, unless they say nothing."""
-        return replace(self, weights=weights or self.weights, unsupported=unsupported or self.unsupported)
+        return replace(
+            self,
+            weights=weights or self.weights,
+            unsupported=unsupported or self.unsupported,
+            precision=self.precision.having(precision_mode, io_type, keep_float32),
+        )
 
     def settings_of(self, graph: str) -> GraphSettings:
         """Those of the graph of this name."""
@@ -202,7 +213,13 @@ def read_config(path: Path | None) -> Config:
     graphs = [GraphKeys((), _settings({key: fields.pop(key) for key in _OF_GRAPHS if key in fields}))]
     graphs += [GraphKeys(each["graph_names"], _settings(each)) for each in found.graphs]
     tuning = {name: fields.pop(key) for key, (name, _) in _TUNING.items() if key in fields}
-    return Config(**fields, graphs=tuple(each for each in graphs if each.settings), tuning=TuningOptions(**tuning))
+    precision = AskedPrecision(fields.pop(MODE, None), fields.pop(IO_TYPE, {}), fields.pop(KEEP, ()))
+    return Config(
+        **fields,
+        precision=precision,
+        graphs=tuple(each for each in graphs if each.settings),
+        tuning=TuningOptions(**tuning),
+    )
 
 
 def _settings(keys: Mapping[str, Any]) -> dict[str, bool]:
@@ -232,16 +249,6 @@ def _check_together(path: Path, found: Found) -> None:
                     f"config file {path}: {key} is about how tensors share arenas, and disable_memory_optimizations "
                     "keeps them apart; drop one of them"
                 )
-
-
-def check_precision(config: Config, device: DeviceIdentity) -> None:
-    """That kernels for the precision are there. Raises ConfigError that says what the device has."""
-    if config.precision_mode != PRECISIONS[0]:
-        has = "has" if HALF_EXTENSION in device.extensions else "does not have"
-        raise ConfigError(
-            f"{device.name} does not support precision_mode {config.precision_mode!r}: it {has} {HALF_EXTENSION}, and "
-            f"kernels compute in {PRECISIONS[0]} only; remove the key, or set it to {PRECISIONS[0]!r}"
-        )
 
 
 def choose_effort(config: Config, option: str | None) -> Effort:

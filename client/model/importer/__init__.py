@@ -4,9 +4,11 @@ name.
 models.py puts a model together: opening/ checks what the file holds, and graph_builder.py visits its nodes. folding.py
 computes known values, shapes.py the shapes of all others; bounds.py checks that indices are in range. inlining.py
 replaces nodes that stand for other nodes. operators.py says what is supported, and shape_inputs.py which inputs must
-have known values. deciding.py proposes values for inputs of the model from which those follow.
+have known values. deciding.py proposes values for inputs of the model from which those follow. halves.py leaves one
+type of floats to what comes behind.
 """
 
+from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.models import (
     Imported,
     check_operators,
@@ -38,6 +40,7 @@ __all__ = [
     "import_model",
     "import_nodes",
     "in_order",
+    "in_reals",
     "input_names",
     "load",
     "operator_of",

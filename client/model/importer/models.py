@@ -13,6 +13,7 @@ import onnx.inliner
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph, TensorInfo
 from gputune.client.model.importer.graph_builder import GraphBuilder
+from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.inlining import check_size
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
@@ -90,7 +91,7 @@ class Imported:
                 raise ModelError(
                     f"tensor {name!r} of model {self.path} has {rank} dimensions; {LARGEST_RANK} are supported"
                 )
-        return self.graph
+        return in_reals(self.graph)
 
 
 def import_model(

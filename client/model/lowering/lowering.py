@@ -12,6 +12,7 @@ from gputune.client.model.graph import Graph
 from gputune.client.model.lowering.added import lowering_of
 from gputune.client.model.lowering.emitting import Lowering
 from gputune.client.model.lowering.operators import LOWERINGS
+from gputune.client.model.lowering.precision import in_precision
 from gputune.client.model.passes import simplify
 from gputune.client.model.passes.joined_maps import joined_maps
 from gputune.client.model.plan import Operation, Plan, Task
@@ -39,23 +40,30 @@ def lower_simplified(graph: Graph) -> Plan:
 
 
 def _plan(lowering: Lowering) -> Plan:
-    graph, layouts, operations = lowering.graph, lowering.layouts, lowering.operations
-    weights = Counter((operation.task.op, operation.task.problem) for operation in operations)
-    tasks = {key: Task(*key, weight) for key, weight in weights.items()}
-    read = {name for operation in operations for name in operation.inputs.values()}
+    graph, layouts = lowering.graph, lowering.layouts
+    read = {name for operation in lowering.operations for name in operation.inputs.values()}
     constants = {name: value for name, value in layouts.constants.items() if name in read}
     unread = layouts.constants.keys() - constants.keys()
-    return Plan(
+    plan = Plan(
         graph.name,
         tuple(_spec(graph, name) for name in graph.inputs),
         tuple(_spec(graph, name) for name in graph.outputs),
-        tuple(replace(each, task=tasks[each.task.op, each.task.problem]) for each in operations),
+        tuple(lowering.operations),
         {name: spec for name, spec in layouts.tensors.items() if name not in unread},
         constants,
         layouts.aliases,
         holds=layouts.holds,
         constant_inputs=graph.constant_inputs,
     )
+    return _weighted(in_precision(plan, graph))
+
+
+def _weighted(plan: Plan) -> Plan:
+    """The plan with tasks that know how many operations run them."""
+    weights = Counter((operation.task.op, operation.task.problem) for operation in plan.operations)
+    tasks = {key: Task(*key, weight) for key, weight in weights.items()}
+    operations = (replace(each, task=tasks[each.task.op, each.task.problem]) for each in plan.operations)
+    return replace(plan, operations=tuple(operations))
 
 
 def _lower_nodes(lowering: Lowering) -> None:

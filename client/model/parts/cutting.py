@@ -21,6 +21,7 @@ from gputune.client.model.importer import (
     Value,
     graphs_of,
     import_nodes,
+    in_reals,
     load,
     operator_of,
     read_by,
@@ -51,7 +52,9 @@ class Part:
     @property
     def crossing_bytes(self) -> int:
         """Return the bytes of its inputs and outputs."""
-        return sum(self.graph.tensors[name].nbytes for name in (*self.graph.inputs, *self.graph.outputs))
+        graph = self.graph
+        given = (replace(graph.tensors[name], dtype=graph.stored(name)) for name in (*graph.inputs, *graph.outputs))
+        return sum(info.nbytes for info in given)
 
     @property
     def ops(self) -> Counter[str]:
@@ -113,12 +116,15 @@ class Cut:
     def named(self, name: str, title: str) -> Cut:
         """Return this cut with the name in its parts' names; if there are several, each has a number."""
         names = [name] if len(self.parts) == 1 else [f"{name}_part{number}" for number in range(1, len(self.parts) + 1)]
-        return replace(self._with(iter(names)), title=title)
+        left = iter(names)
+        return replace(self.changed(lambda graph: replace(graph, name=next(left))), title=title)
 
-    def _with(self, names: Iterator[str]) -> Cut:
-        own = tuple(replace(part, graph=replace(part.graph, name=next(names))) for part in self.own)
+    def changed(self, change: Callable[[Graph], Graph]) -> Cut:
+        """Return this cut with other graphs of its parts, changed in their order."""
+        own = tuple(replace(part, graph=change(part.graph)) for part in self.own)
         inner = {
-            place: {name: cut._with(names) for name, cut in branches.items()} for place, branches in self.inner.items()
+            place: {name: cut.changed(change) for name, cut in branches.items()}
+            for place, branches in self.inner.items()
         }
         return replace(self, own=own, inner=inner)
 
@@ -248,7 +254,7 @@ class _Scope:
                 if share < LEAST_SHARE:
                     small |= places
                     continue
-                part = Part(self._part(places, needed, on_host), share)
+                part = Part(in_reals(self._part(places, needed, on_host)), share)
                 refused |= self._refused(part.graph)
                 parts.append(part)
             if not small and not refused:
@@ -256,7 +262,7 @@ class _Scope:
             on_host |= refused or small
         host = tuple(sorted(place for place in needed if self._is_host(place, on_host)))
         if parts and not host:
-            parts = [replace(parts[0], graph=self._graph)]
+            parts = [replace(parts[0], graph=in_reals(self._graph))]
         inner = {
             place: {name: scope.cut(work) for name, scope in branches.items()}
             for place, branches in self._inner.items()

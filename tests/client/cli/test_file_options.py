@@ -41,6 +41,8 @@ TEXTS = {
     "--input_dimensions": "shapes",
     "--input_value": "numbers",
     "--input_output_tensor_mem_type": "types of memory",
+    "--io_type": "types of numbers",
+    "--keep_float32": "nodes",
     "--member": "names of machines",
     "--most_size": "a size",
     "--name": "what a device is called",

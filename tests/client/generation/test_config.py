@@ -64,8 +64,8 @@ def test_no_file_wishes_nothing() -> None:
     [
         ({"vtcm_megabytes": 8}, "unknown key 'vtcm_megabytes'; the keys are "),
         ({"tunning_mode": True}, "unknown key 'tunning_mode'; did you mean 'tuning_mode'"),
-        ({"precision_mode": "fp8"}, 'precision_mode must be one of float32, float16, not "fp8"'),
-        ({"precision_mode": 16}, "precision_mode must be one of float32, float16, not 16"),
+        ({"precision_mode": "fp8"}, 'precision_mode must be one of float32, float16, float16_storage, not "fp8"'),
+        ({"precision_mode": 16}, "precision_mode must be one of float32, float16, float16_storage, not 16"),
         ({"perf_hint": "high"}, "'perf_hint' is refused: clocks are an option, --perf_profile NAME"),
         ({"performance_cache_dir": "x"}, 'performance_cache_dir needs "tuning_mode": true'),
         ({"tuning_mode": False, "invalidate_performance_cache": True}, "invalidate_performance_cache needs"),

@@ -246,7 +246,7 @@ class TestUnsupported:
     @pytest.mark.parametrize(
         ("signature", "body", "said"),
         [
-            ("(float16[2] x) => (float16[2] y)", "y = Add(x, x)", "float16"),
+            ("(bfloat16[2] x) => (bfloat16[2] y)", "y = Add(x, x)", "bfloat16"),
             ("(seq(float[2]) x) => (float[2] y)", "y = ConcatFromSequence<axis=0>(x)", "not a tensor"),
             ("(double[2] x) => (double[2] y)", "y = Add(x, x)", "float64"),
         ],

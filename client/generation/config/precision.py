@@ -1,0 +1,97 @@
+"""Decide the precision of graphs from what a config file and options ask for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gputune.client.errors import ConfigError
+from gputune.client.model.graph import PRECISION_MODES, STORED, Graph, Precision
+from gputune.client.strict_json import a_text, one_of
+from gputune.client.suggestions import instead
+from gputune.core.dtypes import FLOATS, HALF
+from gputune.core.identity import DeviceIdentity
+
+log = logging.getLogger(__name__)
+
+HALF_EXTENSION = "cl_khr_fp16"
+MODE, IO_TYPE, KEEP = "precision_mode", "io_type", "keep_float32"
+EVERY = ""
+"""In the place of a name: all inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class AskedPrecision:
+    """Hold what is asked for. mode: None for what the model says; io_types: by the names of inputs and outputs, or of
+    EVERY; kept: nodes and types of nodes that stay in float32."""
+
+    mode: str | None = None
+    io_types: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+
+    def having(self, mode: str | None, io_types: Mapping[str, str] | None, kept: Sequence[str]) -> AskedPrecision:
+        """Return it with what options say, unless they say nothing."""
+        return AskedPrecision(mode or self.mode, io_types or self.io_types, tuple(kept) or self.kept)
+
+    def of(self, graphs: Iterable[Graph]) -> list[Graph]:
+        """Return the graphs in this precision. Raises ConfigError for a name that no graph has, and for a type that an
+        input or output cannot have."""
+        graphs = list(graphs)
+        self._check_names(graphs)
+        return [replace(graph, precision=self._of(graph)) for graph in graphs]
+
+    def _of(self, graph: Graph) -> Precision:
+        if self.mode is None and graph.halves:
+            log.info(
+                f"graph {graph.name}: the model is in float16, which is {MODE} {STORED}: kernels compute in float32"
+            )
+        kept = {name for name, op in graph.node_ops.items() if name in self.kept or op in self.kept}
+        given = {}
+        for name in (*graph.inputs, *graph.outputs):
+            dtype = self.io_types.get(name, self.io_types.get(EVERY))
+            if dtype is not None and graph.stored(name) in FLOATS:
+                given[name] = dtype
+            elif name in self.io_types:
+                raise ConfigError(f"--{IO_TYPE}: {name!r} is {graph.stored(name)}, and stays so; leave it out")
+        return Precision(self.mode or "", frozenset(kept), given)
+
+    def _check_names(self, graphs: Sequence[Graph]) -> None:
+        given = {name for graph in graphs for name in (*graph.inputs, *graph.outputs)}
+        for name in self.io_types.keys() - given - {EVERY}:
+            raise ConfigError(f"--{IO_TYPE}: there is no input or output {name!r}; {instead(name, given)}")
+        nodes = {name for graph in graphs for each in graph.node_ops.items() for name in each}
+        for name in (name for name in self.kept if name not in nodes):
+            raise ConfigError(f"--{KEEP}: there is no node or type of nodes {name!r}; {instead(name, nodes)}")
+
+
+def io_types(value: object, key: str) -> dict[str, str]:
+    """Read the types of inputs and outputs from a config file: a type for all, or types by name. Raises ConfigError."""
+    read = one_of(*FLOATS)
+    if isinstance(value, Mapping):
+        return {a_text(name, key): str(read(each, f"{key} of {name}")) for name, each in value.items()}
+    return {EVERY: str(read(value, key))}
+
+
+def told_io_types(texts: Iterable[str]) -> dict[str, str]:
+    """Read TYPE and NAME=TYPE. Raises ConfigError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, dtype = text.rpartition("=")
+        if dtype not in FLOATS:
+            raise ConfigError(f"--{IO_TYPE}: {dtype!r} is no type of floats; give {' or '.join(FLOATS)}, or NAME=TYPE")
+        found[name] = dtype
+    return found
+
+
+def check_precision(asked: AskedPrecision, device: DeviceIdentity) -> None:
+    """Check that there are kernels for a precision. Raises ConfigError that says what the device has."""
+    if asked.mode == HALF:
+        has = "has" if HALF_EXTENSION in device.extensions else "does not have"
+        raise ConfigError(
+            f"{device.name} does not support {MODE} {HALF!r}: it {has} {HALF_EXTENSION}, and kernels do not compute in "
+            f"float16; {STORED!r} stores tensors in it and computes in float32"
+        )
+
+
+precision_mode = one_of(*PRECISION_MODES)

@@ -1,0 +1,198 @@
+"""Decide which tensors of a plan are stored in float16, and convert between the two types of floats.
+
+An operation has one type of floats, for what it reads and what it writes, and computes in float32 in either case. It
+stores float16 in the modes that say so, except
+
+* a node that you keep in float32, or that the model has in float32 next to others in float16;
+* a sum, a product or a power that may become larger than float16 holds, up to 65504 (`_grows`);
+* an operation that reads nothing but results of such operations, so that a norm or a quotient of sums is taken before
+  it is rounded; but not products of matrices and convolutions, which are where the time and the bytes are.
+
+An operation that reads the other type gets a copy, made by a cast; constants are converted here. The model's inputs and
+outputs have the types that the model says, or that you ask for.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gputune.client.model.graph import STORED, Array, Graph, Names
+from gputune.client.model.plan import Operation, Plan, Task
+from gputune.core.dtypes import FLOAT, FLOATS, HALF
+from gputune.kernels.catalogue import family_of
+from gputune.kernels.family import TensorSpec
+from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.reduce import ReduceProblem
+from gputune.kernels.ops.scan import ScanProblem
+from gputune.kernels.ops.typed import TypedProblem
+
+GROWING = frozenset(("square", "cube", "exp", "pow", "sinh", "cosh", "reciprocal", "tan"))
+SHRINKING = frozenset(
+    ("sigmoid", "hard_sigmoid", "tanh", "erf", "softsign", "sin", "cos", "atan", "log", "sqrt", "clip")
+)
+"""Steps after which a number may be much larger than before, and after which it is small again."""
+GROWING_SUMS = frozenset(("sum", "prod", "l1", "sum_square"))
+
+
+def in_precision(plan: Plan, graph: Graph) -> Plan:
+    """Return the plan with its floats in the graph's precision."""
+    mode = graph.precision.mode or (STORED if graph.halves else FLOAT)
+    given = {spec.name: graph.stored(spec.name) for spec in (*plan.inputs, *plan.outputs)}
+    if mode == FLOAT and HALF not in given.values():
+        return plan
+    return _Conversion(plan, graph, mode, given).plan()
+
+
+class _Conversion:
+    """Goes through the operations of a plan in order and knows the type in which each tensor is there."""
+
+    def __init__(self, plan: Plan, graph: Graph, mode: str, given: Mapping[str, str]) -> None:
+        self._plan, self._graph, self._given = plan, graph, given
+        self._halves = mode != FLOAT
+        self._names = Names([*plan.tensors, *(spec.name for spec in (*plan.inputs, *plan.outputs))])
+        self._stored = {spec.name: given[spec.name] for spec in plan.inputs}  # by the tensor whose memory it is
+        self._exact = set[str]()  # tensors that stay in float32 on purpose
+        self._copies: dict[tuple[str, str], str] = {}
+        self._operations: list[Operation] = []
+        self._tensors = dict(plan.tensors)
+        self._aliases = dict(plan.aliases)
+        self._constants = dict(plan.constants)
+        self._holds = dict(plan.holds)
+
+    def plan(self) -> Plan:
+        plan, given = self._plan, self._given
+        for operation in plan.operations:
+            self._add(operation)
+        self._tensors |= {name: self._typed(spec) for name, spec in self._tensors.items() if not spec.constant}
+        read = {name for operation in self._operations for name in operation.inputs.values()}
+        unread = plan.constants.keys() - read
+        return replace(
+            plan,
+            inputs=tuple(replace(spec, dtype=given[spec.name]) for spec in plan.inputs),
+            outputs=tuple(replace(spec, dtype=given[spec.name]) for spec in plan.outputs),
+            operations=tuple(self._operations),
+            tensors={name: spec for name, spec in self._tensors.items() if name not in unread},
+            constants={name: value for name, value in self._constants.items() if name not in unread},
+            aliases=self._aliases,
+            holds=self._holds,
+        )
+
+    def _typed(self, spec: TensorSpec) -> TensorSpec:
+        return replace(spec, dtype=self._stored.get(self._root(spec.name), spec.dtype))
+
+    def _root(self, tensor: str) -> str:
+        return self._aliases.get(tensor, tensor)
+
+    def _add(self, operation: Operation) -> None:
+        task, family = operation.task, family_of(operation.task.op)
+        dtype = self._type_of(operation)
+        problem = family.of_floats(task.problem, dtype) if dtype in family.floats else task.problem
+        inputs = dict(operation.inputs)
+        for spec in family.inputs(problem):
+            if spec.dtype in FLOATS:
+                inputs[spec.name] = self._in(inputs[spec.name], spec.dtype)
+        result, converted = self._root(operation.output), family.output(problem).dtype
+        if converted in FLOATS:
+            self._stored[result] = converted
+        self._operations.append(replace(operation, task=Task(task.op, problem, 1), inputs=inputs))
+        if converted in FLOATS and self._given.get(result, converted) != converted:
+            self._give(result, converted)
+
+    def _type_of(self, operation: Operation) -> str:
+        """The type of an operation's floats; whether its results are exact on purpose is noted."""
+        family, problem = family_of(operation.task.op), operation.task.problem
+        read = [self._root(operation.inputs[each.name]) for each in family.inputs(problem) if each.dtype in FLOATS]
+        computed = [name for name in read if not self._tensors[name].constant]
+        follows = bool(computed) and not family.heavy and self._exact.issuperset(computed)
+        exact = follows or self._is_kept(operation) or _grows(operation)
+        if family.output(problem).dtype not in FLOATS:  # as it is read
+            exact = any(self._stored[name] == FLOAT for name in computed)
+        elif exact:
+            self._exact.add(self._root(operation.output))
+        return HALF if self._halves and not exact and HALF in family.floats else FLOAT
+
+    def _is_kept(self, operation: Operation) -> bool:
+        """Whether you, or a model in float16, keep what an operation computes in float32."""
+        graph, held = self._graph, self._plan.holds.get(operation.output)
+        if not graph.precision.kept.isdisjoint(operation.nodes):
+            return True
+        by_model = bool(graph.halves) and held is not None and held.name in graph.named
+        return by_model and held is not None and held.name not in graph.halves
+
+    def _in(self, tensor: str, dtype: str) -> str:
+        """The tensor in a type: itself or a copy."""
+        if self._plan.is_constant(tensor):
+            return self._constant(tensor) if dtype == HALF else tensor
+        if self._stored[self._root(tensor)] == dtype:
+            return tensor
+        if (tensor, dtype) not in self._copies:
+            copy = self._new(tensor, dtype)
+            self._cast(tensor, copy, dtype)
+            self._copies[tensor, dtype] = copy
+        return self._copies[tensor, dtype]
+
+    def _constant(self, tensor: str) -> str:
+        """A constant in half. What is too large becomes the largest number, as such numbers stand for infinity in
+        masks, where an infinity could become NaN."""
+        if (tensor, HALF) not in self._copies:
+            copy = self._names.free(f"{tensor}/{HALF}")
+            value = self._constants[tensor]
+            self._constants[copy] = in_half(value)
+            self._tensors[copy] = replace(self._tensors[tensor], name=copy, dtype=HALF)
+            self._copies[tensor, HALF] = copy
+        return self._copies[tensor, HALF]
+
+    def _give(self, output: str, dtype: str) -> None:
+        """Has an output of the model, which was computed in another type, written by a cast."""
+        computed = self._new(output, dtype)
+        self._aliases.update({view: computed for view, root in self._aliases.items() if root == output})
+        last = self._operations[-1]
+        if last.output == output:
+            self._operations[-1] = replace(last, output=computed)
+        if output in self._exact:
+            self._exact.add(computed)
+        self._stored[output] = self._given[output]
+        self._cast(computed, output, self._given[output])
+        self._copies[output, dtype] = computed
+
+    def _new(self, tensor: str, dtype: str) -> str:
+        """A tensor like another one, in a type."""
+        name = self._names.free(f"{tensor}/{dtype}")
+        self._tensors[name] = replace(self._tensors[tensor], name=name, dtype=dtype)
+        self._stored[name] = dtype
+        if tensor in self._holds:
+            self._holds[name] = self._holds[tensor]
+        return name
+
+    def _cast(self, source: str, target: str, dtype: str) -> None:
+        shape = self._tensors[source].shape
+        problem = TypedProblem("cast", shape, (shape,), (self._stored[self._root(source)],), dtype)
+        self._operations.append(Operation(target, Task("Typed", problem, 1), {"input0": source}, target))
+
+
+def in_half(value: Array) -> Array:
+    """Return floats in float16: infinities stay, other numbers become at most the largest."""
+    most = float(np.finfo(HALF).max)
+    return np.where(np.isinf(value), value, np.clip(value, -most, most)).astype(HALF)
+
+
+def _grows(operation: Operation) -> bool:
+    """Return whether an operation's results may be much larger than what it reads."""
+    problem: Any = operation.task.problem
+    if isinstance(problem, ElementwiseProblem):
+        return any(_growing(operation, problem))
+    if isinstance(problem, ReduceProblem):
+        return problem.kind in GROWING_SUMS
+    return isinstance(problem, ScanProblem)
+
+
+def _growing(operation: Operation, problem: ElementwiseProblem) -> Iterator[bool]:
+    """Whether the last step that changes the size of numbers makes them larger."""
+    for step in reversed(problem.chain.steps):
+        own = step.operand is not None and operation.inputs[f"operand{step.operand}"] == operation.inputs["input"]
+        if step.function in GROWING or (step.function == "mul" and own):
+            yield True
+        if step.function in SHRINKING:
+            return

@@ -1,0 +1,164 @@
+"""Test that plans store floats in the precision that is asked for, and that models in float16 load as they are."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.graph import STORED, Precision
+from gputune.client.model.importer import read_model
+from gputune.client.model.lowering import Plan, lower
+from gputune.client.model.reference import evaluate
+from gputune.core.dtypes import FLOAT, HALF
+from gputune.kernels.catalogue import family_of
+from tests.client.model.test_alternatives import two_blocks
+from tests.client.models import build, save
+
+Array = np.ndarray[Any, Any]
+Weights = dict[str, tuple[int, ...] | Array]
+
+NETWORK = "c = Conv<pads=[1,1,1,1]>(x, k) r = Relu(c) p = GlobalAveragePool(r) f = Flatten(p) y = MatMul(f, w)"
+WEIGHTS = {"k": (8, 3, 3, 3), "w": (8, 5)}
+
+
+def plan_of(model: onnx.ModelProto, folder: Path, **precision: Any) -> Plan:
+    graph = read_model(save(model, folder))
+    return lower(replace(graph, precision=Precision(**precision)))
+
+
+def inputs_of(plan: Plan) -> dict[str, Array]:
+    numbers = np.random.default_rng(0)
+    return {spec.name: numbers.standard_normal(spec.shape).astype(spec.dtype) for spec in plan.inputs}
+
+
+def right(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    halves = {one.name for one in session.get_inputs() if one.type == "tensor(float16)"}
+    given = {name: value.astype(HALF if name in halves else FLOAT) for name, value in inputs.items()}
+    return dict(zip(names, session.run(names, given), strict=True))
+
+
+def check(model: onnx.ModelProto, plan: Plan, allowed: float = 2e-3) -> dict[str, Array]:
+    """The plan is consistent, and computes what onnxruntime does."""
+    for operation in plan.operations:
+        family, problem = family_of(operation.task.op), operation.task.problem
+        tensors = {**operation.inputs, "output": operation.output}
+        for spec in (*family.inputs(problem), family.output(problem)):
+            assert plan.tensors[tensors[spec.name]].dtype == spec.dtype, operation
+    assert all(plan.tensors[view].dtype == plan.tensors[root].dtype for view, root in plan.aliases.items())
+    assert {name: value.dtype.name for name, value in plan.constants.items()} == {
+        name: spec.dtype for name, spec in plan.tensors.items() if spec.constant
+    }
+    inputs = inputs_of(plan)
+    got, want = evaluate(plan, inputs), right(model, inputs)
+    for name, array in want.items():
+        error = np.abs(got[name].astype(np.float64) - array).max() / np.abs(array.astype(np.float64)).max()
+        assert error <= allowed, name
+    return got
+
+
+def types(plan: Plan) -> Counter[tuple[str, str]]:
+    return Counter((each.task.op, each.task.problem.dtype) for each in plan.operations)
+
+
+def test_tensors_and_weights_are_stored_in_half(tmp_path: Path) -> None:
+    model = build("(float[1,3,8,8] x) => (float[1,5] y)", NETWORK, WEIGHTS)
+    plan, usual = plan_of(model, tmp_path, mode=STORED), plan_of(model, tmp_path)
+    got = check(model, plan)
+    assert {spec.dtype for spec in (*plan.inputs, *plan.outputs)} == {FLOAT} == {got["y"].dtype.name}
+    assert 2 * sum(value.nbytes for value in plan.constants.values()) == sum(
+        value.nbytes for value in usual.constants.values()
+    )
+    casts = {each.inputs["input0"]: each.output for each in plan.operations if each.task.op == "Typed"}
+    assert casts == {"x": "x/float16", "y/float16": "y"}
+    assert {dtype for (op, dtype) in types(plan) if op != "Typed"} == {HALF}
+    assert plan.in_half and not usual.in_half
+    assert check(model, usual, 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["", STORED, FLOAT])
+def test_a_model_in_float16_loads_as_it_is(tmp_path: Path, mode: str) -> None:
+    weights = {name: np.random.default_rng(1).standard_normal(shape).astype(HALF) for name, shape in WEIGHTS.items()}
+    model = build("(float16[1,3,8,8] x) => (float16[1,5] y)", NETWORK, weights)
+    plan = plan_of(model, tmp_path, mode=mode)
+    assert {spec.dtype for spec in (*plan.inputs, *plan.outputs)} == {HALF}
+    check(model, plan)
+    ops = {op for op, _ in types(plan)}
+    if mode == FLOAT:
+        assert "Typed" in ops and {value.dtype.name for value in plan.constants.values()} == {FLOAT}
+    else:
+        assert "Typed" not in ops and {value.dtype.name for value in plan.constants.values()} == {HALF}
+
+
+def test_inputs_and_outputs_have_the_types_that_you_give(tmp_path: Path) -> None:
+    model = build("(float[1,3,8,8] x) => (float[1,5] y)", NETWORK, WEIGHTS)
+    plan = plan_of(model, tmp_path, mode=STORED, given={"x": HALF})
+    assert [spec.dtype for spec in (*plan.inputs, *plan.outputs)] == [HALF, FLOAT]
+    check(model, plan)
+    plan = plan_of(model, tmp_path, given={"y": HALF})
+    assert [spec.dtype for spec in (*plan.inputs, *plan.outputs)] == [FLOAT, HALF]
+    check(model, plan)
+
+
+def test_a_node_that_is_kept_computes_and_stores_float32(tmp_path: Path) -> None:
+    model = build("(float[1,3,8,8] x) => (float[1,5] y)", NETWORK, WEIGHTS)
+    graph = read_model(save(model, tmp_path))
+    name = next(node.name for node in graph.nodes if node.op == "Conv")
+    plan = lower(replace(graph, precision=Precision(STORED, frozenset([name]))))
+    assert {op for op, dtype in types(plan) if dtype == FLOAT} >= {"Conv"}
+    check(model, plan)
+
+
+def test_the_halves_of_a_model_with_both_types_are_kept(tmp_path: Path) -> None:
+    """Its author has kept some in float32; casts around them are only there if they change the type of a tensor."""
+    body = "a = Cast<to=1>(x) e = Exp(a) s = ReduceSum<keepdims=1>(e, axes) q = Div(e, s) y = Cast<to=10>(q)"
+    model = build("(float16[2,64] x) => (float16[2,64] y)", body, {"axes": np.array([1])}, opset=17)
+    check(model, plan_of(model, tmp_path))
+
+
+def test_a_sum_of_squares_is_not_rounded_to_half(tmp_path: Path) -> None:
+    """It would be infinite."""
+    body = "s = Mul(x, x) m = ReduceSum<keepdims=1>(s, axes) d = Sqrt(m) q = Div(x, d) t = Mul(q, g) y = MatMul(t, w)"
+    weights: Weights = {"axes": np.array([1]), "g": (64,), "w": (64, 16)}
+    model = build("(float[4,64] x) => (float[4,16] y)", body, weights, opset=17)
+    plan = plan_of(model, tmp_path, mode=STORED)
+    inputs = {"x": np.full((4, 64), 300, np.float32)}
+    np.testing.assert_allclose(evaluate(plan, inputs)["y"], right(model, inputs)["y"], rtol=1e-2, atol=1e-2)
+    assert ("MatMul", HALF) in types(plan)
+
+
+def test_large_constants_are_the_largest_number(tmp_path: Path) -> None:
+    weights = {"m": np.array([[0, -1e9, -np.inf, 7e4]], np.float32)}
+    plan = plan_of(build("(float[2,4] x) => (float[2,4] y)", "y = Max(x, m)", weights), tmp_path, mode=STORED)
+    (mask,) = plan.constants.values()
+    np.testing.assert_array_equal(mask.ravel(), np.array([0, -65504, -np.inf, 65504], HALF))
+
+
+def test_an_output_that_others_read_and_see_is_computed_once(tmp_path: Path) -> None:
+    body = "r = MatMul(x, w) s = Reshape(r, shape) y = Relu(s) z = Add(r, r)"
+    weights: Weights = {"w": (8, 8), "shape": np.array([2, 2, 8])}
+    model = build("(float[4,8] x) => (float[4,8] r, float[2,2,8] y, float[4,8] z)", body, weights)
+    plan = plan_of(model, tmp_path, mode=STORED)
+    check(model, plan)
+    assert types(plan)["MatMul", HALF] == 1
+
+
+def test_whole_numbers_stay(tmp_path: Path) -> None:
+    body = "i = ArgMax<axis=1, keepdims=0>(x) h = Gather(t, i) c = Greater(h, x0) y = Where(c, h, x0)"
+    weights: Weights = {"t": (9, 4), "x0": np.array(0.25, np.float32)}
+    model = build("(float[2,9] x) => (int64[2] i, float[2,4] y)", body, weights, opset=17)
+    check(model, plan_of(model, tmp_path, mode=STORED))
+
+
+def test_fused_groups_have_the_type_of_their_operations(tmp_path: Path) -> None:
+    graph = replace(read_model(save(two_blocks(), tmp_path)), precision=Precision(STORED))
+    found = Alternatives(graph)
+    assert found.groups and {group.task.problem.dtype for group in found.groups} == {HALF}
