@@ -119,6 +119,8 @@ class Chain:
 
     def apply(self, value: Array, operands: Sequence[Array] = ()) -> Array:
         """The chain in numpy (float64 inside, the value's dtype outside); operands broadcast."""
+        if not self.steps:
+            return value
         result = value.astype(np.float64)
         with np.errstate(all="ignore"):
             for step in self.steps:

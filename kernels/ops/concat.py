@@ -21,7 +21,7 @@ from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.moving import CPU_ROWS, copy_space
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, moved, template
 from gputune.kernels.tiling.streaming import (
     ceil_div,
     check_indices,
@@ -102,7 +102,7 @@ class ConcatFamily(KernelFamily):
         across, down = configuration["DIMX"], configuration["DIMY"]
         names = [spec.name for spec in self.inputs(problem)]
         main = Launch(
-            source=_prelude(problem) + template("concat_parts.cl", dtype=problem.dtype),
+            source=_prelude(problem) + template("concat_parts.cl", dtype=moved(problem.dtype)),
             entry="concat_parts",
             needs=ALONE,
             writes=("output",),

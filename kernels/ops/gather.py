@@ -12,7 +12,7 @@ from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.broadcasting import Loops
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, moved, template
 from gputune.kernels.tiling.streaming import check_indices
 
 INDEX_TYPES = ("int32", "int64")
@@ -90,7 +90,7 @@ class GatherFamily(TiledFamily):
         loops = problem.loops
         global_size, local_size = loops.grid(configuration)
         main = Launch(
-            source=_prelude(problem) + template("gather_rows.cl", dtype=problem.dtype),
+            source=_prelude(problem) + template("gather_rows.cl", dtype=moved(problem.dtype)),
             entry="gather_rows",
             needs=ALONE,
             writes=("output",),

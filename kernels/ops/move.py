@@ -27,7 +27,7 @@ from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.moving import CPU_ROWS, Loop, copy_space, merged
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, moved, template
 from gputune.kernels.tiling.streaming import (
     MOST_ELEMENTS,
     ceil_div,
@@ -96,6 +96,11 @@ class MoveProblem:
         """Elements between rows of the output, and of the input if it is read in vectors."""
         inner = self.loops[-1]
         return (inner.size, *((self.start, inner.before, *self.steps[:-1]) if inner.step == 1 else ()))
+
+    @property
+    def seen_dtype(self) -> str:
+        """The type of elements as the kernel sees them."""
+        return self.dtype if self.epilogue.steps else moved(self.dtype)
 
     @property
     def rows(self) -> int:
@@ -203,7 +208,7 @@ class MoveFamily(KernelFamily):
             "BORDER": BORDERS.index(problem.border),
         }
         main = Launch(
-            source=_prelude(problem) + template("move_rows.cl", dtype=problem.dtype),
+            source=_prelude(problem) + template("move_rows.cl", dtype=problem.seen_dtype),
             entry="move_rows",
             needs=ALONE,
             writes=("output",),
@@ -220,11 +225,10 @@ class MoveFamily(KernelFamily):
 
     def reference(self, problem: MoveProblem, inputs: Mapping[str, Array]) -> Array:
         place, inside = problem.arrays()
-        fill = np.asarray(problem.fill).astype(problem.dtype)
-        moved = np.where(inside, inputs["input"].reshape(-1)[np.where(inside, place, 0)], fill)
-        if not problem.epilogue.steps:
-            return moved
-        return problem.epilogue.apply_to(moved, inputs)
+        fill = stored(problem.fill, problem.dtype)
+        return problem.epilogue.apply_to(
+            np.where(inside, inputs["input"].reshape(-1)[np.where(inside, place, 0)], fill), inputs
+        )
 
     def work(self, problem: MoveProblem) -> Work:
         operands = sum(spec.nbytes for spec in self.inputs(problem)[1:])
@@ -238,11 +242,18 @@ class MoveFamily(KernelFamily):
         )
 
 
-def element(value: float, dtype: str) -> str:
-    """An OpenCL C expression of exactly this element; whole numbers have suffixes, the least of int64 is no literal."""
-    if ELEMENT_TYPES[dtype].is_float:
+def stored(value: float, dtype: str) -> Array:
+    """Return an element as tensors hold it; what is too large is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(dtype)
+
+
+def element(value: float, dtype: str, seen: str) -> str:
+    """Return an OpenCL C expression of exactly this element, as the type by which a kernel sees it. Whole numbers have
+    suffixes, and the least of int64 is no literal."""
+    if ELEMENT_TYPES[seen].is_float:
         return literal(value)
-    number = int(value)
+    number = int(value if seen == dtype else stored(value, dtype).view(seen))
     suffix = {"int64": "L", "uint64": "UL", "uint32": "U"}.get(dtype, "")
     return f"({number + 1}{suffix} - 1)" if number < 0 else f"{number}{suffix}"
 
@@ -264,7 +275,7 @@ def _prelude(problem: MoveProblem) -> str:
             statements.append(f"base += {position} * ({loop.step});")
         below *= loop.size
     return (
-        f"#define FILL {element(problem.fill, problem.dtype)}\n"
+        f"#define FILL {element(problem.fill, problem.dtype, problem.seen_dtype)}\n"
         f"#define PLACE_ROW(row) {' '.join(statements)}\n{problem.epilogue.prelude()}"
     )
 

@@ -24,7 +24,7 @@ from gputune.kernels.hard_values import MOVES
 from gputune.kernels.indexing.pixel_strips import PixelStrips
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, moved, template
 from gputune.kernels.tiling.streaming import (
     MOST_ELEMENTS,
     check_indices,
@@ -123,8 +123,9 @@ class ResizeFamily(TiledFamily):
             **dict(zip(("OFFSET_Y", "OFFSET_X"), problem.offsets, strict=True)),
             **dict(zip(("DIVISOR_Y", "DIVISOR_X"), problem.divisors, strict=True)),
         }
+        dtype = problem.dtype if problem.epilogue.steps else moved(problem.dtype)
         main = Launch(
-            source=problem.epilogue.prelude() + template("resize_nearest.cl", dtype=problem.dtype),
+            source=problem.epilogue.prelude() + template("resize_nearest.cl", dtype=dtype),
             entry="resize_nearest",
             needs=ALONE,
             writes=("output",),

@@ -25,7 +25,7 @@ from gputune.kernels.indexing.steps import reach
 from gputune.kernels.ops.gather import INDEX_TYPES, strides_of
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, moved, template
 from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
     busy,
@@ -268,8 +268,9 @@ class ScatterFamily(KernelFamily):
         vectors = ceil_div(loops.inner, configuration["VW"] * configuration["WPTX"])
         sizes = {"COUNT": problem.count, "INDEX_STEP": problem.index_step, "UPDATE_STEP": problem.update_step}
         sizes |= {"PLACES": problem.places, "PLACE_STEP": problem.step, "REACH": problem.met[-1]}
+        dtype = moved(problem.dtype) if problem.reduction == "none" else problem.dtype
         main = Launch(
-            source=_prelude(problem) + template("scatter_rows.cl", dtype=problem.dtype),
+            source=_prelude(problem) + template("scatter_rows.cl", dtype=dtype),
             entry="scatter_rows",
             needs=ALONE,
             writes=("output",),

@@ -21,7 +21,7 @@ from gputune.kernels.family import (
 from gputune.kernels.hard_values import MOVES
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
-from gputune.kernels.template import build_options, template
+from gputune.kernels.template import build_options, moved, template
 from gputune.kernels.tiling.streaming import (
     VECTOR_WIDTHS,
     Declared,
@@ -163,7 +163,7 @@ class TransposeFamily(KernelFamily):
         macros = {"ROWS": rows, "COLUMNS": columns, "MAPS": problem.batch, "WHOLE": block if is_vector else 0}
         beside = 1 if staged else problem.batch
         main = Launch(
-            source=template("transpose_layout.cl", dtype=problem.dtype),
+            source=template("transpose_layout.cl", dtype=moved(problem.dtype)),
             entry="transpose_layout",
             needs=_needs(problem).of(configuration),
             writes=("output",),
@@ -192,7 +192,7 @@ class TransposeFamily(KernelFamily):
 
 def _needs(problem: TransposeProblem) -> Declared:
     def needs(down: int, across: int, x: int, y: int, staged: int, pad: int) -> Needs:
-        each = ELEMENT_TYPES[problem.dtype].sum_bytes
+        each = ELEMENT_TYPES[moved(problem.dtype)].sum_bytes
         return Needs(local_bytes(each * y * down * (x * across + pad)), cooperates=True) if staged else ALONE
 
     return Declared(STAGE, needs, "the blocks of a work-group")

@@ -90,17 +90,20 @@ def test_the_chain_comes_last_and_changes_borders_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "dtype", "text"),
+    ("value", "dtype", "seen", "text"),
     [
-        (-(2**63), "int64", "(-9223372036854775807L - 1)"),
-        (2**64 - 1, "uint64", "18446744073709551615UL"),
-        (-128, "int8", "(-127 - 1)"),
-        (1, "bool", "1"),
-        (float("-inf"), "float32", "-INFINITY"),
+        (-(2**63), "int64", "int64", "(-9223372036854775807L - 1)"),
+        (2**64 - 1, "uint64", "uint64", "18446744073709551615UL"),
+        (-128, "int8", "int8", "(-127 - 1)"),
+        (1, "bool", "bool", "1"),
+        (float("-inf"), "float32", "float32", "-INFINITY"),
+        (-2, "float16", "uint16", str(0xC000)),
+        (1e9, "float16", "uint16", str(0x7C00)),
+        (0.5, "float16", "float16", "5.000000000e-01f"),
     ],
 )
-def test_elements_are_written_exactly(value: float, dtype: str, text: str) -> None:
-    assert element(value, dtype) == text
+def test_elements_are_written_exactly(value: float, dtype: str, seen: str, text: str) -> None:
+    assert element(value, dtype, seen) == text
 
 
 PROBLEMS = [
