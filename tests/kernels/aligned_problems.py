@@ -27,6 +27,7 @@ from gputune.kernels.ops.scatter import along, at_points
 from gputune.kernels.ops.separable import SeparableProblem
 from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
+from gputune.kernels.ops.typed import TypedProblem
 
 from .batched_problems import BATCHED
 from .problems import GATED, RELU, RESIDUAL
@@ -99,5 +100,7 @@ ALIGNED: tuple[tuple[str, Any, int], ...] = (
     ("Softmax", SoftmaxProblem(3, 10, 24), 8),
     ("Transpose", TransposeProblem(2, 12, 4, 5, "NCHW", "NHWC"), 4),
     ("Transpose", TransposeProblem(1, 24, 4, 10, "NHWC", "NCHW"), 8),
+    ("Typed", TypedProblem("cast", (2, 5, 20), ((5, 20),), ("float32",), "float16"), 4),
+    ("Typed", TypedProblem("where", (5, 36), ((5, 1), (36,), (5, 36)), ("bool", "int64", "int64"), "int64"), 4),
 )  # fmt: skip
 """Families, problems and widths in elements."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.dtypes import HALF
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.reduce import ReduceProblem
 from gputune.kernels.ops.transpose import TransposeProblem
@@ -15,8 +16,10 @@ from tests.kernels.aligned_problems import ALIGNED
 from tests.kernels.drawing import drawn
 from tests.opencl.conftest import KernelBench
 
+IN_HALF = ("Elementwise", "MatMul", "Resize", "Softmax")
 PROBLEMS = [
     *((op, problem) for op, problem, widest in ALIGNED if widest > 1),
+    *((op, replace(problem, dtype=HALF)) for op, problem, _ in ALIGNED if op in IN_HALF),
     ("Transpose", TransposeProblem(1, 3, 4, 8, "NCHW", "NHWC")),
     ("Transpose", TransposeProblem(2, 3, 4, 8, "NHWC", "NCHW")),
 ]
@@ -25,11 +28,17 @@ CHOICES = ("VW", "VR", "VC", "ALG", "PACK", "LANES", "STAGED")
 ROUNDED = """
 #define ALIGNED_BUFFER
 #if ALIGNED_VECTORS
-#undef LOAD_WIDE
-#undef STORE_WIDE
-#define ROUNDED(kind, n, p, i) ((kind)((ulong)((p) + (i)) & ~(ulong)((n == 3 ? 1 : n) * sizeof(TYPE) - 1)))
-#define LOAD_WIDE(n, p, i) CAT(vload, n)(0, ROUNDED(__global const TYPE *, n, p, i))
-#define STORE_WIDE(n, v, p, i) CAT(vstore, n)(v, 0, ROUNDED(__global TYPE *, n, p, i))
+#undef LOAD_OF
+#undef STORE_OF
+#define ROUNDED(type, n, p, i) ((__global type *)((ulong)((p) + (i)) & ~(ulong)((n == 3 ? 1 : n) * sizeof(type) - 1)))
+#define LOAD_OF(type, n, p, i) CAT(vload, n)(0, ROUNDED(type, n, p, i))
+#define STORE_OF(type, n, v, p, i) CAT(vstore, n)(v, 0, ROUNDED(type, n, p, i))
+#ifdef CONVERTED
+#undef LOAD_BITS
+#undef STORE_BITS
+#define LOAD_BITS(n, p, i) LOAD_OF(ushort, n, p, i)
+#define STORE_BITS(n, v, p, i) STORE_OF(ushort, n, v, p, i)
+#endif
 #endif
 """
 """In the place of pointers. Each address becomes a multiple of the vector's size, so that a vector that is falsely
