@@ -30,6 +30,12 @@ def template(name: str, package: str = STOCK, dtype: str = FLOAT) -> str:
     return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{converted}{text}"
 
 
+def moved(dtype: str) -> str:
+    """Return the type as which kernels move elements of a type: a half is then a whole number and keeps its bits."""
+    known = ELEMENT_TYPES[dtype]
+    return f"uint{8 * known.nbytes}" if known.converts else dtype
+
+
 @cache
 def _text(name: str, package: str) -> str:
     text = files(package).joinpath(name).read_text(encoding="utf-8")

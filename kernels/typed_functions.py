@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.dtypes import ELEMENT_TYPES, check_dtype
+from gputune.core.dtypes import ELEMENT_TYPES, ElementType, check_dtype
+from gputune.kernels.template import moved
 
 Array = npt.NDArray[Any]
 
@@ -23,7 +24,8 @@ class TypedFunction:
     `takes` says which types its operands have (all the same one): "any", "bool", "float", "whole". `gives` says the
     result's: "bool", "same" as the operands', or "any" other, which `compute` is told last. In the OpenCL text {a}, {b}
     and {c} are the inputs, {T} is the type of the result, {W} an unsigned type at least as wide that wraps around, and
-    {negative} expands to whether {b} is -1, which an unsigned one never is.
+    {negative} expands to whether {b} is -1, which an unsigned one never is. With `moves` the result has the bits of an
+    operand.
     """
 
     inputs: int
@@ -31,6 +33,7 @@ class TypedFunction:
     gives: str
     compute: Callable[..., Array]
     opencl: str
+    moves: bool = False
 
     def check(self, name: str, dtypes: tuple[str, ...], dtype: str) -> None:
         """ValueError when it does not compute a `dtype` out of inputs of `dtypes`."""
@@ -61,7 +64,11 @@ class TypedFunction:
         operands = dict(zip("abc", names, strict=False))
         negative = f"({operands.get('b')} == -1)" if not dtypes[-1].startswith("u") else "0"
         text = cast_text(dtypes[0], dtype) if self.opencl == CAST else self.opencl
-        return text.format(**operands, T=ELEMENT_TYPES[dtype].arithmetic, W=wide, negative=negative)
+        return text.format(**operands, T=self.seen(dtype).arithmetic, W=wide, negative=negative)
+
+    def seen(self, dtype: str) -> ElementType:
+        """Return the type as which a kernel sees elements of a type."""
+        return ELEMENT_TYPES[moved(dtype) if self.moves else dtype]
 
 
 def _is(dtype: str, kind: str) -> bool:
@@ -147,10 +154,10 @@ _QUOTIENT = "{b} == 0 ? 0 : {negative} ? ({T})(({W})0 - ({W}){a}) : ({T})({a} / 
 _REMAINDER = "{b} == 0 || {negative} ? 0 : ({T})({a} % {b})"
 
 TYPED: Mapping[str, TypedFunction] = {
-    "copy": TypedFunction(1, "any", "same", lambda a: a, "{a}"),
+    "copy": TypedFunction(1, "any", "same", lambda a: a, "{a}", moves=True),
     "cast": TypedFunction(1, "any", "any", converted, CAST),
-    "bit_cast": TypedFunction(1, "any", "any", lambda a, dtype: a.view(dtype), "as_{T}({a})"),
-    "where": TypedFunction(3, "any", "same", np.where, "{a} ? {b} : {c}"),
+    "bit_cast": TypedFunction(1, "any", "any", lambda a, dtype: a.view(dtype), "as_{T}({a})", moves=True),
+    "where": TypedFunction(3, "any", "same", np.where, "{a} ? {b} : {c}", moves=True),
     "equal": _comparison(np.equal, "=="),
     "less": _comparison(np.less, "<"),
     "greater": _comparison(np.greater, ">"),

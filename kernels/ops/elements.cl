@@ -4,8 +4,9 @@
 // TYPE is what tensors hold, and all else that kernels hand to each other. SUM is what a kernel computes and sums up
 // in, and what it keeps to itself, in whichever memory. Both are float unless they are defined.
 // ELEMENT and LOAD_WIDE read TYPE as SUM, STORE_ELEMENT and STORE_WIDE write SUM as TYPE. If CONVERTED is defined, TYPE is
-// half and SUM is float: every device stores half. OWN_ELEMENT reads what a kernel keeps. LOAD_PACKED reads vectors of
-// packed weights of which each begins at a multiple of its size.
+// half and SUM is float: every device stores half. LOAD_OF and STORE_OF access vectors of another type, which they do not
+// convert. OWN_ELEMENT reads what a kernel keeps. LOAD_PACKED reads vectors of packed weights of which each begins at a
+// multiple of its size.
 //
 // LOCAL declares `n` elements of local memory at the scope of a kernel, which has LOCAL_POOL behind its parameters. A text
 // in front of this one may define both: then a kernel is a function and takes its local memory from a pool that another
@@ -22,8 +23,10 @@
 #ifdef CONVERTED
 #define ELEMENT(p, i) vload_half(0, (p) + (i))
 #define STORE_ELEMENT(v, p, i) vstore_half_rte(v, 0, (p) + (i))
-#define LOAD_WIDE(n, p, i) CAT(floats, n)(CAT(load_bits, n)((p) + (i)))
-#define STORE_WIDE(n, v, p, i) CAT(store_bits, n)(CAT(halves, n)(v), (p) + (i))
+#define LOAD_WIDE(n, p, i) CAT(floats, n)(LOAD_BITS(n, p, i))
+#define STORE_WIDE(n, v, p, i) STORE_BITS(n, CAT(halves, n)(v), p, i)
+#define LOAD_BITS(n, p, i) CAT(load_bits, n)((p) + (i))
+#define STORE_BITS(n, v, p, i) CAT(store_bits, n)(v, (p) + (i))
 // OpenCL's functions for vectors of half access each element by itself on some GPUs, and with PoCL 3.1 only multiples of a
 // vector's size. So memory is accessed as vectors of ushort; PoCL would take those of vstore apart as well. No macro makes
 // these functions, because texts that are built together must tell their names.
@@ -65,9 +68,11 @@ static inline void store_bits16(ushort16 v, __global half *p) { vstore16(v, 0, (
 #else
 #define ELEMENT(p, i) ((p)[i])
 #define STORE_ELEMENT(v, p, i) ((p)[i] = (v))
-#define LOAD_WIDE(n, p, i) CAT(vload, n)(0, (p) + (i))
-#define STORE_WIDE(n, v, p, i) CAT(vstore, n)(v, 0, (p) + (i))
+#define LOAD_WIDE(n, p, i) LOAD_OF(TYPE, n, p, i)
+#define STORE_WIDE(n, v, p, i) STORE_OF(TYPE, n, v, p, i)
 #endif
+#define LOAD_OF(type, n, p, i) CAT(vload, n)(0, (p) + (i))
+#define STORE_OF(type, n, v, p, i) CAT(vstore, n)(v, 0, (p) + (i))
 #define LOAD_PACKED LOAD_WIDE
 #define OWN_ELEMENT(p, i) ((p)[i])
 #ifndef LOCAL

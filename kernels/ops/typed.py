@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOATS
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF
 from gputune.kernels.family import ALONE, Array, Instance, Launch, TensorSpec, TiledFamily, Tolerance, Work
 from gputune.kernels.hard_values import MOVES, ORDERS, Survival
 from gputune.kernels.indexing.broadcasting import Loops, check_broadcasts, collapse
+from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
 from gputune.kernels.tiling.streaming import check_indices
@@ -72,11 +73,14 @@ class TypedFamily(TiledFamily):
     def render(self, problem: TypedProblem, configuration: Configuration) -> Instance:
         loops = self.tiling(problem)
         global_size, local_size = loops.grid(configuration)
+        seen = map(TYPED[problem.function].seen, (*problem.input_dtypes, problem.dtype))
+        converts = any(each.converts for each in seen)
         main = Launch(
-            source=_prelude(problem, loops) + template("typed_elements.cl"),
+            source=_prelude(problem, loops) + template("typed_elements.cl", dtype=HALF if converts else FLOAT),
             entry="typed_elements",
             needs=ALONE,
             writes=("output",),
+            aligned=aligned(configuration["VW"], *loops.distances),
             options=build_options(loops.macros(configuration)),
             global_size=global_size,
             local_size=local_size,
@@ -103,25 +107,30 @@ class TypedFamily(TiledFamily):
 
 def _prelude(problem: TypedProblem, loops: Loops) -> str:
     """The macros that typed_elements.cl takes: the inputs, how a vector of each is read, and what a lane computes."""
-    parameters, reads, names = "", "", []
+    function, parameters, reads, names = TYPED[problem.function], "", "", []
     for which, (letter, dtype) in enumerate(zip("abc", problem.input_dtypes, strict=False)):
-        kind, offset = ELEMENT_TYPES[dtype].storage, loops.row_offset(which)
-        parameters += f", __global const {kind} *restrict input{which}"
+        seen, offset = function.seen(dtype), loops.row_offset(which)
+        kind = seen.arithmetic
+        parameters += f", __global const {seen.storage} *restrict input{which}"
         if loops.steps[which][-1]:
-            reads += (
-                f"{kind} {letter}[VW]; READ_VECTOR({letter}, input{which}, {offset + ' + ' if offset else ''}(x)); "
-            )
+            read = "READ_HALVES" if seen.converts else "READ_AS_IS"
+            place = f"{offset + ' + ' if offset else ''}(x)"
+            reads += f"{kind} {letter}[VW]; {read}({kind}, {letter}, input{which}, {place}); "
             names.append(f"{letter}[lane]")
         else:
-            reads += f"const {kind} {letter} = input{which}[{offset or 0}]; "
+            one = f"ELEMENT(input{which}, {offset or 0})" if seen.converts else f"input{which}[{offset or 0}]"
+            reads += f"const {kind} {letter} = {one}; "
             names.append(letter)
-    expression = TYPED[problem.function].expression(tuple(names), problem.input_dtypes, problem.dtype)
+    expression = function.expression(tuple(names), problem.input_dtypes, problem.dtype)
+    result = function.seen(problem.dtype)
     lines = [
-        f"#define RESULT {ELEMENT_TYPES[problem.dtype].storage}",
-        f"#define PARAMETERS {parameters}",
+        f"#define RESULT {result.arithmetic}",
+        f"#define INPUT_PARAMETERS {parameters}",
         f"#define READ(row, x) {reads}",
         f"#define COMPUTE(lane) {expression}",
     ]
+    if result.converts:
+        lines.append("#define HALF_RESULT")
     if problem.function == "pow":
         exponent = ELEMENT_TYPES[problem.input_dtypes[1]]
         lines.append(f"#define EXPONENT {exponent.arithmetic}")

@@ -4,7 +4,7 @@
 //
 // The broadcast shape is collapsed to ROWS x INNER; the text before this file says where each input's element of
 // (row, x) lies and what is computed. Vectors are read and written whole and computed lane by lane, since the types
-// of a lane's values differ in width.
+// of a lane's values differ in width. Halves are computed as floats; functions that only move them take whole numbers.
 //
 // Work split: dimension 0 runs over vectors of VW elements, WPTX to a work-item; dimension 1 over rows, WPTY to a
 // work-item. Neighbouring work-items take neighbouring vectors and rows.
@@ -23,20 +23,32 @@
 #endif
 #ifndef COMPUTE
 #define RESULT int
-#define PARAMETERS , __global const uchar *restrict input0
-#define READ(row, x) uchar a[VW]; READ_VECTOR(a, input0, (row) * INNER + (x));
+#define INPUT_PARAMETERS , __global const uchar *restrict input0
+#define READ(row, x) uchar a[VW]; READ_AS_IS(uchar, a, input0, (row) * INNER + (x));
 #define COMPUTE(lane) (int)a[lane]
 #endif
 
-#define UNROLL __attribute__((opencl_unroll_hint))
+#include "elements.cl"
+
 #if VW == 1
-#define READ_VECTOR(to, p, i) (to)[0] = (p)[i]
-#define WRITE_VECTOR(from, p, i) (p)[i] = (from)[0]
+#define READ_AS_IS(type, to, p, i) (to)[0] = (p)[i]
+#define READ_HALVES(type, to, p, i) (to)[0] = ELEMENT(p, i)
+#define WRITE_AS_IS(type, from, p, i) (p)[i] = (from)[0]
+#define WRITE_HALVES(type, from, p, i) STORE_ELEMENT((from)[0], p, i)
 #else
-#define CAT_(a, b) a##b
-#define CAT(a, b) CAT_(a, b)
-#define READ_VECTOR(to, p, i) CAT(vstore, VW)(CAT(vload, VW)(0, (p) + (i)), 0, to)
-#define WRITE_VECTOR(from, p, i) CAT(vstore, VW)(CAT(vload, VW)(0, from), 0, (p) + (i))
+#define READ_AS_IS(type, to, p, i) CAT(vstore, VW)(LOAD_OF(type, VW, p, i), 0, to)
+#define READ_HALVES(type, to, p, i) CAT(vstore, VW)(LOAD_WIDE(VW, p, i), 0, to)
+#define WRITE_AS_IS(type, from, p, i) STORE_OF(type, VW, CAT(vload, VW)(0, from), p, i)
+#define WRITE_HALVES(type, from, p, i) STORE_WIDE(VW, CAT(vload, VW)(0, from), p, i)
+#endif
+#ifdef HALF_RESULT
+#define STORED half
+#define WRITE WRITE_HALVES
+#define WRITE_LANE STORE_ELEMENT
+#else
+#define STORED RESULT
+#define WRITE WRITE_AS_IS
+#define WRITE_LANE(v, p, i) (p)[i] = (v)
 #endif
 #define VECTORS ((INNER + VW - 1) / VW)
 
@@ -70,7 +82,7 @@ static RESULT power(RESULT base, EXPONENT exponent)
 #endif
 
 __kernel __attribute__((reqd_work_group_size(DIMX, DIMY, 1)))
-void typed_elements(__global RESULT *restrict output PARAMETERS)
+void typed_elements(__global STORED *restrict output INPUT_PARAMETERS)
 {
     const int first_vector = get_group_id(0) * DIMX * WPTX + get_local_id(0);
     const int first_row = get_group_id(1) * DIMY * WPTY + get_local_id(1);
@@ -91,11 +103,11 @@ void typed_elements(__global RESULT *restrict output PARAMETERS)
 #if INNER % VW
             if (vector == VECTORS - 1) {
                 for (int lane = VECTORS * VW - INNER; lane < VW; ++lane)
-                    output[row * INNER + x + lane] = lanes[lane];
+                    WRITE_LANE(lanes[lane], output, row * INNER + x + lane);
                 continue;
             }
 #endif
-            WRITE_VECTOR(lanes, output, row * INNER + x);
+            WRITE(RESULT, lanes, output, row * INNER + x);
         }
     }
 }

@@ -8,29 +8,33 @@
 // ALIGNED_BUFFER stands behind each buffer among a kernel's parameters. From where buffers begin, compilers find out
 // which neighbouring elements they may read together, such as those of a row.
 
+#define VECTOR_OF(type, n, p, i) (*(__global const CAT(type, n) *)((p) + (i)))
+#define STORE_VECTOR(type, n, v, p, i) (*(__global CAT(type, n) *)((p) + (i)) = (v))
 #ifdef CONVERTED
-#define VECTOR_AT(n, p, i) CAT(floats, n)(*(__global const CAT(ushort, n) *)((p) + (i)))
-#define STORE_VECTOR(n, v, p, i) (*(__global CAT(ushort, n) *)((p) + (i)) = CAT(halves, n)(v))
-#define LOAD_3(n, p, i) floats3(load_bits3((p) + (i)))
-#define STORE_3(n, v, p, i) store_bits3(halves3(v), (p) + (i))
+#define VECTOR_AT(n, p, i) CAT(floats, n)(VECTOR_OF(ushort, n, p, i))
 #else
-#define VECTOR_AT(n, p, i) (*(__global const CAT(TYPE, n) *)((p) + (i)))
-#define STORE_VECTOR(n, v, p, i) (*(__global CAT(TYPE, n) *)((p) + (i)) = (v))
-#define LOAD_3(n, p, i) vload3(0, (p) + (i))
-#define STORE_3(n, v, p, i) vstore3(v, 0, (p) + (i))
+#define VECTOR_AT(n, p, i) VECTOR_OF(TYPE, n, p, i)
 #endif
 #undef LOAD_PACKED
 #define LOAD_PACKED VECTOR_AT
 #if ALIGNED_VECTORS
-#undef LOAD_WIDE
-#undef STORE_WIDE
-#define LOAD_WIDE(n, p, i) CAT(LOAD_, n)(n, p, i)
-#define STORE_WIDE(n, v, p, i) CAT(STORE_, n)(n, v, p, i)
-#define LOAD_2 VECTOR_AT
-#define LOAD_4 VECTOR_AT
-#define LOAD_8 VECTOR_AT
-#define LOAD_16 VECTOR_AT
+#undef LOAD_OF
+#undef STORE_OF
+#define LOAD_OF(type, n, p, i) CAT(LOAD_, n)(type, n, p, i)
+#define STORE_OF(type, n, v, p, i) CAT(STORE_, n)(type, n, v, p, i)
+#ifdef CONVERTED
+#undef LOAD_BITS
+#undef STORE_BITS
+#define LOAD_BITS(n, p, i) LOAD_OF(ushort, n, p, i)
+#define STORE_BITS(n, v, p, i) STORE_OF(ushort, n, v, p, i)
+#endif
+#define LOAD_2 VECTOR_OF
+#define LOAD_3(type, n, p, i) vload3(0, (__global const type *)((p) + (i)))
+#define LOAD_4 VECTOR_OF
+#define LOAD_8 VECTOR_OF
+#define LOAD_16 VECTOR_OF
 #define STORE_2 STORE_VECTOR
+#define STORE_3(type, n, v, p, i) vstore3(v, 0, (__global type *)((p) + (i)))
 #define STORE_4 STORE_VECTOR
 #define STORE_8 STORE_VECTOR
 #define STORE_16 STORE_VECTOR

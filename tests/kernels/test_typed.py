@@ -16,6 +16,7 @@ LIMITS = DeviceLimits(256, (256, 256, 64), 32768, 1 << 30, 2, "cpu", 8)
 SIGNED = np.array([-7, -1, 0, 1, 5, 9, 12, -100], np.int32)
 OTHERS = np.array([2, -2, 3, -1, 5, 7, -5, 11], np.int32)
 FLOATS = np.array([-2.75, -0.5, 0, 0.5, 2.5, 100.25, np.inf, np.nan], np.float32)
+HALVES = np.array([-65504, -0.0, 0, 6e-8, 6.1e-5, 65504, np.inf, np.nan], np.float16)
 UNSIGNED = np.array([0, 1, 3, 127, 128, 200, 255, 17], np.uint8)
 SHIFTS = np.array([0, 1, 7, 3, 2, 5, 6, 4], np.uint8)
 YES, NO = np.array([True, True, False, False] * 2), np.array([True, False] * 4)
@@ -27,12 +28,16 @@ AS_ONNX: list[tuple[str, str, dict[str, Any], list[Array]]] = [
     ("where", "Where", {}, [NO, SIGNED.astype(np.int64), OTHERS.astype(np.int64)]),
     *((name, op, {}, [SIGNED, OTHERS]) for name, op in (("equal", "Equal"), ("less", "Less"), ("greater", "Greater"))),
     ("equal", "Equal", {}, [FLOATS, FLOATS]),
+    ("where", "Where", {}, [YES, HALVES, -HALVES]),
+    ("equal", "Equal", {}, [HALVES, HALVES]),
+    ("less", "Less", {}, [HALVES, -HALVES]),
     ("equal", "Equal", {}, [YES, NO]),
     ("less_or_equal", "LessOrEqual", {}, [FLOATS, -FLOATS]),
     ("greater_or_equal", "GreaterOrEqual", {}, [FLOATS, -FLOATS]),
     *((op.lower(), op, {}, [YES, NO]) for op in ("And", "Or", "Xor")),
     ("not", "Not", {}, [YES]),
     ("is_nan", "IsNaN", {}, [FLOATS]),
+    ("is_nan", "IsNaN", {}, [HALVES]),
     ("is_inf", "IsInf", {}, [-FLOATS]),
     ("is_positive_inf", "IsInf", {"detect_negative": 0}, [-FLOATS]),
     ("is_negative_inf", "IsInf", {"detect_positive": 0}, [-FLOATS]),
@@ -93,6 +98,7 @@ def test_bits_are_read_as_another_type() -> None:
     assert reference("bit_cast", [floats], "int32").tolist() == [127 << 23, -(1 << 30), 126 << 23]
     assert reference("bit_cast", [reference("bit_cast", [floats], "uint32")], "float32").tolist() == floats.tolist()
     assert reference("bit_cast", [np.array([255, 1], np.uint8)], "int8").tolist() == [-1, 1]
+    assert reference("bit_cast", [np.array([1, -2], np.float16)], "int16").tolist() == [15 << 10, -(1 << 14)]
 
 
 @pytest.mark.parametrize("source", ELEMENT_TYPES)
@@ -155,7 +161,8 @@ def test_sizes_are_checked() -> None:
 def test_an_input_that_is_constant_along_a_row_is_read_once() -> None:
     problem = TypedProblem("where", (4, 6), ((4, 1), (6,), ()), ("bool", "int64", "int64"), "int64")
     source = FAMILY.render(problem, FAMILY.default(problem, LIMITS)).main.source
-    assert "const uchar a = input0[(row)]; long b[VW]; READ_VECTOR(b, input1, (x)); const long c = input2[0];" in source
+    assert "const uchar a = input0[(row)]; long b[VW]; READ_AS_IS(long, b, input1, (x));" in source
+    assert "; const long c = input2[0];" in source
     assert "#define COMPUTE(lane) a ? b[lane] : c\n" in source
 
 

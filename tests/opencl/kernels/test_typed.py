@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.dtypes import FLOATS, HALF
 from gputune.kernels.family import Array
 from gputune.kernels.ops.typed import FAMILY, TypedProblem
 from gputune.kernels.template import BASE_OPTIONS, template
@@ -23,6 +24,10 @@ CASES: list[tuple[str, Shape, tuple[Shape, ...], tuple[str, ...], str]] = [
     ("equal", (3, 31), ((31,), (3, 1)), ("int16", "int16"), "bool"),
     ("cast", (1, 13, 7, 24), ((1, 13, 7, 24),), ("float32",), "int64"),
     ("cast", (1009,), ((1009,),), ("int64",), "float32"),
+    ("cast", (3, 31), ((31,),), ("float16",), "float32"),
+    ("cast", (2, 5, 16), ((5, 1),), ("float32",), "float16"),
+    ("less", (3, 31), ((31,), (3, 1)), ("float16", "float16"), "bool"),
+    ("where", (6, 1, 17), ((17,), (6, 1, 1), (6, 1, 17)), ("bool", "float16", "float16"), "float16"),
     ("copy", (), ((),), ("bool",), "bool"),
 ]
 
@@ -41,6 +46,9 @@ def extremes(dtype: str) -> Array:
     if dtype == "float32":
         special = [0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 0.5, -0.5]
         return np.concatenate([special, np.linspace(-3, 7, 10)]).astype(np.float32)
+    if dtype == "float16":
+        special = [0, -0.0, np.inf, -np.inf, np.nan, 65504, -65504, 6e-8, -6.1e-5]
+        return np.concatenate([special, np.linspace(-3, 7, 10)]).astype(np.float16)
     info = np.iinfo(dtype)
     around = range(-5, 6) if info.min else range(11)
     numbers = [info.min, info.max, info.min + 1, info.max - 1, info.max // 2, *around, 7, 9, 31]
@@ -51,21 +59,26 @@ def operands(function: str) -> list[tuple[tuple[str, ...], str]]:
     """Types to try a function with: those of its inputs and of its result."""
     known = TYPED[function]
     if function == "where":
-        return [(("bool", dtype, dtype), dtype) for dtype in ("int8", "uint64", "float32", "bool")]
+        return [(("bool", dtype, dtype), dtype) for dtype in ("int8", "uint64", "float32", "float16", "bool")]
     if function == "bit_cast":
-        return [(("float32",), "int32"), (("bool",), "int8"), (("int64",), "uint64")]
+        return [(("float32",), "int32"), (("bool",), "int8"), (("int64",), "uint64"), (("float16",), "int16")]
     if function == "pow":
-        return [(("int32", "int32"), "int32"), (("uint8", "int64"), "uint8"), (("int64", "float32"), "int64")]
+        return [
+            (("int32", "int32"), "int32"),
+            (("uint8", "int64"), "uint8"),
+            (("int64", "float32"), "int64"),
+            (("int32", "float16"), "int32"),
+        ]
     chosen = {
-        "any": ("bool", "float32", "int64"),
+        "any": ("bool", *FLOATS, "int64"),
         "bool": ("bool",),
-        "float": ("float32",),
+        "float": FLOATS,
         "whole": WHOLE,
     }
     return [((dtype,) * known.inputs, "bool" if known.gives == "bool" else dtype) for dtype in chosen[known.takes]]
 
 
-def compare(bench: Any, function: str, tried: list[Given]) -> None:
+def compare(bench: Any, function: str, tried: list[Given], relative: float = 1e-6) -> None:
     """A function of inputs of these types, with a result of that type, computes the reference."""
     problems = [
         TypedProblem(function, inputs[-1].shape, tuple(x.shape for x in inputs), dtypes, dtype)
@@ -76,7 +89,7 @@ def compare(bench: Any, function: str, tried: list[Given]) -> None:
     for (problem, configuration), (dtypes, _, inputs) in zip(configured, tried, strict=True):
         given = {f"input{k}": value for k, value in enumerate(inputs)}
         got, damage = bench.run(FAMILY, problem, configuration, given)
-        wrong = damage or mismatch(got, FAMILY.reference(problem, given), 1e-6, 0.0)
+        wrong = damage or mismatch(got, FAMILY.reference(problem, given), relative, 0.0)
         assert not wrong, f"{function} of {dtypes}: {wrong}"
 
 
@@ -85,22 +98,49 @@ def test_every_function_is_right_also_at_the_ends_of_its_types(bench: Any, funct
     tried: list[Given] = []
     for dtypes, dtype in operands(function):
         inputs = [np.roll(extremes(each), shift * 4) for shift, each in enumerate(dtypes)]
-        if function == "pow" and dtypes[1] == "float32":
-            inputs[1] = np.array([0, 1, 2, 3, 0.5] * 4, np.float32)[:19]
+        if function == "pow" and dtypes[1] in FLOATS:
+            inputs[1] = np.array([0, 1, 2, 3, 0.5] * 4, dtypes[1])[:19]
             inputs[0] = np.abs(inputs[0]) % 1000
         tried.append((dtypes, dtype, inputs))
     compare(bench, function, tried)
 
 
-@pytest.mark.parametrize("target", (*WHOLE, "uint64", "bool", "float32"))
+@pytest.mark.parametrize("target", (*WHOLE, "uint64", "bool", *FLOATS))
 def test_casts_are_right(bench: Any, target: str) -> None:
     tried: list[Given] = []
-    for source in ("float32", "uint64", "int8"):
+    for source in (*FLOATS, "uint64", "int8"):
         values = extremes(source)
-        if source == "float32" and target != "bool":
-            values = np.array([*np.linspace(-9.75, 100.75, 18), 0], np.float32)
+        if source in FLOATS and target not in ("bool", *FLOATS):
+            values = np.array([*np.linspace(-9.75, 100.75, 18), 0], source)
         tried.append(((source,), target, [values]))
     compare(bench, "cast", tried)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_halves_are_rounded_to_nearest_even(bench: Any) -> None:
+    """Also at the border of infinity, and from subnormal halves on."""
+    around = np.array([65504, 65519, 65520, 65536, 2049, 2051, 4098, 4102, 2**24 + 1, -(2**62), 1, 0], np.int64)
+    tiny = np.array([2**-25, 2**-25 * 1.001, 3 * 2**-25, 65519.996, 65520, -1e30, 1e-30, 1 + 2**-11], np.float32)
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    casts: list[Given] = [(("int64",), HALF, [around]), (("float32",), HALF, [tiny]), ((HALF,), "float32", [every])]
+    compare(bench, "cast", casts, 0.0)
+    compare(bench, "cast", [(("float32",), HALF, [every.astype(np.float32)])], 0.0)
+
+
+@pytest.mark.parametrize("function", ["copy", "where", "bit_cast"])
+def test_a_move_keeps_every_bit_of_a_half(bench: Any, function: str) -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    halves, choice = bits.view(np.float16), bits % 3 == 0
+    dtypes: tuple[str, ...] = ("bool", HALF, HALF)
+    inputs = [choice, halves, halves[::-1].copy()]
+    if function != "where":
+        dtypes, inputs = (HALF,), [halves]
+    dtype = "int16" if function == "bit_cast" else HALF
+    problem = TypedProblem(function, bits.shape, (bits.shape,) * len(dtypes), dtypes, dtype)
+    given = {f"input{k}": value for k, value in enumerate(inputs)}
+    got, _ = bench.run(FAMILY, problem, FAMILY.default(problem, bench.limits), given)
+    want = np.where(choice, bits, bits[::-1]) if function == "where" else bits
+    assert np.array_equal(got.view(np.uint16), want)
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:
