@@ -77,7 +77,7 @@ gputune_unload(graph);
 gputune_close_device(device);
 """
 
-_C_TYPES = {"float32": "float", "bool": "uint8_t"}
+_C_TYPES = {"float32": "float", "float16": "uint16_t", "bool": "uint8_t"}
 
 
 def page(contents: Contents) -> str:

@@ -28,7 +28,10 @@ LADDER = frozenset((
 RULES = (
     ("no part: {}", r"^no part: (.*)"),
     ("onnxruntime cannot run it", r"^onnxruntime cannot run it"),
-    ("element type {}", r"is (float16|float64|bfloat16|float8\w*|float4\w*|float6\w*|u?int[24]|complex\w+|string)\b"),
+    (
+        "element type {}",
+        r"(?:is|computes) (float64|bfloat16|float8\w*|float4\w*|float6\w*|u?int[24]|complex\w+|string)\b",
+    ),
     ("no tensor: sequence, optional or map", r"is not a tensor"),
     ("quantised", r"computes with quantised numbers"),
     ("operator {}", r"(.*there are no kernels for .*)"),

@@ -12,6 +12,7 @@ import pytest
 from gputune.client.context.builder import Maker, Wanted, build_all
 from gputune.client.context.memory import weights
 from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import import_model
 from gputune.client.model.plan import Task
 from gputune.client.run.local_device import LocalDevice
@@ -69,11 +70,13 @@ def written(
     fused: bool = False,
     algorithm: int = 0,
     persistent: bool = False,
+    precision: Precision | None = None,
 ) -> list[Path]:
     """A packed and a compact context of the models."""
     wanted = []
     for name, model in models.items():
-        both = Alternatives(replace(import_model(model, Path(f"{name}.onnx"), {}), name=name))
+        graph = import_model(model, Path(f"{name}.onnx"), {})
+        both = Alternatives(replace(graph, name=name, precision=precision or graph.precision))
         plan = both.plan_with(both.likely(device_limits(backend.identity))) if fused else both.plan
         outcomes = {one.key: one for one in (tuned(task, backend, algorithm) for task in plan.tasks)}
         wanted.append(Wanted(plan, outcomes, persistent))

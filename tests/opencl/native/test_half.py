@@ -1,0 +1,73 @@
+"""Test contexts that store float16: right, smaller, and the same bits in C as in Python."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from gputune.client.model.graph import STORED, Precision
+from gputune.client.model.importer import import_model
+from gputune.client.model.lowering import lower
+from gputune.client.model.reference import evaluate
+from gputune.client.run.local_device import LocalDevice
+from gputune.core.dtypes import FLOAT, HALF
+from gputune.runtime.backends import Backend
+from gputune.runtime.context.format import open_context
+from tests.client.model.test_alternatives import two_blocks
+from tests.client.models import build
+from tests.native.binding import Native
+from tests.opencl.client.test_compact_contexts import opened, outputs, written
+from tests.opencl.client.test_persistent_contexts import Compiling, inputs_of
+
+
+def in_float16() -> onnx.ModelProto:
+    """A model whose inputs, weights and outputs are halves, with casts around an operator in float32."""
+    body = """c = Conv<pads=[1,1,1,1]>(x, k) r = Relu(c) p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(r)
+              f = Flatten(p) m = MatMul(f, w) a = Cast<to=1>(m) s = Softmax(a) y = Cast<to=10>(s)"""
+    numbers = np.random.default_rng(3)
+    weights = {
+        "k": numbers.standard_normal((5, 3, 3, 3)).astype(HALF),
+        "w": (numbers.standard_normal((5 * 4 * 3, 7)) / 8).astype(HALF),
+    }
+    return build("(float16[1,3,8,7] x) => (float16[1,7] y)", body, weights, opset=17)
+
+
+MODELS = {"blocks": (two_blocks, Precision(STORED)), "float16": (in_float16, Precision()),
+          "given": (two_blocks, Precision(STORED, given={"x": HALF}))}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_c_and_python_compute_the_same_right_bits(native: Native, backend: Backend, tmp_path: Path, name: str) -> None:
+    make, precision = MODELS[name]
+    paths = written(tmp_path, {"m": make()}, Compiling(backend), backend, persistent=True, precision=precision)
+    plan = lower(replace(import_model(make(), Path("m.onnx"), {}), precision=precision))
+    with opened(paths[0], backend, binaries=True) as executor:
+        inputs, wanted = inputs_of(executor, 0), outputs(executor, 0)
+        right = evaluate(plan, inputs)
+        for tensor in executor.graph.outputs:
+            got = np.frombuffer(wanted[tensor.name], tensor.dtype).reshape(tensor.shape).astype(np.float64)
+            np.testing.assert_allclose(got, right[tensor.name], atol=2e-3 * np.abs(right[tensor.name]).max())
+    for path in paths:
+        with native.open(path) as file, native.device(file, backend.identity.name) as device:
+            for one_by_one in (False, True):
+                with device.load(file, graph="m", one_by_one=one_by_one) as graph:
+                    assert {key: value.tobytes() for key, value in graph.run(inputs).items()} == wanted
+
+
+def test_weights_and_arenas_are_half_as_large(backend: Backend, tmp_path: Path) -> None:
+    body = "a = Conv(x, u) b = Conv<strides=[2,2], pads=[1,1,1,1]>(a, v) c = GlobalAveragePool(b) y = Conv(c, w)"
+    weights = {"u": (96, 32, 1, 1), "v": (64, 96, 3, 3), "w": (40, 64, 1, 1)}
+    model = build("(float[1,32,14,14] x) => (float[1,40,1,1] y)", body, weights)
+    nbytes = {}
+    for mode in (FLOAT, STORED):
+        folder = tmp_path / mode
+        folder.mkdir()
+        path, _ = written(folder, {"m": model}, LocalDevice(backend), backend, precision=Precision(mode))
+        with open_context(path) as file:
+            header = file.header
+            held = sum(header.sections[index].length for index in header.weights)
+            nbytes[mode] = held, sum(header.graphs[0].arena_bytes)
+    assert nbytes[STORED][0] <= 0.52 * nbytes[FLOAT][0]
+    assert nbytes[STORED][1] <= 0.55 * nbytes[FLOAT][1]
