@@ -269,7 +269,8 @@ class KernelFamily(ABC):
         first = next((spec.name for spec in floats), "")
         if first:
             elements = min(inputs[first].size, math.prod(self.output(problem).shape))
-            hard = hard_values(self.survival(problem), problem, elements)
+            dtype, exact = inputs[first].dtype.name, not self.tolerance(problem).relative
+            hard = hard_values(self.survival(problem), problem, elements, dtype, exact)
             inputs[first].flat[generator.choice(inputs[first].size, hard.size, replace=False)] = hard
         return inputs
 

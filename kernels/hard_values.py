@@ -10,12 +10,13 @@ as zero, as OpenCL allows.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.chain import Chain
 from gputune.kernels.chain_functions import Array
 
@@ -26,11 +27,18 @@ NEGATIVE_ZERO = "negative zero"
 INFINITE = "infinite"
 NAN = "NaN"
 
-VALUES: Sequence[tuple[str, float]] = (
-    (NAN, np.nan), (LARGE, 3.4e38), (INFINITE, -np.inf), (NEGATIVE_ZERO, -0.0), (SUBNORMAL, 1e-40), (LARGE, -1e7),
-    (INFINITE, np.inf), (TINY, -1e-30), (LARGE, -2e38), (SUBNORMAL, -1e-45), (TINY, 1.2e-38), (LARGE, 1e20),
-)  # fmt: skip
-"""Kind and value, in an order in which the first few have most kinds."""
+VALUES: Mapping[str, Sequence[tuple[str, float]]] = {
+    FLOAT: (
+        (NAN, np.nan), (LARGE, 3.4e38), (INFINITE, -np.inf), (NEGATIVE_ZERO, -0.0), (SUBNORMAL, 1e-40), (LARGE, -1e7),
+        (INFINITE, np.inf), (TINY, -1e-30), (LARGE, -2e38), (SUBNORMAL, -1e-45), (TINY, 1.2e-38), (LARGE, 1e20),
+    ),
+    HALF: (
+        (NAN, np.nan), (LARGE, 65504), (INFINITE, -np.inf), (NEGATIVE_ZERO, -0.0), (SUBNORMAL, 2**-15), (LARGE, -65504),
+        (INFINITE, np.inf), (TINY, -(2**-14)), (LARGE, -40000), (SUBNORMAL, -(2**-24)), (TINY, 2**-13), (LARGE, 2048),
+    ),
+}  # fmt: skip
+"""Kind and value by types of floats, in an order in which the first few have most kinds. Each value is one of its type:
+65504 is the largest half, 2**-14 the least that is not subnormal."""
 
 SPARSE = 256
 """Elements of an input, and of what is computed, to each hard value. So most outputs are ordinary numbers, and what
@@ -49,7 +57,7 @@ class Survival:
     reason: str = ""
 
 
-EVERY = frozenset(kind for kind, _ in VALUES)
+EVERY = frozenset(kind for kind, _ in VALUES[FLOAT])
 SMALL = frozenset((TINY, SUBNORMAL, NEGATIVE_ZERO))
 
 MOVES = Survival(EVERY)
@@ -65,12 +73,17 @@ SUMS = Survival(EVERY - {LARGE}, "a sum of large values overflows in float32, an
 UNKNOWN = Survival(frozenset(), "its family does not say so")
 
 
-def hard_values(survival: Survival, problem: Any, elements: int) -> Array:
-    """The values that go among so many elements of an input: those that the op and its chains survive, and few."""
-    found = np.array([value for kind, value in VALUES if kind in survival.kinds], np.float32)
+def hard_values(survival: Survival, problem: Any, elements: int, dtype: str, exact: bool) -> Array:
+    """Return the values that go among so many elements of a type: those that the op and its chains survive, and few.
+
+    No large half goes into an op that is not exact. It is too near to ordinary numbers to be an outlier, so what is
+    tolerated of all results would follow it.
+    """
+    kinds = survival.kinds if exact or dtype == FLOAT else survival.kinds - {LARGE}
+    found = np.array([value for kind, value in VALUES[dtype] if kind in kinds], np.float32)
     for chain in (value for value in vars(problem).values() if isinstance(value, Chain)):
         found = found[defined(chain, found)]
-    return found[: elements // SPARSE]
+    return found[: elements // SPARSE].astype(dtype)
 
 
 def defined(chain: Chain, values: Array) -> Array:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF
 from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint
@@ -43,6 +43,9 @@ TEMPLATE, PACK_TEMPLATE = "conv_winograd.cl", "pack_winograd.cl"
 PACKED_ROWS = {(2, 1): 0, (2, 2): 4, (4, 1): 9}
 """First row of the filter's transform in pack_winograd.cl, by outputs of a tile and stride: all that there is."""
 
+MOST_OUTPUTS = {FLOAT: 4, HALF: 2}
+"""Rows of a tile at most. Transformed numbers lie in memory as tensors do. In half, m = 2 is off by 7e-4 and m = 4 by
+7e-3, and 2e-3 is allowed."""
 LEAST_CHANNELS = 16
 BLOCKS = (1, 2, 4)
 SKEW = 16

@@ -109,4 +109,4 @@ def random_inputs(op: str, problem: Any, seed: int = 0) -> dict[str, Array]:
     """Normal numbers for every input of a problem."""
     rng = np.random.default_rng(seed)
     specs = family_of(op).inputs(problem)
-    return {spec.name: rng.standard_normal(spec.shape).astype(np.float32) for spec in specs}
+    return {spec.name: rng.standard_normal(spec.shape).astype(spec.dtype) for spec in specs}

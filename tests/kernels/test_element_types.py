@@ -9,8 +9,14 @@ import pytest
 from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Tolerance
+from gputune.kernels.ops.concat import ConcatProblem
+from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.softmax import SoftmaxProblem
+from gputune.kernels.ops.transpose import TransposeProblem
+from gputune.runtime.measuring.verification import mismatch
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.kernels.problems import CPU
+from tests.kernels.problems import CPU, random_inputs
+from tests.kernels.test_typed import in_onnxruntime
 
 CONVERTED = "#define TYPE half\n#define SUM float\n#define CONVERTED\n"
 AS_WHOLE_NUMBERS = "#define TYPE ushort\n#define SUM ushort\n"
@@ -33,7 +39,6 @@ def test_a_kernel_is_of_the_problems_type(op: str, problem: Any) -> None:
 
 
 @pytest.mark.parametrize(("op", "problem"), OF_FLOATS.items(), ids=OF_FLOATS)
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_tensors_and_the_reference_are_of_the_problems_type(op: str, problem: Any) -> None:
     family, other = family_of(op), replace(problem, dtype=HALF)
     specs = {spec.name: spec.dtype for spec in family.inputs(other)}
@@ -41,6 +46,26 @@ def test_tensors_and_the_reference_are_of_the_problems_type(op: str, problem: An
     inputs = family.sample_inputs(other, np.random.default_rng(0))
     assert {name: str(value.dtype) for name, value in inputs.items()} == specs
     assert str(family.reference(other, inputs).dtype) == family.output(other).dtype
+
+
+AS_ONNX = [
+    ("Softmax", SoftmaxProblem(5, 37, 1), {"axis": 1}, ["input"]),
+    ("MatMul", MatMulProblem(7, 60, 9), {}, ["a", "b"]),
+    ("Transpose", TransposeProblem(2, 19, 7, 5, "NCHW", "NHWC"), {"perm": [0, 2, 3, 1]}, ["input"]),
+    ("Concat", ConcatProblem(5, (4, 7)), {"axis": 1}, ["input0", "input1"]),
+]
+
+
+@pytest.mark.parametrize(("op", "problem", "attributes", "names"), AS_ONNX, ids=[op for op, *_ in AS_ONNX])
+def test_the_reference_in_half_is_that_of_onnxruntime(
+    op: str, problem: Any, attributes: dict[str, Any], names: list[str]
+) -> None:
+    family, problem = family_of(op), replace(problem, dtype=HALF)
+    inputs = random_inputs(op, problem)
+    want = in_onnxruntime(op, [inputs[name] for name in names], **attributes)
+    got, tolerance = family.reference(problem, inputs), family.tolerance(problem)
+    assert got.dtype == want.dtype == HALF
+    assert not mismatch(got, want, tolerance.relative, tolerance.absolute)
 
 
 def test_a_tolerance_is_no_less_than_a_few_roundings() -> None:

@@ -5,21 +5,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.dtypes import FLOAT, FLOATS, HALF
 from gputune.kernels import hard_values as hard
 from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.chain import Chain, Step
+from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops import pool, reduce, scatter, typed
 from gputune.kernels.ops.elementwise import ElementwiseProblem
+from gputune.kernels.ops.move import move
 from gputune.kernels.ops.pool import PoolProblem
 from gputune.kernels.ops.reduce import ReduceProblem
 from gputune.runtime.measuring.verification import mismatch
 
-VALUES = np.array([value for _, value in hard.VALUES], np.float32)
+VALUES = np.array([value for _, value in hard.VALUES[FLOAT]], np.float32)
 
 
 def drawn(values: Any) -> set[str]:
     """The kinds of hard values among others."""
-    kinds = {float(value).hex(): kind for (kind, _), value in zip(hard.VALUES, VALUES, strict=True)}
+    known = hard.VALUES[values.dtype.name]
+    kinds = {float(values.dtype.type(value)).hex(): kind for kind, value in known}
     return {kinds[key] for value in values.reshape(-1) if (key := float(value).hex()) in kinds}
 
 
@@ -39,6 +43,28 @@ def test_every_stock_op_says_what_it_survives_and_why_not_more() -> None:
             assert one.kinds == hard.EVERY or one.reason
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_value_is_of_its_kind_and_of_its_type(dtype: str) -> None:
+    info = np.finfo(dtype)
+    least, most = float(info.smallest_normal), float(info.max)
+    sizes = {
+        hard.LARGE: (2e3, most),
+        hard.TINY: (least, min(1e-3, 1e12 * least)),
+        hard.SUBNORMAL: (float(info.smallest_subnormal), least * (1 - 1e-4)),
+        hard.NEGATIVE_ZERO: (0, 0),
+        hard.INFINITE: (np.inf, np.inf),
+    }
+    assert {kind for kind, _ in hard.VALUES[dtype][:5]} == hard.EVERY - {hard.TINY}
+    for kind, value in hard.VALUES[dtype]:
+        held = float(np.array(value).astype(dtype))
+        if kind == hard.NAN:
+            assert np.isnan(held)
+        else:
+            low, high = sizes[kind]
+            assert low <= abs(held) <= high, f"{value} is not {kind}"
+            assert dtype == FLOAT or held == value
+
+
 @pytest.mark.parametrize(
     ("op", "problem", "kinds"),
     [
@@ -52,18 +78,23 @@ def test_every_stock_op_says_what_it_survives_and_why_not_more() -> None:
         ("Reduce", ReduceProblem("sum", (4096, 2), (1,)), hard.EVERY - {hard.LARGE}),
         ("Reduce", ReduceProblem("prod", (4096, 2), (1,)), set()),
         ("Reduce", ReduceProblem("max", (2, 4096), (1,)), set()),
+        ("Reduce", ReduceProblem("max", (4096, 2), (1,), HALF), hard.EVERY - {hard.LARGE}),
+        ("Move", move(4096, 0, [Loop(4096, 1)], dtype=HALF), hard.EVERY),
     ],
 )
 def test_what_an_op_survives_is_among_its_inputs(op: str, problem: Any, kinds: set[str]) -> None:
     """Where there are many outputs: one of few would be all that is compared."""
-    inputs = family_of(op).sample_inputs(problem, np.random.default_rng(1))
+    family = family_of(op)
+    inputs, tolerance = family.sample_inputs(problem, np.random.default_rng(1)), family.tolerance(problem)
     assert drawn(inputs["input"]) == kinds
-    want = family_of(op).reference(problem, inputs)
+    want = family.reference(problem, inputs)
     assert np.isfinite(want).mean() > 0.99
-    assert mismatch(want.copy(), want, 1e-5, 0) == ""
+    assert mismatch(want.copy(), want, tolerance.relative, 0) == ""
     wrong = want.copy()
     wrong.flat[np.flatnonzero(np.isfinite(want) & (np.abs(want) < 10))[0]] += 0.01
-    assert "1 of" in mismatch(wrong, want, 1e-5, 1e-6), "large values do not excuse the others"
+    assert "1 of" in mismatch(wrong, want, tolerance.relative, tolerance.absolute), (
+        "large values do not excuse the others"
+    )
 
 
 @pytest.mark.parametrize(

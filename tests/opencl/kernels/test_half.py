@@ -9,10 +9,14 @@ import pytest
 from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.indexing.moving import Loop
+from gputune.kernels.ops.conv import ConvProblem
+from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.ops.move import move
 from gputune.kernels.ops.scatter import at_points
+from tests.kernels.batched_problems import BATCHED
+from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.kernels.problems import CASE_NAMES, CASES
+from tests.kernels.problems import CASE_NAMES, CASES, GPU, RELU, RESIDUAL, random_inputs
 
 OF_FLOATS = {op: problem for op, problem in ONE_OF_EACH.items() if vars(problem)["dtype"] == FLOAT}
 
@@ -22,18 +26,30 @@ MOVES = [
     ("Move", move(35 * 7, 0, [Loop(9, 35, 1, 7), Loop(35, 1)], fill=-0.3)),
     ("Move", move(20, 0, [Loop(19, 5, 3, 4), Loop(5, 1, 1, 3)], "reflect")),
 ]
+TILED = [
+    ("Conv", ConvProblem(2, 9, 11, 16, 20, (3, 3), pads=(1, 1, 1, 1), bias=True, epilogue=RESIDUAL)),
+    ("MatMul", MatMulProblem(7, 260, 40, bias=True, epilogue=RELU, parts=(128, 132))),
+    ("BatchedMatMul", BATCHED["heads-merged"]),
+]
 
 
 @pytest.mark.parametrize(("op", "problem"), OF_FLOATS.items(), ids=OF_FLOATS)
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_configurations_compute_the_reference(bench: Any, op: str, problem: Any) -> None:
-    bench.check(family_of(op), replace(problem, dtype=HALF))
+    bench.check(family_of(op), replace(problem, dtype=HALF), sampled=1, turn=len(op))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("op", "name", "problem"), CASES, ids=CASE_NAMES)
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 def test_difficult_shapes(bench: Any, op: str, name: str, problem: Any) -> None:
     bench.check(family_of(op), replace(problem, dtype=HALF), sampled=1, turn=len(name))
+
+
+@pytest.mark.parametrize(("op", "problem"), TILED, ids=[op for op, _ in TILED])
+def test_each_algorithm_of_gpus_computes_the_reference(bench: Any, op: str, problem: Any) -> None:
+    """As a GPU gets it: with pointers to vectors, and tiles in local memory."""
+    family, problem = family_of(op), replace(problem, dtype=HALF)
+    gpu = replace(bench, limits=replace(bench.limits, device_type="gpu", preferred_float_width=1))
+    gpu.compare(family, problem, drawn(family, problem, GPU, 60), random_inputs(op, problem))
 
 
 @pytest.mark.parametrize(("op", "problem"), MOVES, ids=[op for op, _ in MOVES])

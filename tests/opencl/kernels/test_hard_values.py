@@ -1,10 +1,12 @@
 """Test kernels of several families on inputs that are large enough to contain hard values."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from gputune.core.dtypes import FLOATS
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.move import MoveProblem
 from gputune.kernels.ops.pool import PoolProblem
@@ -20,8 +22,9 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS, ids=[op for op, _ in PROBLEMS])
-def test_hard_values_survive(bench: Any, op: str, problem: Any) -> None:
-    family = family_of(op)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_hard_values_survive(bench: Any, op: str, problem: Any, dtype: str) -> None:
+    family, problem = family_of(op), replace(problem, dtype=dtype)
     inputs = family.sample_inputs(problem, np.random.default_rng(1))
     assert np.isnan(inputs["input"]).any() and np.isinf(inputs["input"]).any()
     bench.compare(family, problem, [family.default(problem, bench.limits)], inputs)
