@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.chain import EMPTY, Chain, Step
 from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array
 from gputune.kernels.hard_values import VALUES, defined
@@ -48,18 +49,20 @@ STEPS = [
 ]
 
 
-def test_every_function_is_right_also_for_hard_values(bench: Any) -> None:
-    hard = np.array([number for _, number in VALUES], np.float32)
-    value = np.concatenate([np.linspace(-8, 8, 33), [0, 88, -88], hard]).astype(np.float32)
+@pytest.mark.parametrize("dtype", [FLOAT, pytest.param(HALF, marks=pytest.mark.slow)])
+def test_every_function_is_right_also_for_hard_values(bench: Any, dtype: str) -> None:
+    hard = [number for _, number in VALUES[dtype]]
+    value = np.concatenate([np.linspace(-8, 8, 33), [0, 88, -88], hard]).astype(dtype)
     inputs = {"input": value}
-    problems = [ElementwiseProblem(value.shape, (), value.shape, Chain((step,))) for step in STEPS]
+    problems = [ElementwiseProblem(value.shape, (), value.shape, Chain((step,)), dtype=dtype) for step in STEPS]
     tried = [(problem, FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}) for problem in problems]
     bench.build_together(FAMILY, tried)
     for step, (problem, configuration) in zip(STEPS, tried, strict=True):
         got, damage = bench.run(FAMILY, problem, configuration, inputs)
         want = FAMILY.reference(problem, inputs)
-        kept = np.concatenate([np.ones(36, bool), defined(problem.chain, hard)])
-        np.testing.assert_allclose(got[kept], want[kept], rtol=1e-5, atol=1e-6, err_msg=str(step))
+        kept = np.concatenate([np.ones(36, bool), defined(problem.chain, np.array(hard, np.float32))])
+        tolerance = FAMILY.tolerance(problem)  # of each element, not of the largest
+        np.testing.assert_allclose(got[kept], want[kept], tolerance.relative, tolerance.absolute, err_msg=str(step))
         assert not damage
 
 
