@@ -59,6 +59,7 @@
 #define PASSES (ORDER ? PIXEL_TILES : LM) // of pixel tiles over a panel
 
 #include "vectors.cl"
+#include "held_rows.cl"
 #include "prefetch.cl"
 
 #define NW (NV * VW)
@@ -76,7 +77,7 @@
             PREFETCH_AHEAD(filter + ((c) + PF) * (LN * NW), v * VW);       \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = ELEMENT(pixels[r], c);                        \
+            const vec left = LEFT(pixels, r, c);                           \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
@@ -116,6 +117,7 @@ void conv_direct(__global const TYPE *restrict input, __global const TYPE *restr
             total[r][v] = LOAD(bias, v * VW);
     }
 
+    HELD_ROWS
     for (int ky = 0; ky < KH; ++ky)
         for (int kx = 0; kx < KW; ++kx) {
             __global const TYPE *pixels[MR];
@@ -124,15 +126,18 @@ void conv_direct(__global const TYPE *restrict input, __global const TYPE *restr
                 pixels[r] = inside ? input + (corner[r] + (ky * DH * WIDTH + kx * DW) * (GROUPS * INPUTS)) : zeros;
             }
             int c = 0;
-            for (; c + KU <= INPUTS; c += KU) {
-                PREFETCH_SHARE(next, LN * NW, KU)
-                UNROLL for (int u = 0; u < KU; ++u)
-                    ACCUMULATE(c + u)
-            }
-#if INPUTS % KU
-            for (; c < INPUTS; ++c)
-                ACCUMULATE(c)
+            EACH_BLOCK(c, INPUTS) {
+                HOLD_BLOCK(pixels, c, INPUTS)
+                for (; c + KU <= BLOCK_END(INPUTS); c += KU) {
+                    PREFETCH_SHARE(next, LN * NW, KU)
+                    UNROLL for (int u = 0; u < KU; ++u)
+                        ACCUMULATE(c + u)
+                }
+#if INPUTS % KU || HELD % KU
+                for (; c < BLOCK_END(INPUTS); ++c)
+                    ACCUMULATE(c)
 #endif
+            }
             filter += INPUTS * LN * NW;
         }
 

@@ -67,6 +67,7 @@
 #define PASSES RB                  // of register tiles over the filters of a frequency
 
 #include "vectors.cl"
+#include "held_rows.cl"
 #include "prefetch.cl"
 
 #if IW == 1
@@ -212,7 +213,7 @@ void winograd_transform(__global const TYPE *restrict input, __global const TYPE
             PREFETCH_AHEAD(filter + ((c) + PF) * NW, v * VW);              \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = ELEMENT(tiles, r * INPUTS + (c));             \
+            const vec left = LEFT(rows, r, c);                             \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
@@ -243,25 +244,31 @@ void winograd_multiply(__global const TYPE *restrict transformed, __global const
                 UNROLL for (int j = 0; j < ALG; ++j)
                     pixels[r][v][i][j] = 0.0f;
 #endif
+    HELD_ROWS
     for (int f = 0; f < FREQUENCIES; ++f) {
         __global const TYPE *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
         for (int first = 0; first < BLOCK; first += MR) {
-            __global const TYPE *tiles = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
+            __global const TYPE *rows[MR];
+            UNROLL for (int r = 0; r < MR; ++r)
+                rows[r] = transformed + (block * FREQUENCIES + f) * SLICE + (first + r) * INPUTS;
             __global const TYPE *next = filter + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
             vec total[MR][NV];
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v)
                     total[r][v] = 0.0f;
             int c = 0;
-            for (; c + KU <= INPUTS; c += KU) {
-                PREFETCH_SHARE(next, NW, KU)
-                UNROLL for (int u = 0; u < KU; ++u)
-                    ACCUMULATE(c + u)
-            }
-#if INPUTS % KU
-            for (; c < INPUTS; ++c)
-                ACCUMULATE(c)
+            EACH_BLOCK(c, INPUTS) {
+                HOLD_BLOCK(rows, c, INPUTS)
+                for (; c + KU <= BLOCK_END(INPUTS); c += KU) {
+                    PREFETCH_SHARE(next, NW, KU)
+                    UNROLL for (int u = 0; u < KU; ++u)
+                        ACCUMULATE(c + u)
+                }
+#if INPUTS % KU || HELD % KU
+                for (; c < BLOCK_END(INPUTS); ++c)
+                    ACCUMULATE(c)
 #endif
+            }
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v) {
 #if KEEP

@@ -53,6 +53,7 @@
 #define PASSES (ORDER ? ROW_TILES : LM) // of row tiles over a panel
 
 #include "vectors.cl"
+#include "held_rows.cl"
 #include "prefetch.cl"
 
 #define NW (NV * VW)
@@ -69,7 +70,7 @@
             PREFETCH_AHEAD(columns + ((k) + PF) * (LN * NW), v * VW);      \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = ELEMENT(rows[r], k);                          \
+            const vec left = LEFT(rows, r, k);                             \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[s][r][v] = fma(left, right[v], total[s][r][v]);      \
         }                                                                  \
@@ -77,15 +78,18 @@
 
 // Every k of a part, from 0 to its width; its first one's row of packed is where columns is.
 #define REDUCE(width)                                                      \
-    for (; k + KU * KA <= (width); k += KU * KA) {                         \
-        PREFETCH_SHARE(next, LN * NW, KU * KA)                             \
-        UNROLL for (int u = 0; u < KU; ++u)                                \
-            UNROLL for (int s = 0; s < KA; ++s)                            \
-                ACCUMULATE(s, k + u * KA + s)                              \
-    }                                                                      \
-    if ((width) % (KU * KA))                                               \
-        for (; k < (width); ++k)                                           \
-            ACCUMULATE(0, k)
+    EACH_BLOCK(k, width) {                                                 \
+        HOLD_BLOCK(rows, k, width)                                         \
+        for (; k + KU * KA <= BLOCK_END(width); k += KU * KA) {            \
+            PREFETCH_SHARE(next, LN * NW, KU * KA)                         \
+            UNROLL for (int u = 0; u < KU; ++u)                            \
+                UNROLL for (int s = 0; s < KA; ++s)                        \
+                    ACCUMULATE(s, k + u * KA + s)                          \
+        }                                                                  \
+        if ((width) % (KU * KA) || HELD % (KU * KA))                       \
+            for (; k < BLOCK_END(width); ++k)                              \
+                ACCUMULATE(0, k)                                           \
+    }
 
 // Goes on with another part; k is the width of the last one.
 #define PART(part, width)                                                  \
@@ -123,6 +127,7 @@ void matmul_tiled(PART_PARAMETERS __global const TYPE *restrict packed,
             UNROLL for (int v = 0; v < NV; ++v)
                 total[s][r][v] = s == 0 ? LOAD(bias, v * VW) : (vec)(0.0f);
 
+    HELD_ROWS
     int k = 0;
     REDUCE(FIRST_WIDTH)
     OTHER_PARTS
