@@ -11,7 +11,7 @@ from gpu.checking import exceptions, main
 from gpu.checking.cases import CHAIN, DEFAULT, PERSISTENT, RANDOM, STARTER, Case, cases, persistent_case
 from gpu.checking.devices import DEVICES
 from gpu.checking.exceptions import KNOWN, Known, Place
-from gpu.checking.problems import PROBLEMS, SAMPLE, Named
+from gpu.checking.problems import IN_HALF, PROBLEMS, SAMPLE, Named
 from gpu.checking.report import Report
 from gpu.checking.results import Results
 from gpu.checking.rules import RULES, Look, broken
@@ -22,10 +22,12 @@ from gputune.client.progress import SILENT
 from gputune.core.json_text import json_value
 from gputune.core.launches import Needs, Stage
 from gputune.kernels.catalogue import families, family_of
+from gputune.kernels.ops.matmul import MatMulProblem
 
 H100, GFX90A, DG2 = DEVICES["h100"], DEVICES["gfx90a"], DEVICES["dg2"]
 KERNEL = Stage("run", (132 * 64,), (64,), (), needs=Needs())
 CASE = Case(Named("one", "Conv", None), H100, DEFAULT, {"VW": 4}, "", "", (KERNEL,), 1 << 20)
+IN_HALVES = replace(CASE, problem=Named("one", "MatMul", MatMulProblem(8, 8, 8, dtype="float16")))
 FINE = Facts(40, 0, 0, 1 << 10, {"16": 96, "4": 4})
 GOOD = Look(CASE, KERNEL, FINE)
 LARGE = replace(KERNEL, global_size=(132 * 2048,), local_size=(2048,))
@@ -43,6 +45,7 @@ FENCES = {"membar.cta": 2, "ld.global.nc.f32": 1, "fence.acq_rel.gpu": 3}
         ("no_stack", replace(GOOD, facts=replace(FINE, stack_bytes=8))),
         ("local_memory", replace(GOOD, facts=replace(FINE, local_bytes=(48 << 10) + 1))),
         ("wide_accesses", replace(GOOD, facts=replace(FINE, widths={"16": 80, "4": 20}))),
+        ("wide_accesses", replace(GOOD, case=IN_HALVES, facts=replace(FINE, widths={"8": 80, "2": 20}))),
         ("fills_device", replace(GOOD, kernel=replace(KERNEL, global_size=(1024,), local_size=(4,)))),
         ("enough_groups", replace(GOOD, kernel=replace(KERNEL, global_size=(131 * 64,)))),
         (
@@ -64,6 +67,7 @@ def test_a_rule_sees_what_it_is_for(rule: str, look: Look) -> None:
     "look",
     [
         replace(GOOD, facts=None),
+        replace(GOOD, case=replace(IN_HALVES, configuration={"VW": 2}), facts=replace(FINE, widths={"4": 4})),
         replace(GOOD, case=replace(CASE, configuration={"VW": 1}), facts=replace(FINE, widths={"4": 4})),
         replace(GOOD, case=replace(CASE, kind=RANDOM), kernel=replace(KERNEL, global_size=(64,))),
         replace(GOOD, case=replace(CASE, elements=4 * 131 * 32), kernel=replace(KERNEL, global_size=(131 * 64,))),
@@ -92,8 +96,19 @@ def test_every_family_has_problems_with_names_of_their_own() -> None:
     assert set(names) >= {*SAMPLE, *CHAIN}
 
 
+def test_families_of_floats_have_problems_in_half() -> None:
+    assert {each.title for each in IN_HALF} == {f"{name} in half" for name in families() if name != "Typed"}
+
+
+def test_an_exception_of_a_family_excuses_it_in_half_but_not_the_reverse() -> None:
+    broken = Place("Conv in half", "one", "run", "h100", "no_spills")
+    assert Known("Conv", "no_spills", "large").excuses(broken)
+    assert Known("Conv in half", "no_spills", "large").excuses(broken)
+    assert not Known("Conv in half", "no_spills", "large").excuses(broken._replace(family="Conv"))
+
+
 def test_exceptions_name_what_there_is() -> None:
-    known_families = {*families(), PERSISTENT}
+    known_families = {*families(), PERSISTENT, *(each.title for each in IN_HALF)}
     assert [each for each in KNOWN if each.family not in known_families or each.rule not in RULES] == []
     assert [each for each in KNOWN if not set(each.devices) <= set(DEVICES) or not each.reason] == []
     names = {each.name for each in PROBLEMS}

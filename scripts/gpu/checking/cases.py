@@ -43,7 +43,7 @@ class Case:
     def title(self) -> str:
         """What tells it from others."""
         values = " ".join(f"{name}={value}" for name, value in self.configuration.items())
-        return f"{self.problem.family} {self.problem.name} on {self.device.name}, {self.kind} {values}".strip()
+        return f"{self.problem.title} {self.problem.name} on {self.device.name}, {self.kind} {values}".strip()
 
 
 def cases(problems: Sequence[Named], devices: Sequence[Device], kinds: Sequence[str], drawn: int) -> Iterator[Case]:

@@ -4,6 +4,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gpu.checking.problems import SUFFIX
+
 
 class Place(NamedTuple):
     """Where a rule is broken."""
@@ -17,7 +19,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """A rule that a family breaks. problems, kernels, devices: where; everywhere if empty."""
+    """A rule that a family breaks, or a family in half. problems, kernels, devices: where; everywhere if empty."""
 
     family: str
     rule: str
@@ -30,7 +32,8 @@ class Known:
         """Return whether the rule may be broken there."""
         narrowed = ((self.problems, place.problem), (self.kernels, place.kernel), (self.devices, place.device))
         here = all(not names or name in names for names, name in narrowed)
-        return here and (self.family, self.rule) == (place.family, place.rule)
+        same = self.family in (place.family, place.family.removesuffix(SUFFIX))
+        return here and same and self.rule == place.rule
 
 
 NVIDIA, AMD, INTEL = ("h100", "a100", "rtx3060"), ("gfx90a", "gfx1030"), ("dg2",)
@@ -55,6 +58,18 @@ _NARROW = (
     Known("Softmax", "wide_accesses", "tails are loops and weigh as much as the vectors before them", devices=AMD),
     Known("Softmax", "wide_accesses", TOKENS, problems=("vit-attention",), devices=NVIDIA),
     Known("Typed", "wide_accesses", "a vector of four bools is 4 bytes"),
+)
+
+_NARROW_IN_HALF = (
+    *(
+        Known(f"{family}{SUFFIX}", "wide_accesses", "a starter with KU=2 reads two halves of a row", kernels=(kernel,))
+        for family, kernel in (
+            ("BatchedMatMul", "batched_matmul_tiled"),
+            ("Conv", "conv_direct"),
+            ("MatMul", "matmul_tiled"),
+        )
+    ),
+    Known(f"Resample{SUFFIX}", "wide_accesses", "tables have places and weights of 4 bytes, whatever elements have"),
 )
 
 _IDLE = (
@@ -89,6 +104,7 @@ KNOWN: tuple[Known, ...] = (
     *_LITTLE,
     *_STACK,
     *_NARROW,
+    *_NARROW_IN_HALF,
     *_IDLE,
     *(
         Known(family, "no_spills", LARGE, devices=INTEL)

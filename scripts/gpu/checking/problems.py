@@ -1,9 +1,10 @@
 """List the problems for which kernels are checked: shapes of well-known networks, at least one of each family."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.cells import RecurrentProblem
 from gputune.kernels.ops.arg import ArgProblem
@@ -37,6 +38,8 @@ RELU = Chain((Step("relu"),))
 RESIDUAL = Chain((Step("add", operand=0), Step("relu")))
 SIGMOID, TANH = Chain((Step("sigmoid"),)), Chain((Step("tanh"),))
 AROUND = (1, 1, 1, 1)
+SUFFIX = " in half"
+"""What titles of families on tensors of half end in."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,16 @@ class Named:
     name: str
     family: str
     problem: Any
+
+    @property
+    def in_half(self) -> bool:
+        """Whether its tensors hold half."""
+        return getattr(self.problem, "dtype", FLOAT) == HALF
+
+    @property
+    def title(self) -> str:
+        """The family, and the type of elements if that is half."""
+        return self.family + (SUFFIX if self.in_half else "")
 
 
 def _conv(size: int, channels: int, outputs: int, kernel: int = 3, stride: int = 1, **more: Any) -> ConvProblem:
@@ -131,6 +144,10 @@ def _all() -> Iterator[Named]:
         yield from (Named(name, family, problem) for name, problem in problems.items())
 
 
+def _of_floats(named: Named) -> bool:
+    return named.problem.dtype == FLOAT and named.family != "Typed"
+
+
 def _moving() -> dict[str, dict[str, Any]]:
     """Those of families whose time is memory's."""
     return {
@@ -143,7 +160,11 @@ def _moving() -> dict[str, dict[str, Any]]:
         "Elementwise": {
             "resnet-residual": ElementwiseProblem((1, 56, 56, 256), ((1, 56, 56, 256),), (1, 56, 56, 256), RESIDUAL)
         },
-        "Typed": {"mask": TypedProblem("less", (128, 128), ((128, 1), (1, 128)), ("int64", "int64"), "bool")},
+        "Typed": {
+            "mask": TypedProblem("less", (128, 128), ((128, 1), (1, 128)), ("int64", "int64"), "bool"),
+            "from-half": TypedProblem("cast", (128, 384), ((128, 384),), ("float16",), "float32"),
+            "to-half": TypedProblem("cast", (128, 384), ((128, 384),), ("float32",), "float16"),
+        },
         "Transpose": {
             "image": TransposeProblem(1, 3, 224, 224, "NCHW", "NHWC"),
             "map": TransposeProblem(1, 256, 56, 56, "NHWC", "NCHW"),
@@ -166,6 +187,8 @@ def _moving() -> dict[str, dict[str, Any]]:
 
 
 PROBLEMS = tuple(_all())
+IN_HALF = tuple(replace(each, problem=replace(each.problem, dtype=HALF)) for each in PROBLEMS if _of_floats(each))
+"""The problems of floats on tensors of half; exceptions know both by one name."""
 
 SAMPLE = (
     "squeezenet-first",

@@ -15,7 +15,7 @@ from tool import table
 def place(look: Look, rule: str) -> Place:
     """Return where a kernel breaks a rule."""
     problem = look.case.problem
-    return Place(problem.family, problem.name, look.kernel.entry, look.case.device.name, rule)
+    return Place(problem.title, problem.name, look.kernel.entry, look.case.device.name, rule)
 
 
 HEAD = ("family and device", "kernels", "registers", "spill", "stack", "wide accesses", "multiply-adds per load")
@@ -129,7 +129,7 @@ def _rows(looks: Sequence[Look]) -> Iterator[list[str]]:
     groups: dict[tuple[str, str], list[Look]] = defaultdict(list)
     for look in looks:
         if look.case.kind != RANDOM:
-            groups[look.case.problem.family, look.case.device.name].append(look)
+            groups[look.case.problem.title, look.case.device.name].append(look)
     for (family, device), found in sorted(groups.items()):
         facts = [look.facts for look in found if look.facts is not None]
         registers = [each.registers for each in facts if each.registers is not None]
@@ -158,6 +158,7 @@ def _plain(look: Look) -> dict[str, Any]:
     return {
         "family": case.problem.family,
         "problem": case.problem.name,
+        "in_half": case.problem.in_half,
         "device": case.device.name,
         "kind": case.kind,
         "configuration": dict(case.configuration),

@@ -87,9 +87,13 @@ def local_memory(look: Look) -> str:
 
 
 def wide_accesses(look: Look) -> str:
-    """Where a configuration has vectors, 90 % of global memory's bytes move 8 and more at a time."""
+    """Where a configuration has vectors of 8 bytes, 90 % of global memory's bytes move 8 and more at a time."""
     share = look.facts.wide_share if look.facts else None
-    if look.case.configuration.get("VW", 1) < 2 or share is None or share >= WIDE_SHARE:
+    if (
+        look.case.configuration.get("VW", 1) < (4 if look.case.problem.in_half else 2)
+        or share is None
+        or share >= WIDE_SHARE
+    ):
         return ""
     return f"{share:.0%} of the bytes move 8 and more at a time"
 
