@@ -240,6 +240,11 @@ class KernelFamily(ABC):
         """Return the same problem on another type of floats; problems on other types stay as they are."""
         return dataclasses.replace(problem, dtype=dtype) if problem.dtype in FLOATS else problem
 
+    def reading(self, problem: Any, types: Mapping[str, str]) -> Any:
+        """Return the same problem with inputs of other types of floats, as far as the family has kernels that read
+        them. types: of inputs, by name."""
+        return problem
+
     def sample_inputs(self, problem: Any, generator: np.random.Generator) -> dict[str, Array]:
         """Random inputs of a problem for which its reference is finite and far from overflowing, but for hard values.
 

@@ -32,6 +32,7 @@ from benchmarks.farm import bench as farm_bench
 from benchmarks.memory import arena
 from benchmarks.memory import handles as memory
 from benchmarks.native import bench as native
+from benchmarks.peers import halves
 from benchmarks.peers.comparing import LARGEST_DEVIATION, Failed
 from benchmarks.peers.limits import LARGEST_DRIFT, FmaLimit, Refused, spread
 from benchmarks.persistent import contention, recorded, short_processes
@@ -253,6 +254,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
     "executor": executor.run,
     "farm": farm_bench.run,
     "profiling": recording.run,
+    "halves": halves.run,
     "kernels": kernels.run,
     "launches": launches.run,
     "load": load.run,
@@ -284,6 +286,7 @@ OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.Arg
     recorded.run: recorded.add_arguments,
     farm_bench.run: farm_bench.add_arguments,
     recording.run: recording.add_arguments,
+    halves.run: halves.add_arguments,
     kernels.run: kernels.add_arguments,
     launches.run: launches.add_arguments,
     load.run: load.add_arguments,

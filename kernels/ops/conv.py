@@ -9,14 +9,15 @@ output[n, y, x, o] = epilogue(bias[o] + sum over ky, kx, c of
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF, check_float
 from gputune.kernels.algorithms import ALG, Algorithms, Way, unknown
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ADDED,
     ALONE,
     Array,
     DeviceLimits,
@@ -57,7 +58,8 @@ class ConvProblem:
     """A convolution: input [N, H, W, C], weight [O, C/groups, kh, kw], output [N, Ho, Wo, O].
 
     Pads are (top, left, bottom, right); the epilogue's operands are output-shaped. `layout` is the input's: where it is
-    NCHW, the input is [N, C, H, W] with one group of at most MOST_PLANES channels.
+    NCHW, the input is [N, C, H, W] with one group of at most MOST_PLANES channels. Then `planes_dtype` is its type if
+    that is float32 and `dtype`, the type of all else, is float16: so a model's input is read as it is given.
     """
 
     batch: int
@@ -74,6 +76,7 @@ class ConvProblem:
     epilogue: Chain = EMPTY
     layout: str = "NHWC"
     dtype: str = FLOAT
+    planes_dtype: str = field(default="", metadata=ADDED)
 
     def __post_init__(self) -> None:
         if min(self.batch, self.in_channels, self.out_channels, self.groups) < 1:
@@ -85,6 +88,8 @@ class ConvProblem:
             )
         check_layout("Conv", self.layout, "NHWC", "NCHW")
         check_float("Conv", self.dtype)
+        if self.planes_dtype and (self.planes_dtype, self.planes, self.dtype) != (FLOAT, True, HALF):
+            raise ValueError(f"Conv reads planes of {FLOAT} for maps of {HALF}, not of {self.planes_dtype!r}")
         if self.planes and (self.groups > 1 or self.in_channels > MOST_PLANES):
             raise ValueError(
                 f"Conv reads NCHW in one group of at most {MOST_PLANES} channels, "
@@ -143,11 +148,15 @@ class ConvFamily(TiledFamily):
         shape, size = self.output(problem).shape, (problem.height, problem.width)
         maps = (problem.in_channels, *size) if problem.planes else (*size, problem.in_channels)
         return (
-            TensorSpec("input", (problem.batch, *maps), dtype=problem.dtype),
+            TensorSpec("input", (problem.batch, *maps), dtype=problem.planes_dtype or problem.dtype),
             TensorSpec("weight", weight, constant=True, dtype=problem.dtype),
             *bias,
             *operand_specs(problem.epilogue, shape, problem.dtype),
         )
+
+    def reading(self, problem: ConvProblem, types: Mapping[str, str]) -> ConvProblem:
+        reads = problem.planes and (types["input"], problem.dtype) == (FLOAT, HALF)
+        return replace(problem, planes_dtype=FLOAT) if reads else problem
 
     def output(self, problem: ConvProblem) -> TensorSpec:
         return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels), dtype=problem.dtype)
@@ -192,6 +201,8 @@ class ConvFamily(TiledFamily):
         sizes = {"INPUTS": problem.group_inputs, "OUTPUTS": problem.group_outputs, **window}
         sizes |= {"MAPS": problem.batch} if problem.planes else {"PIXELS": problem.pixels, "GROUPS": problem.groups}
         entry = "conv_planes" if problem.planes else "conv_direct"
+        if problem.planes_dtype:
+            prelude += f"#define PLANE_TYPE {ELEMENT_TYPES[FLOAT].storage}\n#define PLANE_ELEMENT(p, i) ((p)[i])\n"
         main = Launch(
             source=prelude + template(f"{entry}.cl", dtype=problem.dtype),
             entry=entry,

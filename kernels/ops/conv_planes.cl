@@ -51,6 +51,11 @@
 
 #include "vectors.cl"
 
+#ifndef PLANE_TYPE           // the input may be of another type than all else
+#define PLANE_TYPE TYPE
+#define PLANE_ELEMENT ELEMENT
+#endif
+
 #define NW (NV * VW)
 #include "small_tiles.cl"
 #define TILES ((OUTPUTS + NW - 1) / NW)
@@ -62,7 +67,7 @@
 #define PLANE (HEIGHT * WIDTH)
 
 // The element `x` of a channel's row of the map, counted from the tile's first one; zeros around the map.
-#define INSIDE(c, x) ELEMENT(rows, (c) * PLANE + (x))
+#define INSIDE(c, x) PLANE_ELEMENT(rows, (c) * PLANE + (x))
 #define AROUND(c, x) ((uint)(left_edge + (x)) < WIDTH ? INSIDE(c, x) : (SUM)0)
 #define COPIED(c, x) OWN_ELEMENT(copied, (c) * SPAN + (x))
 
@@ -96,7 +101,7 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void conv_planes(__global const TYPE *restrict input, __global const TYPE *restrict packed,
+void conv_planes(__global const PLANE_TYPE *restrict input, __global const TYPE *restrict packed,
                  __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int tile = get_global_id(ORDER);
@@ -121,7 +126,7 @@ void conv_planes(__global const TYPE *restrict input, __global const TYPE *restr
             continue;
         __global const TYPE *filter
             = packed + ((tile / LN * TAPS + ky * KW) * INPUTS * LN + tile % LN) * NW;
-        __global const TYPE *rows = input + ((line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge);
+        __global const PLANE_TYPE *rows = input + ((line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge);
         if (between)
             ACCUMULATE_ROW(, INSIDE)
         else {

@@ -8,7 +8,8 @@ stores float16 in the modes that say so, except
 * an operation that reads nothing but results of such operations, so that a norm or a quotient of sums is taken before
   it is rounded; but not products of matrices and convolutions, which are where the time and the bytes are.
 
-An operation that reads the other type gets a copy, made by a cast; constants are converted here. The model's inputs and
+An operation that reads the other type gets a copy, made by a cast, unless its family has kernels that read both;
+constants are converted here. The model's inputs and
 outputs have the types that the model says, or that you ask for.
 """
 
@@ -89,6 +90,8 @@ class _Conversion:
         task, family = operation.task, family_of(operation.task.op)
         dtype = self._type_of(operation)
         problem = family.of_floats(task.problem, dtype) if dtype in family.floats else task.problem
+        roots = {name: self._root(tensor) for name, tensor in operation.inputs.items()}
+        problem = family.reading(problem, {name: self._stored.get(root, dtype) for name, root in roots.items()})
         inputs = dict(operation.inputs)
         for spec in family.inputs(problem):
             if spec.dtype in FLOATS:

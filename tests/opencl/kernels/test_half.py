@@ -68,3 +68,16 @@ def test_moves_keep_every_bit(bench: Any, op: str, problem: Any) -> None:
         got, damage = bench.run(family, problem, configuration, inputs)
         assert not damage
         np.testing.assert_array_equal(got.view(np.uint16), want.view(np.uint16))
+
+
+@pytest.mark.parametrize("name", ["planes-strided", "one-plane", "planes-in-the-padding"])
+def test_planes_of_float32_for_maps_of_half(bench: Any, name: str) -> None:
+    """A model's input is read as it is given."""
+    problem: Any = next(problem for op, case, problem in CASES if (op, case) == ("Conv", name))
+    bench.check(family_of("Conv"), replace(problem, dtype=HALF, planes_dtype=FLOAT))
+
+
+def test_other_planes_than_of_float32_for_half_are_refused() -> None:
+    for dtype, layout in ((FLOAT, "NCHW"), (HALF, "NHWC")):
+        with pytest.raises(ValueError, match="Conv reads planes of float32 for maps of float16"):
+            ConvProblem(1, 5, 5, 3, 4, (3, 3), layout=layout, dtype=dtype, planes_dtype=FLOAT)
