@@ -4,7 +4,8 @@
 // of MR rows are converted together, and read again as floats from the cache. Float rows, and those of GPUs, whose
 // private arrays are slow, are read where they lie.
 //   EACH_BLOCK(k, width) HOLD_BLOCK(rows, k, width) begin a loop's body in which LEFT(rows, r, k) is for each k up to
-//   BLOCK_END(width), and the loop goes on until k is the width.
+//   BLOCK_END(width), and the loop goes on until k is the width. ALL_AT_ONCE, HOLD_NOTHING, ALL_OF and OWN_LEFT stand in
+//   their places for rows that a kernel keeps, which are floats.
 
 #if defined(CONVERTED) && !defined(VECTOR_AT)
 #define HELD 16
@@ -24,8 +25,12 @@
 #else
 #define HELD 0
 #define HELD_ROWS
-#define EACH_BLOCK(k, width)
-#define HOLD_BLOCK(rows, k, width)
-#define BLOCK_END(width) (width)
+#define EACH_BLOCK ALL_AT_ONCE
+#define HOLD_BLOCK HOLD_NOTHING
+#define BLOCK_END ALL_OF
 #define LEFT(rows, r, k) ELEMENT(rows[r], k)
 #endif
+#define ALL_AT_ONCE(k, width)
+#define HOLD_NOTHING(rows, k, width)
+#define ALL_OF(width) (width)
+#define OWN_LEFT(rows, r, k) OWN_ELEMENT(rows[r], k)

@@ -64,6 +64,7 @@
 #endif
 
 #include "vectors.cl"
+#include "held_rows.cl"
 #include "prefetch.cl"
 #include "row_span.cl"
 
@@ -98,24 +99,27 @@
             PREFETCH_AHEAD(columns + ((k) + PF) * NW, v * VW);             \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = READ(rows[r], k);                             \
+            const vec left = READ(rows, r, k);                             \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
     }
 
 // A tile of [rows, LENGTH] times packed columns, plus their bias.
-#define PRODUCT(READ, LENGTH)                                              \
+#define PRODUCT(EACH, HOLD, END, READ, LENGTH)                             \
     vec total[MR][NV];                                                     \
     UNROLL for (int r = 0; r < MR; ++r)                                    \
         UNROLL for (int v = 0; v < NV; ++v)                                \
             total[r][v] = LOAD(bias, v * VW);                              \
     int k = 0;                                                             \
-    for (; k + KU <= LENGTH; k += KU)                                      \
-        UNROLL for (int u = 0; u < KU; ++u)                                \
-            ACCUMULATE(READ, k + u)                                        \
-    for (; k < LENGTH; ++k)                                                \
-        ACCUMULATE(READ, k)
+    EACH(k, LENGTH) {                                                      \
+        HOLD(rows, k, LENGTH)                                              \
+        for (; k + KU <= END(LENGTH); k += KU)                             \
+            UNROLL for (int u = 0; u < KU; ++u)                            \
+                ACCUMULATE(READ, k + u)                                    \
+        for (; k < END(LENGTH); ++k)                                       \
+            ACCUMULATE(READ, k)                                            \
+    }
 
 // MR pixels from `first` on, of those before `end`: one tile of their channels.
 static inline void expand(__global const TYPE *restrict source, __global const TYPE *restrict expansion, int tile,
@@ -126,7 +130,8 @@ static inline void expand(__global const TYPE *restrict source, __global const T
     __global const TYPE *rows[MR];
     UNROLL for (int r = 0; r < MR; ++r)
         rows[r] = source + min(first + r, end - 1) * INPUTS;
-    PRODUCT(ELEMENT, INPUTS)
+    HELD_ROWS
+    PRODUCT(EACH_BLOCK, HOLD_BLOCK, BLOCK_END, LEFT, INPUTS)
     const int place = first % RING;
     UNROLL for (int r = 0; r < MR; ++r)
         if (first + r < end)
@@ -207,7 +212,7 @@ void inverted_residual(__global const TYPE *restrict input, __global const TYPE 
                 MIDDLE const SUM *rows[MR];
                 UNROLL for (int r = 0; r < MR; ++r)
                     rows[r] = middle + min(first + r, count - 1) * PITCH;
-                PRODUCT(OWN_ELEMENT, CHANNELS)
+                PRODUCT(ALL_AT_ONCE, HOLD_NOTHING, ALL_OF, OWN_LEFT, CHANNELS)
 #if TAIL
                 SUM lanes[MR * VW];
 #endif
