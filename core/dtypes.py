@@ -42,7 +42,8 @@ FLOAT = "float32"
 """The type of tensors that name none."""
 HALF = "float16"
 FLOATS = (FLOAT, HALF)
-"""The types of floats, all of which are added up in the first one."""
+SUMS = FLOAT
+"""The type in which floats of all types are added up."""
 
 ELEMENT_TYPES: Mapping[str, ElementType] = {
     each.name: each

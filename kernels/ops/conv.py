@@ -318,7 +318,7 @@ def _winograds(problem: ConvProblem) -> dict[int, Winograd]:
     return {
         outputs: Winograd(problem.batch, problem.output_size, *channels, stride, outputs, problem.dtype)
         for outputs, known in winograd.PACKED_ROWS
-        if known == stride and outputs <= min(min(problem.output_size), winograd.MOST_OUTPUTS[problem.dtype])
+        if known == stride and outputs <= min(problem.output_size)
     }
 
 

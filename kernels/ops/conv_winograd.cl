@@ -67,17 +67,22 @@
 #define PASSES RB                  // of register tiles over the filters of a frequency
 
 #include "vectors.cl"
-#include "held_rows.cl"
 #include "prefetch.cl"
 
+// Inputs are MAP_LOADed. Transformed numbers, and the bias with them, are SUMs that are HELD in memory.
 #if IW == 1
 typedef SUM map_vec;
 #define MAP_LOAD ELEMENT
-#define MAP_STORE STORE_ELEMENT
+#define HELD_STORE(v, p, i) (p)[i] = (v)
 #else
 typedef CAT(SUM, IW) map_vec;
 #define MAP_LOAD(p, i) LOAD_WIDE(IW, p, i)
-#define MAP_STORE(v, p, i) STORE_WIDE(IW, v, p, i)
+#define HELD_STORE(v, p, i) STORE_OF(SUM, IW, v, p, i)
+#endif
+#if VW == 1
+#define HELD_LOAD OWN_ELEMENT
+#else
+#define HELD_LOAD(p, i) LOAD_OF(SUM, VW, p, i)
 #endif
 
 #define SIDE (ALG * SH + 3 - SH)   // of a window, and of its transform
@@ -164,8 +169,8 @@ typedef CAT(SUM, IW) map_vec;
 #endif
 
 __kernel __attribute__((reqd_work_group_size(TC, TT, 1)))
-void winograd_transform(__global const TYPE *restrict input, __global const TYPE *restrict packed,
-                        __global TYPE *restrict transformed)
+void winograd_transform(__global const TYPE *restrict input, __global const SUM *restrict packed,
+                        __global SUM *restrict transformed)
 {
     const int start = get_global_id(0) * CHANNELS;
     const int tile = get_global_id(1);
@@ -174,13 +179,14 @@ void winograd_transform(__global const TYPE *restrict input, __global const TYPE
     const int top = tile / TILES_ACROSS % TILES_DOWN * (ALG * SH) - PT;
     const int left = tile % TILES_ACROSS * (ALG * SH) - PL;
     const int corner = ((tile / (TILES_ACROSS * TILES_DOWN) * HEIGHT + top) * WIDTH + left) * INPUTS;
-    __global TYPE *slice = transformed + tile / BLOCK * (FREQUENCIES * SLICE) + tile % BLOCK * INPUTS;
+    __global SUM *slice = transformed + tile / BLOCK * (FREQUENCIES * SLICE) + tile % BLOCK * INPUTS;
 
+    __global const TYPE *zeros = (__global const TYPE *)(packed + ZEROS);
     __global const TYPE *sources[FREQUENCIES];
     ALL for (int i = 0; i < SIDE; ++i)
         ALL for (int j = 0; j < SIDE; ++j) {
             const bool inside = (uint)(top + i) < HEIGHT && (uint)(left + j) < WIDTH;
-            sources[i * SIDE + j] = inside ? input + (corner + (i * WIDTH + j) * INPUTS) : packed + ZEROS;
+            sources[i * SIDE + j] = inside ? input + (corner + (i * WIDTH + j) * INPUTS) : zeros;
         }
 
     for (int c = start; c < INPUTS && c < start + CHANNELS; c += IW) {
@@ -199,7 +205,7 @@ void winograd_transform(__global const TYPE *restrict input, __global const TYPE
                 line[j] = window[i * SIDE + j];
             TRANSFORM(line)
             UNROLL for (int j = 0; j < SIDE; ++j)
-                MAP_STORE(line[j], slice, (i * SIDE + j) * SLICE + c);
+                HELD_STORE(line[j], slice, (i * SIDE + j) * SLICE + c);
         }
     }
 }
@@ -209,11 +215,11 @@ void winograd_transform(__global const TYPE *restrict input, __global const TYPE
     {                                                                      \
         vec right[NV];                                                     \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
-            right[v] = LOAD(filter, (c) * NW + v * VW);                    \
+            right[v] = HELD_LOAD(filter, (c) * NW + v * VW);               \
             PREFETCH_AHEAD(filter + ((c) + PF) * NW, v * VW);              \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = LEFT(rows, r, c);                             \
+            const vec left = OWN_ELEMENT(tiles, r * INPUTS + (c));         \
             UNROLL for (int v = 0; v < NV; ++v)                            \
                 total[r][v] = fma(left, right[v], total[r][v]);            \
         }                                                                  \
@@ -225,14 +231,14 @@ __attribute__((reqd_work_group_size(LM, LN, 1)))
 #else
 __attribute__((reqd_work_group_size(LN, LM, 1)))
 #endif
-void winograd_multiply(__global const TYPE *restrict transformed, __global const TYPE *restrict packed,
+void winograd_multiply(__global const SUM *restrict transformed, __global const SUM *restrict packed,
                        __global TYPE *restrict output OPERAND_PARAMETERS)
 {
     const int column = get_global_id(ORDER);
     const int block = get_global_id(1 - ORDER);
     if (column >= COLUMN_TILES || block >= BLOCKS)
         return;
-    __global const TYPE *bias = packed + BIAS + column * NW;
+    __global const SUM *bias = packed + BIAS + column * NW;
 
 #if KEEP
     vec product[FREQUENCIES][BLOCK][NV];
@@ -244,31 +250,25 @@ void winograd_multiply(__global const TYPE *restrict transformed, __global const
                 UNROLL for (int j = 0; j < ALG; ++j)
                     pixels[r][v][i][j] = 0.0f;
 #endif
-    HELD_ROWS
     for (int f = 0; f < FREQUENCIES; ++f) {
-        __global const TYPE *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
+        __global const SUM *filter = packed + (column * FREQUENCIES + f) * (INPUTS * NW);
         for (int first = 0; first < BLOCK; first += MR) {
-            __global const TYPE *rows[MR];
-            UNROLL for (int r = 0; r < MR; ++r)
-                rows[r] = transformed + (block * FREQUENCIES + f) * SLICE + (first + r) * INPUTS;
-            __global const TYPE *next = filter + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
+            __global const SUM *tiles = transformed + (block * FREQUENCIES + f) * SLICE + first * INPUTS;
+            __global const SUM *next = filter + (INPUTS + first / MR * ((INPUTS + RB - 1) / RB)) * NW;
             vec total[MR][NV];
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v)
                     total[r][v] = 0.0f;
             int c = 0;
-            EACH_BLOCK(c, INPUTS) {
-                HOLD_BLOCK(rows, c, INPUTS)
-                for (; c + KU <= BLOCK_END(INPUTS); c += KU) {
-                    PREFETCH_SHARE(next, NW, KU)
-                    UNROLL for (int u = 0; u < KU; ++u)
-                        ACCUMULATE(c + u)
-                }
-#if INPUTS % KU || HELD % KU
-                for (; c < BLOCK_END(INPUTS); ++c)
-                    ACCUMULATE(c)
-#endif
+            for (; c + KU <= INPUTS; c += KU) {
+                PREFETCH_SHARE(next, NW, KU)
+                UNROLL for (int u = 0; u < KU; ++u)
+                    ACCUMULATE(c + u)
             }
+#if INPUTS % KU
+            for (; c < INPUTS; ++c)
+                ACCUMULATE(c)
+#endif
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v) {
 #if KEEP
@@ -307,7 +307,7 @@ void winograd_multiply(__global const TYPE *restrict transformed, __global const
                 UNROLL for (int i = 0; i < ALG; ++i)
                     if (tile < TILES && top + i < OUT_HEIGHT && left + j < OUT_WIDTH) {
                         const int offset = (corner + i * OUT_WIDTH + j) * OUTPUTS + channel;
-                        vec value = PIXEL(i) + LOAD(bias, v * VW);
+                        vec value = PIXEL(i) + HELD_LOAD(bias, v * VW);
                         if (OUTPUTS % NW == 0 || channel + VW <= OUTPUTS) {
                             EPILOGUE(value, vec, LOAD, offset)
                             STORE(value, output, offset);

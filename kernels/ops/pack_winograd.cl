@@ -36,7 +36,7 @@ __constant SUM ROWS[15][3] = {
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void pack_winograd(__global const TYPE *restrict weight, __global const TYPE *restrict bias,
-                   __global TYPE *restrict packed, int size, int first, int side, int inputs, int outputs, int width,
+                   __global SUM *restrict packed, int size, int first, int side, int inputs, int outputs, int width,
                    int has_bias)
 {
     const int filters = (outputs + width - 1) / width * width * (side * side * inputs);
@@ -57,6 +57,6 @@ void pack_winograd(__global const TYPE *restrict weight, __global const TYPE *re
         } else if (has_bias && i - filters < outputs) {
             value = ELEMENT(bias, i - filters);
         }
-        STORE_ELEMENT(value, packed, i);
+        packed[i] = value;
     }
 }

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, SUMS
 from gputune.core.launches import OUTPUT
 from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch, Needs, Stage
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
@@ -96,7 +96,7 @@ class Shares:
     def constraints(self, limits: DeviceLimits) -> tuple[Constraint, ...]:
         """Return the rules for the buffer of all shares."""
         each = self.matrices * self.rows * self.columns
-        return buffer_constraints(("SPLIT",), lambda split: split * each, "the sums of all shares", limits, self.dtype)
+        return buffer_constraints(("SPLIT",), lambda split: split * each, "the sums of all shares", limits, SUMS)
 
     def stored(self, split: int) -> dict[str, int]:
         """Return what so many shares take in `scratch` (name -> bytes)."""

@@ -7,13 +7,15 @@ Its sums are the sums of a direct convolution in another order, of numbers that 
 Relative to the greatest magnitude of the float64 result, m = 2 is off by some 1e-6 and m = 4 by 1e-5. That is a tenth
 of what a direct convolution of so many channels is allowed, so it has no tolerance of its own. With fewer than
 LEAST_CHANNELS there is no gain, and the algorithm does not apply. An infinite input makes its whole tile NaN.
+
+What is transformed is what numbers are summed up in, also if tensors hold half: in half, m = 4 would be off by 7e-3.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, SUMS
 from gputune.kernels.family import ALONE, DeviceLimits, Launch, Stage
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint
@@ -43,9 +45,6 @@ TEMPLATE, PACK_TEMPLATE = "conv_winograd.cl", "pack_winograd.cl"
 PACKED_ROWS = {(2, 1): 0, (2, 2): 4, (4, 1): 9}
 """First row of the filter's transform in pack_winograd.cl, by outputs of a tile and stride: all that there is."""
 
-MOST_OUTPUTS = {FLOAT: 4, HALF: 2}
-"""Rows of a tile at most. Transformed numbers lie in memory as tensors do. In half, m = 2 is off by 7e-4 and m = 4 by
-7e-3, and 2e-3 is allowed."""
 LEAST_CHANNELS = 16
 BLOCKS = (1, 2, 4)
 SKEW = 16
@@ -292,7 +291,7 @@ class Winograd:
 
     @property
     def _nbytes(self) -> int:
-        return ELEMENT_TYPES[self.dtype].nbytes
+        return ELEMENT_TYPES[SUMS].nbytes
 
     @property
     def _weight_bytes(self) -> int:
@@ -338,5 +337,5 @@ class Winograd:
             )
             yield Constraint(("RB",), lambda rb: rb == 1, "beyond CPUs there is no cache for several register tiles")
         yield from group_constraints(("MR", "RB", "NV", "VW"), self.grid, limits)
-        yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits, self.dtype)
-        yield from buffer_constraints(("MR", "RB"), self.transformed_size, "the transformed input", limits, self.dtype)
+        yield from buffer_constraints(("NV", "VW"), self.packed_size, "the packed weights", limits, SUMS)
+        yield from buffer_constraints(("MR", "RB"), self.transformed_size, "the transformed input", limits, SUMS)

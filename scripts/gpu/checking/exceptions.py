@@ -69,6 +69,12 @@ _NARROW_IN_HALF = (
             ("MatMul", "matmul_tiled"),
         )
     ),
+    Known(
+        f"Conv{SUFFIX}",
+        "wide_accesses",
+        "two channels of a tile of 4 x 4 are as many as a work-item transforms in registers",
+        kernels=("winograd_transform",),
+    ),
     Known(f"Resample{SUFFIX}", "wide_accesses", "tables have places and weights of 4 bytes, whatever elements have"),
 )
 
