@@ -178,7 +178,8 @@ class KernelFamily(ABC):
     heavy: ClassVar[bool] = False
     """Whether its time is arithmetic; tuning measures more configurations then."""
     floats: ClassVar[tuple[str, ...]] = (FLOAT,)
-    """The types of floats that its problems may have. Plans that store other floats convert them for it."""
+    """The types of floats that its problems may have. Plans that store other floats convert them for it. With FLOATS,
+    its problems have a `dtype`, and it renders `template(NAME, dtype=problem.dtype)`."""
     survives: ClassVar[Survival] = UNKNOWN
     """Which hard values go among its random inputs; `survival` where that depends on the problem."""
 
