@@ -25,7 +25,7 @@ from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
-from gputune.client.generation.config.precision import check_precision
+from gputune.client.generation.config.precision import MODE, check_precision
 from gputune.client.generation.explaining import apart_line, outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
@@ -412,7 +412,7 @@ class Generation:
     def _configuration(self) -> dict[str, Any]:
         plans = [model.plan for model in self._graphs.models]
         return effective_configuration(self._request, [plan.name for plan in plans]) | {
-            "precision_mode": STORED if any(plan.in_half for plan in plans) else FLOAT,
+            MODE: self._request.config.precision.mode or (STORED if any(plan.in_half for plan in plans) else FLOAT),
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
             "end_to_end": {

@@ -57,10 +57,10 @@ class AskedPrecision:
         return Precision(self.mode or "", frozenset(kept), given)
 
     def _check_names(self, graphs: Sequence[Graph]) -> None:
-        given = {name for graph in graphs for name in (*graph.inputs, *graph.outputs)}
-        for name in self.io_types.keys() - given - {EVERY}:
+        given = dict.fromkeys(name for graph in graphs for name in (*graph.inputs, *graph.outputs))
+        for name in (name for name in self.io_types if name not in (*given, EVERY)):
             raise ConfigError(f"--{IO_TYPE}: there is no input or output {name!r}; {instead(name, given)}")
-        nodes = {name for graph in graphs for each in graph.node_ops.items() for name in each}
+        nodes = dict.fromkeys(name for graph in graphs for each in graph.node_ops.items() for name in each)
         for name in (name for name in self.kept if name not in nodes):
             raise ConfigError(f"--{KEEP}: there is no node or type of nodes {name!r}; {instead(name, nodes)}")
 

@@ -166,6 +166,15 @@ def test_an_input_that_no_kernel_reads_as_it_is_gets_a_copy(tmp_path: Path) -> N
     assert casts == {"x": "x/float16", "y/float16": "y"}
 
 
+def test_a_family_that_knows_no_halves_gets_floats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of op packages."""
+    monkeypatch.setattr(family_of("MatMul"), "floats", (FLOAT,))
+    model = build("(float[1,3,8,8] x) => (float[1,5] y)", NETWORK, WEIGHTS)
+    plan = plan_of(model, tmp_path, mode=STORED)
+    check(model, plan)
+    assert types(plan)["MatMul", FLOAT] == 1 and types(plan)["Conv", HALF] == 1
+
+
 def test_fused_groups_have_the_type_of_their_operations(tmp_path: Path) -> None:
     graph = replace(read_model(save(two_blocks(), tmp_path)), precision=Precision(STORED))
     found = Alternatives(graph)

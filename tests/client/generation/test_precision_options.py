@@ -1,0 +1,78 @@
+"""Test what options, keys and arguments ask of the precision of a model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gputune
+from gputune.client.errors import ConfigError
+from gputune.client.generation.config.precision import io_types, told_io_types
+from gputune.core.dtypes import HALF
+from gputune.runtime.context.format import read_header
+from tests.client.commands import Gputune
+from tests.client.model.test_precision import NETWORK, WEIGHTS
+from tests.client.models import build, save
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return save(build("(float[1,3,8,8] x) => (float[1,5] y)", NETWORK, WEIGHTS), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--io_type", "float64"), "'float64' is no type of floats; give float32 or float16, or NAME=TYPE"),
+        (("--io_type", "z=float16"), "--io_type: there is no input or output 'z'; there are 'x', 'y'"),
+        (
+            ("--keep_float32", "Conv,Cnov"),
+            "--keep_float32: there is no node or type of nodes 'Cnov'",
+        ),
+        (("--precision_mode", "float16"), "null does not support precision_mode 'float16'"),
+        (("--unsupported", "host", "--io_type", "float16"), "--io_type has no meaning with --unsupported host"),
+    ],
+)
+def test_what_cannot_be_asked_for(
+    gputune: Gputune, model: Path, null_target: tuple[object, ...], options: tuple[str, ...], said: str
+) -> None:
+    command = ("context-binary-generator", "--model", model, "--binary_file", "m", "--tuning_effort", "none")
+    ran = gputune(*command, *null_target, *options)
+    assert ran.code == 2 and said in ran.last_line, ran.err
+
+
+def test_a_context_says_its_mode_and_has_the_types_that_are_asked_for(
+    gputune: Gputune, model: Path, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    keys: dict[str, object] = {
+        "precision_mode": "float16_storage",
+        "io_type": {"x": "float16"},
+        "keep_float32": ["MatMul"],
+    }
+    command = ("context-binary-generator", "--model", model, "--tuning_effort", "none", *null_target)
+    (tmp_path / "keys.json").write_text(json.dumps(keys), encoding="utf-8")
+    ran = gputune(*command, "--binary_file", tmp_path / "m", "--config_file", tmp_path / "keys.json")
+    assert ran.code == 0, ran.err
+    header = read_header(tmp_path / "m.bin")
+    assert {key: header.configuration[key] for key in keys} == keys
+    (graph,) = header.graphs
+    assert [tensor.dtype for tensor in (*graph.inputs, *graph.outputs)] == ["float16", "float32"]
+    mode = ("--precision_mode", "float32")
+    ran = gputune(*command, "--binary_file", tmp_path / "other", "--io_type", "float16", *mode)
+    header = read_header(tmp_path / "other.bin")
+    assert header.configuration["precision_mode"] == "float32"
+    assert {tensor.dtype for tensor in (*header.graphs[0].inputs, *header.graphs[0].outputs)} == {HALF}
+
+
+def test_types_are_read_alike_from_files_and_options() -> None:
+    assert io_types("float16", "io_type") == told_io_types(["float16"]) == {"": HALF}
+    assert io_types({"a=b": "float16"}, "io_type") == told_io_types(["a=b=float16"]) == {"a=b": HALF}
+    with pytest.raises(ConfigError, match='io_type of x must be one of float32, float16, not "int8"'):
+        io_types({"x": "int8"}, "io_type")
+
+
+def test_arguments_of_python_are_checked(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="precision_mode: there is no 'half'"):
+        gputune.tune(model, output=tmp_path / "m", device="null", precision_mode="half")
+    with pytest.raises(ConfigError, match="keep_float32: there is no node or type of nodes 'Cov'"):
+        gputune.tune(model, output=tmp_path / "m", device="null", effort="none", keep_float32=["Cov"])
