@@ -10,7 +10,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.model.graph import PRECISION_MODES, STORED, Graph, Precision
 from gputune.client.strict_json import a_text, one_of
 from gputune.client.suggestions import instead
-from gputune.core.dtypes import FLOATS, HALF
+from gputune.core.dtypes import FLOAT, FLOATS, HALF
 from gputune.core.identity import DeviceIdentity
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class AskedPrecision:
         nodes = dict.fromkeys(name for graph in graphs for each in graph.node_ops.items() for name in each)
         for name in (name for name in self.kept if name not in nodes):
             raise ConfigError(f"--{KEEP}: there is no node or type of nodes {name!r}; {instead(name, nodes)}")
+        if self.kept and (self.mode or FLOAT) == FLOAT and not any(graph.halves for graph in graphs):
+            raise ConfigError(f"--{KEEP} has no effect, as all is in {FLOAT}; drop it, or give --{MODE} {STORED}")
 
 
 def io_types(value: object, key: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ def model(tmp_path: Path) -> Path:
             ("--keep_float32", "Conv,Cnov"),
             "--keep_float32: there is no node or type of nodes 'Cnov'",
         ),
+        (("--keep_float32", "Conv"), "--keep_float32 has no effect, as all is in float32; drop it, or give"),
         (("--precision_mode", "float16"), "null does not support precision_mode 'float16'"),
         (("--unsupported", "host", "--io_type", "float16"), "--io_type has no meaning with --unsupported host"),
     ],
