@@ -4,9 +4,11 @@ An operation has one type of floats, for what it reads and what it writes, and c
 stores float16 in the modes that say so, except
 
 * a node that you keep in float32, or that the model has in float32 next to others in float16;
-* a sum, a product or a power that may become larger than float16 holds, up to 65504 (`_grows`);
-* an operation that reads nothing but results of such operations, so that a norm or a quotient of sums is taken before
-  it is rounded; but not products of matrices and convolutions, which are where the time and the bytes are.
+* a sum, a product or a power that may become larger than float16 holds, up to 65504 (`_grows`), and whole numbers of
+  more than a byte, of which float16 knows those up to 2048, unless the model has them in float16;
+* an operation that reads a result of such operations, so that a norm or a quotient of sums is taken before it is
+  rounded; but not products of matrices and convolutions, which are where the time and the bytes are, and not operations
+  that read what was computed from such a result and other tensors.
 
 An operation that reads the other type gets a copy, made by a cast, unless its family has kernels that read both;
 constants are converted here. The model's inputs and
@@ -21,7 +23,7 @@ import numpy as np
 
 from gputune.client.model.graph import STORED, Array, Graph, Names
 from gputune.client.model.plan import Operation, Plan, Task
-from gputune.core.dtypes import FLOAT, FLOATS, HALF
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import TensorSpec
 from gputune.kernels.ops.elementwise import ElementwiseProblem
@@ -108,13 +110,13 @@ class _Conversion:
         family, problem = family_of(operation.task.op), operation.task.problem
         read = [self._root(operation.inputs[each.name]) for each in family.inputs(problem) if each.dtype in FLOATS]
         computed = [name for name in read if not self._tensors[name].constant]
-        follows = bool(computed) and not family.heavy and self._exact.issuperset(computed)
-        exact = follows or self._is_kept(operation) or _grows(operation)
+        exact = self._is_kept(operation) or _grows(operation) or self._is_of_numbers(operation)
+        follows = not family.heavy and not self._exact.isdisjoint(computed)
         if family.output(problem).dtype not in FLOATS:  # as it is read
             exact = any(self._stored[name] == FLOAT for name in computed)
-        elif exact:
+        elif exact or (follows and self._exact.issuperset(computed)):
             self._exact.add(self._root(operation.output))
-        return HALF if self._halves and not exact and HALF in family.floats else FLOAT
+        return HALF if self._halves and not (exact or follows) and HALF in family.floats else FLOAT
 
     def _is_kept(self, operation: Operation) -> bool:
         """Whether you, or a model in float16, keep what an operation computes in float32."""
@@ -123,6 +125,15 @@ class _Conversion:
             return True
         by_model = bool(graph.halves) and held is not None and held.name in graph.named
         return by_model and held is not None and held.name not in graph.halves
+
+    def _is_of_numbers(self, operation: Operation) -> bool:
+        """Whether an operation makes floats of whole numbers that float16 does not hold, such as places and indices."""
+        problem, held = operation.task.problem, self._plan.holds.get(operation.output)
+        casts = isinstance(problem, TypedProblem) and problem.function == "cast"
+        if not casts or (held is not None and held.name in self._graph.halves):
+            return False
+        known = ELEMENT_TYPES[problem.input_dtypes[0]]
+        return not known.is_float and known.nbytes > 1
 
     def _in(self, tensor: str, dtype: str) -> str:
         """The tensor in a type: itself or a copy."""

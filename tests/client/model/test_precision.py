@@ -151,6 +151,15 @@ def test_an_output_that_others_read_and_see_is_computed_once(tmp_path: Path) -> 
     assert types(plan)["MatMul", HALF] == 1
 
 
+def test_floats_of_whole_numbers_are_not_rounded_to_half(tmp_path: Path) -> None:
+    """Such as the distances of places."""
+    body = "f = Cast<to=1>(i) g = Cast<to=1>(j) d = Sub(f, g) y = Mul(d, x)"
+    model = build("(int64[4] i, int64[4] j, float[4] x) => (float[4] y)", body)
+    plan = plan_of(model, tmp_path, mode=STORED)
+    inputs: dict[str, Array] = {"i": np.arange(4) + 70_001, "j": np.arange(4) + 70_000, "x": np.ones(4, np.float32)}
+    np.testing.assert_array_equal(evaluate(plan, inputs)["y"], np.ones(4))
+
+
 def test_whole_numbers_stay(tmp_path: Path) -> None:
     body = "i = ArgMax<axis=1, keepdims=0>(x) h = Gather(t, i) c = Greater(h, x0) y = Where(c, h, x0)"
     weights: Weights = {"t": (9, 4), "x0": np.array(0.25, np.float32)}
