@@ -54,6 +54,9 @@
 #ifndef PLANE_TYPE           // the input may be of another type than all else
 #define PLANE_TYPE TYPE
 #define PLANE_ELEMENT ELEMENT
+#if defined(CONVERTED) && !defined(VECTOR_AT)
+#define CONVERTS             // a CPU converts each element of a row once, and not for each tap and tile
+#endif
 #endif
 
 #define NW (NV * VW)
@@ -127,16 +130,25 @@ void conv_planes(__global const PLANE_TYPE *restrict input, __global const TYPE 
         __global const TYPE *filter
             = packed + ((tile / LN * TAPS + ky * KW) * INPUTS * LN + tile % LN) * NW;
         __global const PLANE_TYPE *rows = input + ((line / OUT_HEIGHT * INPUTS * HEIGHT + y) * WIDTH + left_edge);
+#ifndef CONVERTS
         if (between)
             ACCUMULATE_ROW(, INSIDE)
-        else {
-#if SMALL_TILE
+        else
+#endif
+        {
+#if SMALL_TILE && !defined(CONVERTS)
             ACCUMULATE_ROW(__attribute__((opencl_unroll_hint(1))), AROUND)
 #else
             SUM copied[INPUTS * SPAN];
-            for (int c = 0; c < INPUTS; ++c)
-                for (int i = 0; i < SPAN; ++i)
+            for (int c = 0; c < INPUTS; ++c) {
+                int i = 0;
+#ifdef CONVERTS
+                for (; between && i + 16 <= SPAN; i += 16)
+                    vstore16(LOAD_WIDE(16, rows, c * PLANE + i), 0, copied + c * SPAN + i);
+#endif
+                for (; i < SPAN; ++i)
                     copied[c * SPAN + i] = AROUND(c, i);
+            }
             ACCUMULATE_ROW(, COPIED)
 #endif
         }
