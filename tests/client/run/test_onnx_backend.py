@@ -161,8 +161,8 @@ class TestRefusals:
         assert not GputuneBackend.is_compatible(model, "null")
 
     def test_a_type_is_refused(self) -> None:
-        with pytest.raises(Unsupported, match="input 'x' is not supported: it is float16"):
-            prepared("(float16[2] x) => (float16[2] y)", "y = Relu(x)")
+        with pytest.raises(Unsupported, match="input 'x' is not supported: it is bfloat16"):
+            prepared("(bfloat16[2] x) => (bfloat16[2] y)", "y = Relu(x)")
 
     def test_a_type_that_numpy_does_not_know_can_be_bound(self) -> None:
         few = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.FLOAT8E4M3FN)
@@ -181,7 +181,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("message", "rule"),
         [
-            ("model m: input 'x' is not supported: it is float16; supported are float32", "element type float16"),
+            ("model m: input 'x' is not supported: it is bfloat16; supported are float32", "element type bfloat16"),
             ("model m: input 'x' is not supported: it is not a tensor", "no tensor: sequence, optional or map"),
             ("model m: Add node 'b' is not supported: there are no kernels for Loop, by which", "operator Loop"),
             ("model m: Add node 'b' is not supported: there are no kernels for Add", None),

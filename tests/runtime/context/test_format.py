@@ -163,7 +163,7 @@ def nested(levels: int) -> Any:
         (at("sections", 2, "offset"), 1, "not aligned"),
         (at("sections", 1, "offset"), 0, "overlaps"),
         (at("sections", 2, "length"), -1, r"sections\[2\].length: value -1 is outside 0"),
-        (at("graphs", 0, "inputs", 0, "dtype"), "float16", "'float16'"),
+        (at("graphs", 0, "inputs", 0, "dtype"), "float64", "'float64'"),
         (at("graphs", 0, "inputs", 0, "memory_type"), "dmabuf", "'dmabuf'"),
         (at("graphs", 0, "inputs", 0, "shape"), [0], "empty or too large"),
         (at("graphs", 0, "inputs", 0, "shape"), [2**62, 2**62], "empty or too large"),
