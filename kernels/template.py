@@ -26,7 +26,7 @@ def template(name: str, package: str = STOCK, dtype: str = FLOAT) -> str:
     if dtype == FLOAT:
         return text
     known = ELEMENT_TYPES[dtype]
-    converted = "#define CONVERTED\n" if known.converts else ""
+    converted = f"#define CONVERTED\n{_text('halves.cl', STOCK)}" if known.converts else ""
     return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{converted}{text}"
 
 

@@ -54,7 +54,7 @@
 #ifndef PLANE_TYPE           // the input may be of another type than all else
 #define PLANE_TYPE TYPE
 #define PLANE_ELEMENT ELEMENT
-#if defined(CONVERTED) && !defined(VECTOR_AT)
+#if defined(CONVERTED) && !defined(ALIGNED_BUFFER)
 #define CONVERTS             // a CPU converts each element of a row once, and not for each tap and tile
 #endif
 #endif

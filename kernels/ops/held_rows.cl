@@ -7,7 +7,7 @@
 //   BLOCK_END(width), and the loop goes on until k is the width. ALL_AT_ONCE, HOLD_NOTHING, ALL_OF and OWN_LEFT stand in
 //   their places for rows that a kernel keeps, which are floats.
 
-#if defined(CONVERTED) && !defined(VECTOR_AT)
+#if defined(CONVERTED) && !defined(ALIGNED_BUFFER)
 #define HELD 16
 #define HELD_ROWS SUM held[MR][HELD] __attribute__((aligned(64)));
 #define EACH_BLOCK(k, width) while (k < (width))

@@ -25,7 +25,9 @@ from gputune.runtime.backends import Backend, Buffer, Bytes
 POISON = 0xFF  # as every byte of a float of any type: a NaN
 GUARD_BYTES = 64 << 10
 OUTLIER = 1e6
-"""Times the median: what is larger comes from a large input and not from a sum, so it says nothing of the others."""
+MOST_ALLOWED = 10
+"""Times the median: what is larger than OUTLIER comes from a large input and not from a sum, so it says nothing of the
+others. Nor does what would allow the others an error of MOST_ALLOWED, as it may where tolerances are coarse."""
 SAMPLED = 4096
 """Elements of which the median is taken."""
 WIDE_GUARD_BYTES = 4 << 20
@@ -120,7 +122,7 @@ def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str
     if want.dtype.kind != "f":
         return _different(got, want)
     sizes = np.where(np.isfinite(want), np.abs(want.astype(np.float64)), 0.0)
-    ordinary = sizes <= _largest_ordinary(sizes)
+    ordinary = sizes <= _largest_ordinary(sizes, relative)
     limit = absolute + relative * float(sizes.max(initial=0.0, where=ordinary))
     with np.errstate(invalid="ignore", over="ignore"):
         error = np.abs(got.astype(np.float64) - want)
@@ -140,11 +142,12 @@ def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str
     return text + (f"; {unwritten} were never written or are from beyond a buffer" if unwritten else "")
 
 
-def _largest_ordinary(sizes: Values) -> float:
-    """OUTLIER times the median size of what is not zero."""
+def _largest_ordinary(sizes: Values, relative: float) -> float:
+    """A multiple of the median size of what is not zero."""
     some = sizes.reshape(-1)[:: max(sizes.size // SAMPLED, 1)]
     some = some[some > 0]
-    return OUTLIER * float(np.median(some)) if some.size else np.inf
+    most = min(OUTLIER, MOST_ALLOWED / relative) if relative else OUTLIER
+    return most * float(np.median(some)) if some.size else np.inf
 
 
 def _different(got: Values, want: Values) -> str:

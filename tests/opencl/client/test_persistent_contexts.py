@@ -139,7 +139,7 @@ def test_launches_inside_of_persistent_kernels_are_marked(
     if not groups_at_once(backend.identity) or not ticks_of(backend.identity, platform.machine()):
         pytest.skip("this driver does not say that groups run at the same time, or has no clock for kernels")
     if kernels == "several":
-        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 24_000)
+        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 27_000)
     executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     found = profiled(executor, "qhas", 20)  # on a busy machine some give up, and those have no marks
     assert found.graphs[0].unmarked == ""
@@ -209,7 +209,7 @@ def test_what_is_given_up_is_run_again_by_launches(
     if groups_at_once(backend.identity) < 2:
         pytest.skip("this driver does not say that groups run at the same time")
     if kernels == "several":
-        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 24_000)
+        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 27_000)
     executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
     given_up(monkeypatch)
@@ -278,7 +278,7 @@ def one_group_gives_up(
     return start
 
 
-@pytest.mark.parametrize(("characters", "plain"), [(1 << 19, False), (24_000, False), (1 << 19, True)])
+@pytest.mark.parametrize(("characters", "plain"), [(1 << 19, False), (27_000, False), (1 << 19, True)])
 def test_it_is_resumed_behind_each_launch(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, plain: bool
 ) -> None:

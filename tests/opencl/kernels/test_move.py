@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.dtypes import ELEMENT_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES, FLOATS
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.family import KernelFamily
 from gputune.kernels.indexing.moving import Loop
@@ -51,7 +51,7 @@ def test_borders_are_right(bench: Any, border: str, which: int) -> None:
 
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES)
 def test_every_type_moves_unchanged(bench: Any, dtype: str) -> None:
-    least = 0.0 if dtype in ("bool", "float32") else int(np.iinfo(dtype).min)
+    least = 0.0 if dtype == "bool" or dtype in FLOATS else int(np.iinfo(dtype).min)
     moved: MoveProblem = move.move(40, 1, [Loop(9, 3), Loop(5, 1, 1, 3)], fill=least, dtype=dtype)
     turned = TransposeProblem(2, 5, 1, 4, "NCHW", "NHWC", dtype)
     made: tuple[tuple[KernelFamily, Any], ...] = (
