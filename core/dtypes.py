@@ -25,7 +25,7 @@ class ElementType:
 
     @property
     def converts(self) -> bool:
-        """Whether kernels convert elements where they read and write them."""
+        """Return whether kernels convert elements where they read and write them."""
         return self.storage != self.arithmetic
 
     @property

@@ -66,7 +66,7 @@ class ContextEngine:
 
     @property
     def _precision_mode(self) -> str:
-        """Of the context; float32 for a model in parts, of which only parts may be in another mode."""
+        """Return the mode of the context; float32 for a model in parts, since only parts may have another mode."""
         known = isinstance(self._executor, Executor) and self._executor.header.configuration.get("precision_mode")
         return str(known or FLOAT)
 

@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def in_half(self) -> bool:
-        """Whether any of its tensors is stored in float16."""
+        """Return whether any of its tensors is stored in float16."""
         return any(spec.dtype == HALF for spec in self.tensors.values())
 
     def is_constant(self, tensor: str) -> bool:

@@ -33,7 +33,7 @@ def distance(got: Array, want: Array) -> float:
 
 
 def _alike(got: Array, want: Array) -> bool:
-    """Whether both have the same type, or are floats: those may be stored in another type than the model's."""
+    """Return whether both have the same type, or are floats: floats may be stored in another type than the model's."""
     return got.dtype == want.dtype or (got.dtype.kind == want.dtype.kind == "f")
 
 

@@ -119,7 +119,7 @@ class _Conversion:
         return HALF if self._halves and not (exact or follows) and HALF in family.floats else FLOAT
 
     def _is_kept(self, operation: Operation) -> bool:
-        """Whether you, or a model in float16, keep what an operation computes in float32."""
+        """Return whether you, or a model in float16, keep what an operation computes in float32."""
         graph, held = self._graph, self._plan.holds.get(operation.output)
         if not graph.precision.kept.isdisjoint(operation.nodes):
             return True
@@ -127,7 +127,7 @@ class _Conversion:
         return by_model and held is not None and held.name not in graph.halves
 
     def _is_of_numbers(self, operation: Operation) -> bool:
-        """Whether an operation makes floats of whole numbers that float16 does not hold, such as places and indices."""
+        """Return whether an operation makes floats of whole numbers that float16 does not hold, such as indices."""
         problem, held = operation.task.problem, self._plan.holds.get(operation.output)
         casts = isinstance(problem, TypedProblem) and problem.function == "cast"
         if not casts or (held is not None and held.name in self._graph.halves):
@@ -203,7 +203,7 @@ def _grows(operation: Operation) -> bool:
 
 
 def _growing(operation: Operation, problem: ElementwiseProblem) -> Iterator[bool]:
-    """Whether the last step that changes the size of numbers makes them larger."""
+    """Yield whether the last step that changes the size of numbers makes them larger, if there is such a step."""
     for step in reversed(problem.chain.steps):
         own = step.operand is not None and operation.inputs[f"operand{step.operand}"] == operation.inputs["input"]
         if step.function in GROWING or (step.function == "mul" and own):

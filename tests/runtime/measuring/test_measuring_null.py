@@ -367,6 +367,16 @@ def test_an_infinite_reference_does_not_excuse_the_rest() -> None:
     assert "shape" in mismatch(want[:1], want, 1, 1)
 
 
+def test_a_large_number_allows_the_others_no_large_errors_where_tolerances_are_coarse() -> None:
+    want = np.ones(1000, np.float16)
+    want[0] = 65504
+    got = want.copy()
+    got[1] = 21
+    assert "first at 1" in mismatch(got, want, 2e-3, 0)
+    got[1], got[0] = 1, 65400
+    assert mismatch(got, want, 2e-3, 0) == "", "a large number is held against itself"
+
+
 def test_a_nan_is_right_where_the_reference_has_one_and_it_was_computed() -> None:
     want = np.array([np.nan, 1.0, -np.inf], np.float32)
     assert mismatch(np.array([-np.nan, 1.0, -np.inf], np.float32), want, 0.01, 0) == ""
