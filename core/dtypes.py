@@ -42,6 +42,7 @@ FLOAT = "float32"
 """The type of tensors that name none."""
 HALF = "float16"
 FLOATS = (FLOAT, HALF)
+"""The types of floats."""
 SUMS = FLOAT
 """The type in which floats of all types are added up."""
 

@@ -172,8 +172,8 @@ def _onnxruntime() -> Any:
 
 
 def _for_drivers() -> dict[str, str]:
-    """What drivers read at their first call, as Python's runtime sets it for its own device. Variables that are set
-    stay as they are, and processes that this process starts later see none of it."""
+    """Return the variables that drivers read at their first call, as Python's runtime sets them for its own device.
+    Variables that are set stay as they are, and processes that this process starts later see none of these."""
     found = unset_defaults(os.environ)
     with variables(found):
         for compiled in filter(None, (row.compiled for row in DRIVERS)):

@@ -20,7 +20,7 @@ _TYPE_OF_RESULTS: Mapping[str, str] = {"Cast": "to", "EyeLike": "dtype"}
 
 
 def in_reals(graph: Graph) -> Graph:
-    """Return the graph with float32 in the place of float16, and the names of the tensors that were in float16."""
+    """Return the graph with float32 in the place of float16, in which `halves` names the tensors that were float16."""
     halves = {name for name, info in graph.tensors.items() if info.dtype == HALF}
     if not halves:
         return graph

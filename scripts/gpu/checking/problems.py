@@ -39,7 +39,7 @@ RESIDUAL = Chain((Step("add", operand=0), Step("relu")))
 SIGMOID, TANH = Chain((Step("sigmoid"),)), Chain((Step("tanh"),))
 AROUND = (1, 1, 1, 1)
 SUFFIX = " in half"
-"""What titles of families on tensors of half end in."""
+"""The end of the titles of families on tensors of half."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Named:
 
     @property
     def in_half(self) -> bool:
-        """Whether its tensors hold half."""
+        """Return whether its tensors are stored in half."""
         return getattr(self.problem, "dtype", FLOAT) == HALF
 
     @property

@@ -87,7 +87,7 @@ def local_memory(look: Look) -> str:
 
 
 def wide_accesses(look: Look) -> str:
-    """Where a configuration has vectors of 8 bytes, 90 % of global memory's bytes move 8 and more at a time."""
+    """Check that 90 % of the bytes of global memory move 8 or more at a time, if the configuration has such vectors."""
     share = look.facts.wide_share if look.facts else None
     if (
         look.case.configuration.get("VW", 1) < (4 if look.case.problem.in_half else 2)
