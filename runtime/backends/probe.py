@@ -98,11 +98,13 @@ def _tell_features(report: DeviceReport, names: Sequence[str]) -> int:
 
 def _prove(backend: Backend, name: str) -> str:
     """Return why a feature is not there, or nothing."""
-    given, wanted = PROBES[name].buffers()
+    probe = PROBES[name]
+    given, wanted = probe.buffers()
     backend.prove = lambda: [name]
     try:
         buffer = backend.upload(given)
-        bound = backend.bind(backend.build(PROBES[name].source, ""), "probe", (1,), (1,), [buffer])
+        program = backend.build(probe.source, probe.options)
+        bound = backend.bind(program, "probe", (probe.items,), (probe.items,), [buffer])
         backend.time(bound, 1)
     except DeviceError as error:
         return " ".join(str(error).split())[:300]

@@ -30,6 +30,18 @@ def test_memory_of_the_null_device(gputune: Gputune) -> None:
     ]
 
 
+@pytest.mark.usefixtures("_no_drivers")
+def test_features_of_a_device(gputune: Gputune) -> None:
+    """The null device offers nothing and runs nothing."""
+    said = json.loads(gputune("devices", "--features", "--json", "--device", "null").out)
+    (entry,) = said["features"]
+    found = {one["name"]: one["reason"] for one in entry["features"]}
+    assert (entry["device"], found["half"]) == ("null", "the driver does not offer cl_khr_fp16")
+    assert found["x86.vpdpbusd"] == "it computes [1, -2, 3, 1000], not [-387, 24, -107, 10800]"
+    lines = gputune("devices", "--features", "--device", "null").out.splitlines()
+    assert lines[-4:-2] == ["features of null:", "  half: the driver does not offer cl_khr_fp16"]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("_no_drivers")
 @pytest.mark.parametrize("name", ["null", "waiting"])

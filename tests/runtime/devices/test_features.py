@@ -10,7 +10,7 @@ from gputune.runtime.devices import features
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 from gputune.runtime.devices.features import FEATURES_MARK, Probe, features_of, working
 
-PROBE = Probe("cpu", "", (0,), (1,))
+PROBE = Probe("", (0,), (1,), device_type="cpu")
 
 
 def of_type(device_type: str) -> DeviceReport:
@@ -40,6 +40,7 @@ def test_a_child_that_dies_costs_one_feature(monkeypatch: pytest.MonkeyPatch) ->
         "b": "it computes [2]",
         "c": "ended by SIGILL",
         "d": "",
+        "e": "the device is no GPU",
     }
     assert asked == [["a", "b", "c", "d"], ["d"]]
 
