@@ -9,7 +9,7 @@ from gputune.client.cli.say import print_json, say
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.outputs import check_output, writing
-from gputune.client.run.packages import combine, lines_of, listing
+from gputune.client.run.packages import combine, in_several_modes, lines_of, listing
 from gputune.runtime.context.package import open_package
 from gputune.runtime.context.packing import split, split_files
 from gputune.runtime.devices.discovery import discover
@@ -73,7 +73,11 @@ def command(
         check_output(written)
         with device_errors(files[0]):
             packing = combine(written, files, added, removed)
+            with open_package(written) as package:
+                listed = listing(package)
         say(f"{written}: {packing}")
+        for line in in_several_modes(listed):
+            say(line)
 
 
 def _check(

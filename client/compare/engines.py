@@ -67,8 +67,7 @@ class ContextEngine:
     @property
     def _precision_mode(self) -> str:
         """Return the mode of the context; float32 for a model in parts, since only parts may have another mode."""
-        known = isinstance(self._executor, Executor) and self._executor.header.configuration.get("precision_mode")
-        return str(known or FLOAT)
+        return self._executor.header.precision_mode if isinstance(self._executor, Executor) else FLOAT
 
     def timed(self) -> float:
         return self._executor.run_timed(self._inputs)[1]

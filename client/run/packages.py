@@ -60,11 +60,13 @@ def listing(package: Package, reports: Iterable[DeviceReport] | None = None) -> 
         own = [index.sections[each].length for each in (entry.head, *entry.sections) if uses[each] == 1]
         with package.open(place) as file:
             graphs = {graph.name: sum(graph.arena_bytes) for graph in file.header.graphs}
+            mode = file.header.precision_mode
         contexts.append(
             {
                 "name": entry.name,
                 "tier": entry.tier,
                 "device": entry.device.to_dict(),
+                "precision_mode": mode,
                 "computes": entry.computes,
                 "file_bytes": entry.nbytes,
                 "own_bytes": sum(own),
@@ -75,14 +77,23 @@ def listing(package: Package, reports: Iterable[DeviceReport] | None = None) -> 
     return listed if reports is None else listed | {"compatibility": _compatibility(package, reports)}
 
 
+def in_several_modes(listed: Mapping[str, Any]) -> Iterator[str]:
+    """Return a line about contexts in different precision modes, if there are such in what listing() gave."""
+    modes = {context["name"]: context["precision_mode"] for context in listed["contexts"]}
+    if len(set(modes.values())) > 1:
+        named = ", ".join(f"{name!r} {mode}" for name, mode in modes.items())
+        yield f"outputs differ between devices, because contexts have different precision modes: {named}"
+
+
 def lines_of(listed: Mapping[str, Any]) -> Iterator[str]:
     """What listing() gave, in lines for people."""
     for context in listed["contexts"]:
         device = context["device"]
         yield (
             f"context {context['name']!r}: {device['name']} ({device['platform']}, driver {device['driver_version']}), "
-            f"{context['file_bytes']} bytes, {context['own_bytes']} of its own"
+            f"{context['precision_mode']}, {context['file_bytes']} bytes, {context['own_bytes']} of its own"
         )
+    yield from in_several_modes(listed)
     for found in listed.get("compatibility", ()):
         for place, context in enumerate(found["contexts"]):
             taken = "takes " if place == 0 and context["fit"] != "unsupported" else ""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from gputune.core.bounds import Amount, CText, Int32, Stored, Within, in_files
 from gputune.core.decoder import record_of
-from gputune.core.dtypes import ELEMENT_TYPES
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, UnsupportedFormatVersion, shortened
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import DEEPEST
@@ -277,6 +277,11 @@ class ContextHeader:
     computes: bool
     packing: tuple[GraphRecord, ...] = ()
     requires: tuple[CText, ...] = ()
+
+    @property
+    def precision_mode(self) -> str:
+        """Return how its floats are stored and computed."""
+        return str(self.configuration.get("precision_mode") or FLOAT)
 
     def to_dict(self) -> dict[str, Any]:
         """Maps, lists, texts, numbers and bools only, as they lie in the file; fit for JSON."""

@@ -57,6 +57,21 @@ def test_a_package_is_made_listed_changed_and_split(gputune: Gputune, made: list
     assert names(gputune, tmp_path / "all.gtpkg") == ["null", "a", "b"]
 
 
+def test_different_precision_modes_are_named(gputune: Gputune, made: list[Path], tmp_path: Path) -> None:
+    half = small_context(
+        tmp_path / "half.bin", (256,), device={**DEVICE, "name": "half", "platform": "x"}, precision_mode="float16"
+    )
+    package = tmp_path / "m.gtpkg"
+    said = (
+        "outputs differ between devices, because contexts have different precision modes: 'a' float32, 'half' float16"
+    )
+    assert gputune("package", made[1], half, "--output", package).out.splitlines()[1:] == [said]
+    assert gputune("package", "--list", package).out.splitlines()[-1] == said
+    listed = json.loads(gputune("package", "--list", package, "--json").out)["contexts"]
+    assert [context["precision_mode"] for context in listed] == ["float32", "float16"]
+    assert len(gputune("package", *made, "--output", package).out.splitlines()) == 1
+
+
 def test_the_utility_lists_a_package(gputune: Gputune, made: list[Path], tmp_path: Path) -> None:
     package = tmp_path / "m.gtpkg"
     larger = for_device(tmp_path / "c.bin", (512, 128), driver_version="2")
