@@ -241,6 +241,10 @@ class KernelFamily(ABC):
         """Return the same problem on another type of floats; problems on other types stay as they are."""
         return dataclasses.replace(problem, dtype=dtype) if problem.dtype in FLOATS else problem
 
+    def computing(self, problem: Any, dtype: str) -> Any:
+        """Return the same problem whose products may be multiplied in a type, if the family has such kernels."""
+        return problem
+
     def reading(self, problem: Any, types: Mapping[str, str]) -> Any:
         """Return the same problem with inputs of other types of floats, as far as the family has kernels that read
         them. types: of inputs, by name."""

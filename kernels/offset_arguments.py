@@ -18,6 +18,7 @@ crashes if a kernel calls a kernel that does. So the new kernel declares a pool,
 LOCAL and LOCAL_POOL of elements.cl are other macros then.
 """
 
+import re
 from dataclasses import replace
 
 from gputune.core.launches import OFFSET_BYTES, Launch, Stage, as_stage
@@ -34,6 +35,8 @@ _POOLED = f"""\
 #define LOCAL(type, name, n) __local type *const name = (__local type *)pool; \\
     pool += (sizeof(type) * (n) + {ARRAY_ALIGNMENT - 1}) / {ARRAY_ALIGNMENT} * {ARRAY_ALIGNMENT}
 """
+_ENABLING = re.compile(r"(?:#pragma OPENCL EXTENSION \w+ : enable\n)*")
+"""The lines that come first in any text."""
 _POOL_AT_END = "LOCAL_POOL)"
 """The end of the parameters of a kernel that takes a pool."""
 _AGAIN = """
@@ -52,9 +55,12 @@ def with_offsets(launch: Launch) -> Launch:
         return launch
     *stages, main = (_taking_offsets(kernel, number) for number, kernel in enumerate(launch.sequence))
     kernels = (_text(kernel, new.entry) for kernel, new in zip(launch.sequence, (*stages, main), strict=True))
+    enabling = _ENABLING.match(launch.source)
+    first = enabling[0] if enabling else ""
+    source = launch.source.removeprefix(first)
     return replace(
         launch,
-        source="".join([_INLINED, _POOLED if pooled else "", launch.source, _AGAIN, *kernels]),
+        source="".join([first, _INLINED, _POOLED if pooled else "", source, _AGAIN, *kernels]),
         source_sha256="",
         entry=main.entry,
         arguments=main.arguments,

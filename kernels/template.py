@@ -15,19 +15,21 @@ STOCK = "gputune.kernels.ops"
 """The package whose folder has the stock templates."""
 
 
-def template(name: str, package: str = STOCK, dtype: str = FLOAT) -> str:
+def template(name: str, package: str = STOCK, dtype: str = FLOAT, factors: str = FLOAT) -> str:
     """Return the text of the template NAME for elements of a type.
 
     It lies next to the modules of `package`. The templates that it includes are put in: a device gets one text and no
     folder. What an op package's template includes lies next to it, or is a stock template. elements.cl has the type
-    of tensors that name none; macros in front of the text say another type.
+    of tensors that name none; macros in front of the text say another type. factors: the type that products are
+    multiplied in (factors.cl), float16 for elements of float16 only.
     """
     text = _text(name, package)
     if dtype == FLOAT:
         return text
     known = ELEMENT_TYPES[dtype]
     converted = f"#define CONVERTED\n{_text('halves.cl', STOCK)}" if known.converts else ""
-    return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{converted}{text}"
+    multiplied = "#define HALF_FACTORS\n" if factors != FLOAT else ""
+    return f"#define TYPE {known.storage}\n#define SUM {known.sums}\n{multiplied}{converted}{text}"
 
 
 def moved(dtype: str) -> str:

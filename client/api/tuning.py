@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gputune.client.api.arguments import as_arguments, with_arguments
+from gputune.client.api.arguments import as_arguments, check_known, with_arguments
 from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
@@ -25,7 +25,6 @@ from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.model_files import model_files
 from gputune.client.outputs import Files
 from gputune.client.progress import SILENT, Progress
-from gputune.client.suggestions import instead
 from gputune.client.target.transport.credentials import read_credentials
 from gputune.client.tuning.measuring.end_to_end import EndToEnd, Kept
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES
@@ -181,16 +180,16 @@ def tune(
     cache: the folder of performance caches, by default the user's. config_file: a file as for --config_file; arguments
     override it. weights: packed (the default) or compact, for a smaller context that packs the model's weights when it
     is loaded. unsupported: refuse (the default), or host: onnxruntime runs the nodes that cannot run on the device.
-    precision_mode: float32, or float16_storage: tensors and weights are stored in float16; by default as the model has
-    them. io_type: the type of all inputs and outputs, or types by name. keep_float32: nodes and types of nodes whose
-    results stay in float32. verify: compare the context with onnxruntime. op_packages: folders or entry points of
-    packages with your operators and kernels. on_progress: called for every step, by any thread; an exception in it ends
-    the tuning, and measurements are kept.
+    precision_mode: float32, float16_storage (tensors and weights are in float16), or float16 (kernels may multiply in
+    it, too); by default as the model. io_type: the type of all inputs and outputs, or types by name. keep_float32:
+    nodes and types of nodes whose results stay in float32. verify: compare the context with onnxruntime. op_packages:
+    folders or entry points of packages with your operators and kernels. on_progress: called for every step, by any
+    thread; an exception in it ends the tuning, and measurements are kept.
     Messages are records of the logger "gputune". Raises, in one line that says what to do, ConfigError, ModelError,
     TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall or gputune.cache.CacheError.
     """
     begun_s, paths = time.monotonic(), _paths(model)
-    _check_known(effort=(effort, EFFORTS))
+    check_known(effort=(effort, EFFORTS))
     config = _config(config_file, weights, unsupported, precision_mode, io_type, keep_float32)
     chosen = choose_effort(config, effort)
     asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
@@ -226,7 +225,7 @@ def _config(
     """The config file, with what arguments say of its keys. Raises ConfigError, TargetError."""
     config = read_config(None if config_file is None else Path(config_file))
     known = {"weights": (weights, WEIGHTS), "unsupported": (unsupported, UNSUPPORTED)}
-    _check_known(precision_mode=(precision_mode, PRECISION_MODES), **known)
+    check_known(precision_mode=(precision_mode, PRECISION_MODES), **known)
     types = None if io_type is None else io_types(io_type, "io_type")
     return config.having(weights, unsupported, precision_mode, types, keep_float32)
 
@@ -241,13 +240,6 @@ def _paths(model: AnyPath | Sequence[AnyPath]) -> list[Path]:
 
 def _binary(paths: Sequence[Path], output: AnyPath | None) -> Path:
     return Path("output") / f"{paths[0].stem}.bin" if output is None else Path(output)
-
-
-def _check_known(**arguments: tuple[str | None, Collection[str]]) -> None:
-    """Raises ConfigError with the nearest name for one that there is not. arguments: with the names that there are."""
-    for argument, (name, known) in arguments.items():
-        if name is not None and name not in known:
-            raise ConfigError(f"{argument}: there is no {name!r}; {instead(name, known)}")
 
 
 def _read(config_file: AnyPath | None, token_file: AnyPath | None) -> Files:

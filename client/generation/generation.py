@@ -25,14 +25,13 @@ from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
-from gputune.client.generation.config.precision import MODE, check_precision
+from gputune.client.generation.config.precision import MODE, mode_on
 from gputune.client.generation.explaining import apart_line, outcome_line, summary_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
 from gputune.client.generation.request import GenerationRequest, effective_configuration, no_frozen_cache
 from gputune.client.generation.schematic import Source, peaks_of, schematic_of
 from gputune.client.model.alternatives import Alternatives
-from gputune.client.model.graph import STORED
 from gputune.client.model.graphs import Graphs, tasks_of
 from gputune.client.model.op_packages import OpPackage
 from gputune.client.model.plan import Task
@@ -50,7 +49,6 @@ from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of
 from gputune.client.viewer.schematic import RooflinePeaks, write_schematic
-from gputune.core.dtypes import FLOAT
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import groups_at_once, usual_form
@@ -114,7 +112,7 @@ class Generation:
         machines = [partial(state_of, one) for one in clients] if self._computes else ()  # others keep no model waiting
         is_cpu = self.device.device_type == "cpu"
         self.quiet = Quiet(machines, progress, request.tuning.wait_for_quiet, whole=is_cpu)
-        check_precision(request.config.precision, self.device)
+        self._precision = mode_on(self.device, request.config.precision, graphs.given_in_half)
         request.memory_types.check(
             {
                 model.plan.name: [tensor.name for tensor in (*model.plan.inputs, *model.plan.outputs)]
@@ -412,7 +410,7 @@ class Generation:
     def _configuration(self) -> dict[str, Any]:
         plans = [model.plan for model in self._graphs.models]
         return effective_configuration(self._request, [plan.name for plan in plans]) | {
-            MODE: self._request.config.precision.mode or (STORED if any(plan.in_half for plan in plans) else FLOAT),
+            MODE: self._precision,
             "op_packages": [package.title for package in self._packages],
             "tuned_tasks": [task_key(task).digest for task in self._tasks],
             "end_to_end": {

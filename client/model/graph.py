@@ -42,7 +42,8 @@ class Precision:
     """Say in which type a plan keeps the floats of a graph.
 
     mode: `float32`, or `float16_storage`: tensors between operations and weights are stored in float16, and kernels
-    compute in float32. "": as the model has it. kept: the model's nodes, by their names, that compute and keep float32
+    compute in float32; or `float16`: on a device that can, products may be multiplied in half, too. "": float32, or
+    float16 if the model has that. kept: the model's nodes, by their names, that compute and keep float32
     in any mode. given: inputs and outputs of the graph that have another type of floats than the model says.
     """
 

@@ -69,6 +69,7 @@ class Graphs:
         """unfused: the names of those whose operations stay apart. Raises ModelError that names every node of a graph
         which cannot be lowered."""
         self.models = tuple(Alternatives(graph, fusion=graph.name not in unfused) for graph in graphs)
+        self.given_in_half = any(graph.halves for graph in graphs)
 
     def tasks(self, fused: bool) -> tuple[Task, ...]:
         """The distinct tasks of all graphs, those that compute fused operations among them where asked for.

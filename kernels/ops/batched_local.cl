@@ -89,7 +89,7 @@
 #define A_PLACE(across, k, width) (min(row + (across), M - (width)) * A_M + (k) * A_K)
 #define B_PLACE(across, k, width) (min(column + (across), N - (width)) * B_N + (k) * B_K)
 #define LEFT(across, k) READ_OF(LEFT_WIDTH, a, A_PLACE(across, k, LEFT_DEEP ? 1 : LEFT_WIDTH))
-#define LEFT_ONE(across, k) ELEMENT(a, A_PLACE(across, k, 1))
+#define LEFT_ONE(across, k) FACTOR_ELEMENT(a, A_PLACE(across, k, 1))
 #define RIGHT(across, k) READ_OF(RIGHT_WIDTH, b, B_PLACE(across, k, RIGHT_DEEP ? 1 : RIGHT_WIDTH))
 
 #if SPLIT > 1

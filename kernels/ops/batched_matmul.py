@@ -10,14 +10,15 @@ Transposed and broadcast operands only have other steps, so they are not copied;
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, check_float
-from gputune.kernels.algorithms import ALG, Algorithms
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, check_float
+from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, Way, check_factors
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ADDED,
     ALONE,
     Array,
     DeviceLimits,
@@ -26,11 +27,9 @@ from gputune.kernels.family import (
     Launch,
     Stage,
     TensorSpec,
-    TiledFamily,
     Tolerance,
     Work,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.indexing.steps import (
     Steps,
     as_it_lies,
@@ -64,7 +63,7 @@ class BatchedMatMulProblem:
     column).
 
     `elements` counts those of a and b, which begin at their elements `starts`; all else begins at its element 0. The
-    output's steps reach each of its elements once.
+    output's steps reach each of its elements once. `factors` is the type in which products may be multiplied.
     """
 
     batch: tuple[int, ...]
@@ -79,6 +78,7 @@ class BatchedMatMulProblem:
     operand_steps: tuple[Steps, ...] = ()
     starts: tuple[int, int] = (0, 0)
     dtype: str = FLOAT
+    factors: str = field(default=FLOAT, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n, *self.batch) < 1:
@@ -86,6 +86,7 @@ class BatchedMatMulProblem:
                 f"BatchedMatMul needs positive sizes, not {self.batch} of m={self.m} k={self.k} n={self.n}"
             )
         check_float("BatchedMatMul", self.dtype)
+        check_factors("BatchedMatMul", self.dtype, self.factors)
         rank = len(self.batch) + 2
         every = (self.a_steps, self.b_steps, self.output_steps, *self.operand_steps)
         if any(len(steps) != rank or min(steps) < 0 for steps in every):
@@ -118,13 +119,10 @@ class BatchedMatMulProblem:
         return math.prod(self.batch)
 
 
-class BatchedMatMulFamily(TiledFamily):
+class BatchedMatMulFamily(ProductFamily):
     """Two algorithms; the first is over columns that a stage packs, or over rows of b where they lie."""
 
     op = "BatchedMatMul"
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     def inputs(self, problem: BatchedMatMulProblem) -> tuple[TensorSpec, ...]:
         operands = (
@@ -137,15 +135,13 @@ class BatchedMatMulFamily(TiledFamily):
     def output(self, problem: BatchedMatMulProblem) -> TensorSpec:
         return TensorSpec("output", as_it_lies(problem.shape, problem.output_steps), dtype=problem.dtype)
 
-    def tiling(self, problem: BatchedMatMulProblem) -> Algorithms:
-        return Algorithms({TILED: _RegisterTiles(problem), LOCAL: _local_tiles(problem)}, MEANING, frozenset({LOCAL}))
+    def ways(self, problem: BatchedMatMulProblem, factors: str) -> Algorithms:
+        ways: dict[int, Way] = {TILED: _RegisterTiles(problem), LOCAL: _local_tiles(problem, factors)}
+        return Algorithms(ways, MEANING, frozenset({LOCAL}))
 
-    def estimate(self, problem: BatchedMatMulProblem, limits: DeviceLimits) -> Estimate | None:
-        return None if limits.device_type == "cpu" else self.tiling(problem).estimate(limits)
-
-    def render(self, problem: BatchedMatMulProblem, configuration: Configuration) -> Instance:
+    def multiplied(self, problem: BatchedMatMulProblem, configuration: Configuration, factors: str) -> Instance:
         if configuration.get(ALG, TILED) == LOCAL:
-            return _in_local_memory(problem, configuration)
+            return _in_local_memory(problem, configuration, factors)
         tiling = _tiling(problem)
         global_size, local_size = launch_sizes(tiling.launch_grid(configuration), configuration)
         lm, ln, packs = configuration["LM"], configuration["LN"], configuration["PACK"]
@@ -162,7 +158,7 @@ class BatchedMatMulFamily(TiledFamily):
         )
         sizes = {"RUN": run, "MATRICES": _matrices(problem), **_sizes(problem)}
         main = Launch(
-            source=_prelude(problem) + template("batched_matmul_tiled.cl", dtype=problem.dtype),
+            source=_prelude(problem) + template("batched_matmul_tiled.cl", dtype=problem.dtype, factors=factors),
             entry="batched_matmul_tiled",
             needs=ALONE,
             writes=("output",),
@@ -292,7 +288,7 @@ def _tiling(problem: BatchedMatMulProblem) -> _Tiling:
     )
 
 
-def _local_tiles(problem: BatchedMatMulProblem) -> LocalTiles:
+def _local_tiles(problem: BatchedMatMulProblem, factors: str) -> LocalTiles:
     """Vectors along the axes on which a and b lie side by side, as wide as they begin at multiples of their width."""
     (left, right), (a_start, b_start) = problem.sides, problem.starts
     left_deep = _along(left, problem.a_steps, -1, -2)
@@ -307,6 +303,7 @@ def _local_tiles(problem: BatchedMatMulProblem) -> LocalTiles:
         right_deep=right_deep,
         matrices=problem.products,
         dtype=problem.dtype,
+        factors=factors,
     )
 
 
@@ -324,10 +321,10 @@ def _vector(sizes: Sequence[int], steps: Steps, start: int, along: int) -> int:
     return math.gcd(WIDEST, start, sizes[along], *(steps[each] for each in axes if each != along and sizes[each] > 1))
 
 
-def _in_local_memory(problem: BatchedMatMulProblem, configuration: Configuration) -> Instance:
+def _in_local_memory(problem: BatchedMatMulProblem, configuration: Configuration, factors: str) -> Instance:
     """The launches of tiles in local memory. All that they read in vectors is aligned; outputs that are not aligned
     are stored one by one."""
-    tiles = _local_tiles(problem)
+    tiles = _local_tiles(problem, factors)
     whole = problem.output_steps[-1] == 1 and aligned(configuration["VW"], *_output_distances(problem))
     sizes = _sizes(problem) | {
         "LEFT_DEEP": int(tiles.left_deep),
@@ -335,7 +332,7 @@ def _in_local_memory(problem: BatchedMatMulProblem, configuration: Configuration
         "RIGHT_WIDTH": tiles.right_vector(configuration["VW"]),
         "OUT_VECTORS": int(whole),
     }
-    source = _prelude(problem) + template("batched_local.cl", dtype=problem.dtype)
+    source = _prelude(problem) + template("batched_local.cl", dtype=problem.dtype, factors=factors)
     operands = problem.epilogue.operand_names
     main = tiles.launch(configuration, source, "batched_local", sizes, ("a", "b"), operands, aligned=True, added=())
     return Instance(main, scratch=tiles.stored(configuration))

@@ -59,11 +59,15 @@
 #endif
 
 #include "vectors.cl"
+#include "factors.cl"
+#define LEFT_STEP A_K
+#include "held_rows.cl"
 
 #define NW (NV * VW)
 #include "small_tiles.cl"
 #define TILES ((N + NW - 1) / NW)
 #define PANELS ((TILES + LN - 1) / LN)
+#define TOTAL(s, r, v) total[r][v]
 
 #if PACK
 // RUN rows of a panel's tile.
@@ -132,24 +136,30 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
 
 #define ACCUMULATE(k)                                                  \
     {                                                                  \
-        vec right[NV];                                                 \
+        factors right[NV];                                             \
         UNROLL for (int v = 0; v < NV; ++v)                            \
-            right[v] = LOAD(columns[v], (k) * STEP);                   \
+            right[v] = LOAD_FACTORS(columns[v], (k) * STEP);           \
         UNROLL for (int r = 0; r < MR; ++r) {                          \
-            const vec left = ELEMENT(rows[r], (k) * A_K);               \
+            const factors left = LEFT(rows, r, k);                     \
             UNROLL for (int v = 0; v < NV; ++v)                        \
-                total[r][v] = fma(left, right[v], total[r][v]);        \
+                BLOCK_SUM(0, r, v) = fma(left, right[v], BLOCK_SUM(0, r, v)); \
         }                                                              \
     }
 
+    HELD_ROWS
     int k = 0;
-    for (; k + KU <= K; k += KU)
-        UNROLL for (int u = 0; u < KU; ++u)
-            ACCUMULATE(k + u)
-#if K % KU
-    for (; k < K; ++k)
-        ACCUMULATE(k)
+    EACH_BLOCK(k, K) {
+        HOLD_BLOCK(rows, k, K)
+        BEGIN_BLOCK(1)
+        for (; k + KU <= BLOCK_END(K); k += KU)
+            UNROLL for (int u = 0; u < KU; ++u)
+                ACCUMULATE(k + u)
+#if K % KU || HELD % KU
+        for (; k < BLOCK_END(K); ++k)
+            ACCUMULATE(k)
 #endif
+        END_BLOCK(1)
+    }
 
     // whole vectors first; what is left is stored one by one
 #if OUT_N == 1

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF, check_float
-from gputune.kernels.algorithms import ALG, Algorithms, Way, unknown
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF, check_float
+from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, Way, check_factors, unknown
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
     ADDED,
@@ -25,12 +25,10 @@ from gputune.kernels.family import (
     Instance,
     Launch,
     TensorSpec,
-    TiledFamily,
     Tolerance,
     Work,
     operand_specs,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
@@ -59,7 +57,8 @@ class ConvProblem:
 
     Pads are (top, left, bottom, right); the epilogue's operands are output-shaped. `layout` is the input's: where it is
     NCHW, the input is [N, C, H, W] with one group of at most MOST_PLANES channels. Then `planes_dtype` is its type if
-    that is float32 and `dtype`, the type of all else, is float16: so a model's input is read as it is given.
+    that is float32 and `dtype`, the type of all else, is float16: so a model's input is read as it is given. `factors`
+    is the type in which products may be multiplied.
     """
 
     batch: int
@@ -77,6 +76,7 @@ class ConvProblem:
     layout: str = "NHWC"
     dtype: str = FLOAT
     planes_dtype: str = field(default="", metadata=ADDED)
+    factors: str = field(default=FLOAT, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if min(self.batch, self.in_channels, self.out_channels, self.groups) < 1:
@@ -88,6 +88,7 @@ class ConvProblem:
             )
         check_layout("Conv", self.layout, "NHWC", "NCHW")
         check_float("Conv", self.dtype)
+        check_factors("Conv", self.dtype, self.factors)
         if self.planes_dtype and (self.planes_dtype, self.planes, self.dtype) != (FLOAT, True, HALF):
             raise ValueError(f"Conv reads planes of {FLOAT} for maps of {HALF}, not of {self.planes_dtype!r}")
         if self.planes and (self.groups > 1 or self.in_channels > MOST_PLANES):
@@ -132,13 +133,10 @@ class ConvProblem:
         return self.out_channels // self.groups
 
 
-class ConvFamily(TiledFamily):
+class ConvFamily(ProductFamily):
     """Register tiles of pixels and channels over packed filters; ALG chooses the algorithm where there is a choice."""
 
     op = "Conv"
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     def inputs(self, problem: ConvProblem) -> tuple[TensorSpec, ...]:
         weight = (problem.out_channels, problem.group_inputs, *problem.kernel)
@@ -161,24 +159,23 @@ class ConvFamily(TiledFamily):
     def output(self, problem: ConvProblem) -> TensorSpec:
         return TensorSpec("output", (problem.batch, *problem.output_size, problem.out_channels), dtype=problem.dtype)
 
-    def tiling(self, problem: ConvProblem) -> Algorithms:
-        ways: dict[int, Way] = {DIRECT: _tiles(problem)}
-        ways |= {outputs: _ByWinograd(problem, winograd) for outputs, winograd in _winograds(problem).items()}
-        if (local := _local_tiles(problem)) is not None:
+    def ways(self, problem: ConvProblem, factors: str) -> Algorithms:
+        """In half no planes, which come first in a network, and nothing by Winograd, whose transforms lose too much."""
+        ways: dict[int, Way] = {} if problem.planes and factors == HALF else {DIRECT: _tiles(problem)}
+        if factors == FLOAT:
+            ways |= {outputs: _ByWinograd(problem, winograd) for outputs, winograd in _winograds(problem).items()}
+        if (local := _local_tiles(problem, factors)) is not None:
             ways[LOCAL] = local
         return Algorithms(ways, MEANING, frozenset({LOCAL}))
 
     def default(self, problem: ConvProblem, limits: DeviceLimits) -> dict[str, int]:
         """On a CPU by Winograd's algorithm where that is expected to be clearly faster."""
-        if limits.device_type != "cpu":
+        if limits.device_type != "cpu" or problem.factors != FLOAT:
             return super().default(problem, limits)
         direct = self.tiling(problem).fill(limits)(DIRECT, _tiles(problem).default(limits))
         return _by_winograd(problem, limits) or direct
 
-    def estimate(self, problem: ConvProblem, limits: DeviceLimits) -> Estimate | None:
-        return None if limits.device_type == "cpu" else self.tiling(problem).estimate(limits)
-
-    def render(self, problem: ConvProblem, configuration: Configuration) -> Instance:
+    def multiplied(self, problem: ConvProblem, configuration: Configuration, factors: str) -> Instance:
         operands, prelude = problem.epilogue.operand_names, problem.epilogue.prelude()
         chosen, window = configuration.get(ALG, DIRECT), problem.window.macros
         if chosen in (winograds := _winograds(problem)):
@@ -190,9 +187,9 @@ class ConvFamily(TiledFamily):
         prepare, packed = packing.launch("weight", problem.bias), {"packed": packing.nbytes}
         whole_vectors = aligned(configuration["VW"], problem.group_outputs)
         if chosen == LOCAL:
-            local = _local_tiles(problem)
+            local = _local_tiles(problem, factors)
             assert local is not None, "such a configuration is not in the space"
-            source = prelude + template("conv_local.cl", dtype=problem.dtype)
+            source = prelude + template("conv_local.cl", dtype=problem.dtype, factors=factors)
             sizes = {"INPUTS": problem.in_channels, **window}
             inputs = ("input", "packed")
             main = local.launch(configuration, source, "conv_local", sizes, inputs, operands, whole_vectors)
@@ -204,7 +201,7 @@ class ConvFamily(TiledFamily):
         if problem.planes_dtype:
             prelude += f"#define PLANE_TYPE {ELEMENT_TYPES[FLOAT].storage}\n#define PLANE_ELEMENT(p, i) ((p)[i])\n"
         main = Launch(
-            source=prelude + template(f"{entry}.cl", dtype=problem.dtype),
+            source=prelude + template(f"{entry}.cl", dtype=problem.dtype, factors=factors),
             entry=entry,
             needs=ALONE,
             writes=("output",),
@@ -285,7 +282,7 @@ def _tiles(problem: ConvProblem) -> Tiling:
     )
 
 
-def _local_tiles(problem: ConvProblem) -> LocalTiles | None:
+def _local_tiles(problem: ConvProblem, factors: str) -> LocalTiles | None:
     """The tiles in local memory; None if the kernel does not know the problem."""
     if problem.planes or problem.groups > 1 or max(problem.kernel) > MOST_TAPS:
         return None
@@ -296,6 +293,7 @@ def _local_tiles(problem: ConvProblem) -> LocalTiles | None:
         left_width=math.gcd(WIDEST, problem.in_channels),
         looked_up=True,
         dtype=problem.dtype,
+        factors=factors,
     )
 
 

@@ -59,6 +59,7 @@
 #define PASSES (ORDER ? PIXEL_TILES : LM) // of pixel tiles over a panel
 
 #include "vectors.cl"
+#include "factors.cl"
 #include "held_rows.cl"
 #include "prefetch.cl"
 
@@ -67,19 +68,20 @@
 #define TAIL (OUTPUTS % VW)       // channels of a vector that reaches beyond the last one; they are stored one by one
 #define PANELS ((TILES + LN - 1) / LN)
 #define TAPS (KH * KW)
+#define TOTAL(s, r, v) total[r][v]
 
 // One input channel: each pixel's element times the tile's row of packed.
 #define ACCUMULATE(c)                                                      \
     {                                                                      \
-        vec right[NV];                                                     \
+        factors right[NV];                                                 \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
-            right[v] = LOAD(filter, (c) * (LN * NW) + v * VW);             \
+            right[v] = LOAD_FACTORS(filter, (c) * (LN * NW) + v * VW);     \
             PREFETCH_AHEAD(filter + ((c) + PF) * (LN * NW), v * VW);       \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = LEFT(pixels, r, c);                           \
+            const factors left = LEFT(pixels, r, c);                       \
             UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[r][v] = fma(left, right[v], total[r][v]);            \
+                BLOCK_SUM(0, r, v) = fma(left, right[v], BLOCK_SUM(0, r, v)); \
         }                                                                  \
     }
 
@@ -128,6 +130,7 @@ void conv_direct(__global const TYPE *restrict input, __global const TYPE *restr
             int c = 0;
             EACH_BLOCK(c, INPUTS) {
                 HOLD_BLOCK(pixels, c, INPUTS)
+                BEGIN_BLOCK(1)
                 for (; c + KU <= BLOCK_END(INPUTS); c += KU) {
                     PREFETCH_SHARE(next, LN * NW, KU)
                     UNROLL for (int u = 0; u < KU; ++u)
@@ -137,6 +140,7 @@ void conv_direct(__global const TYPE *restrict input, __global const TYPE *restr
                 for (; c < BLOCK_END(INPUTS); ++c)
                     ACCUMULATE(c)
 #endif
+                END_BLOCK(1)
             }
             filter += INPUTS * LN * NW;
         }

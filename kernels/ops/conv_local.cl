@@ -74,8 +74,8 @@
 #define TAP(k) ((k) / INPUTS)
 #define SEEN(k) (seen[i] >> TAP(k) / KW & seen[i] >> (16 + TAP(k) % KW) & 1u)
 #define TAP_AT(k) ((TAP(k) / KW * (DH * WIDTH) + TAP(k) % KW * DW) * INPUTS + (k) % INPUTS)
-#define LEFT(across, k) (SEEN(k) ? READ_OF(LEFT_WIDTH, input, corner[i] + TAP_AT(k)) : (left_vec)(0.0f))
-#define RIGHT(across, k) PACKED(panel, (k) * BN + (across))
+#define LEFT(across, k) (SEEN(k) ? READ_OF(LEFT_WIDTH, input, corner[i] + TAP_AT(k)) : (left_vec)((FACTOR)0))
+#define RIGHT(across, k) PACKED_FACTORS(panel, (k) * BN + (across))
 #define BIAS_AT(column) (TILES_ACROSS * BN * K + (column))
 
 #if SPLIT > 1

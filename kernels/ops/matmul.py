@@ -9,27 +9,24 @@ The columns of a may lie in several tensors, so that what a Concat would join is
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from gputune.core.dtypes import FLOAT, FLOATS, check_float
-from gputune.kernels.algorithms import ALG, Algorithms, Way
+from gputune.core.dtypes import FLOAT, check_float
+from gputune.kernels.algorithms import ALG, Algorithms, ProductFamily, Way, check_factors
 from gputune.kernels.chain import EMPTY, Chain
 from gputune.kernels.family import (
+    ADDED,
     ALONE,
     Array,
-    DeviceLimits,
-    Estimate,
     Instance,
     Launch,
     TensorSpec,
-    TiledFamily,
     Tolerance,
     Work,
     operand_specs,
 )
-from gputune.kernels.hard_values import PRODUCTS
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration
 from gputune.kernels.template import build_options, template
@@ -49,6 +46,7 @@ class MatMulProblem:
     """a[m, k] x b[k, n] + bias[n]; b and bias are constant, the epilogue's operands are [m, n].
 
     With `parts`, a is there as the tensors a0[m, parts[0]], a1[m, parts[1]], ... which lie side by side in it.
+    `factors` is the type in which products may be multiplied.
     """
 
     m: int
@@ -58,11 +56,13 @@ class MatMulProblem:
     epilogue: Chain = EMPTY
     dtype: str = FLOAT
     parts: tuple[int, ...] = ()
+    factors: str = field(default=FLOAT, metadata=ADDED)
 
     def __post_init__(self) -> None:
         if min(self.m, self.k, self.n) < 1:
             raise ValueError(f"MatMul needs positive sizes, not m={self.m} k={self.k} n={self.n}")
         check_float("MatMul", self.dtype)
+        check_factors("MatMul", self.dtype, self.factors)
         if self.parts and not 2 <= len(self.parts) <= MOST_PARTS:
             raise ValueError(f"MatMul reads 2 to {MOST_PARTS} parts, not {len(self.parts)}")
         if self.parts and (min(self.parts) < 1 or sum(self.parts) != self.k):
@@ -74,13 +74,10 @@ TILED, LOCAL, SKINNY = 0, 1, 2
 MEANING = "algorithm: 0 a work-item's tiles in registers, 1 a work-group's tiles in local memory, 2 few rows"
 
 
-class MatMulFamily(TiledFamily):
+class MatMulFamily(ProductFamily):
     """Three algorithms over packed columns."""
 
     op = "MatMul"
-    floats = FLOATS
-    heavy = True
-    survives = PRODUCTS
 
     def inputs(self, problem: MatMulProblem) -> tuple[TensorSpec, ...]:
         bias = (TensorSpec("bias", (problem.n,), constant=True, dtype=problem.dtype),) if problem.bias else ()
@@ -94,34 +91,32 @@ class MatMulFamily(TiledFamily):
     def output(self, problem: MatMulProblem) -> TensorSpec:
         return TensorSpec("output", (problem.m, problem.n), dtype=problem.dtype)
 
-    def tiling(self, problem: MatMulProblem) -> Algorithms:
-        ways: dict[int, Way] = {TILED: _tiles(problem), LOCAL: _local_tiles(problem)}
+    def ways(self, problem: MatMulProblem, factors: str) -> Algorithms:
+        ways: dict[int, Way] = {TILED: _tiles(problem), LOCAL: _local_tiles(problem, factors)}
         if problem.m <= MOST_ROWS:
             ways[SKINNY] = _skinny(problem)
         return Algorithms(ways, MEANING, frozenset({LOCAL, SKINNY}))
 
-    def estimate(self, problem: MatMulProblem, limits: DeviceLimits) -> Estimate | None:
-        return None if limits.device_type == "cpu" else self.tiling(problem).estimate(limits)
-
-    def render(self, problem: MatMulProblem, configuration: Configuration) -> Instance:
+    def multiplied(self, problem: MatMulProblem, configuration: Configuration, factors: str) -> Instance:
         tiles, parts, operands = _tiles(problem), tuple(_parts(problem)), problem.epilogue.operand_names
         packing = tiles.packing(configuration["NV"], configuration["VW"], configuration["LN"])
         prepare, packed = (packing.launch("b", problem.bias),), {"packed": packing.nbytes}
         prelude = _prelude(problem) + problem.epilogue.prelude()
         whole_vectors = aligned(configuration["VW"], problem.n)
         if configuration.get(ALG, TILED) == LOCAL:
-            local = _local_tiles(problem)
-            source, inputs = prelude + template("matmul_local.cl", dtype=problem.dtype), (*parts, "packed")
+            local = _local_tiles(problem, factors)
+            source = prelude + template("matmul_local.cl", dtype=problem.dtype, factors=factors)
+            inputs = (*parts, "packed")
             main = local.launch(configuration, source, "matmul_local", {}, inputs, operands, whole_vectors)
             return Instance(main, prepare, packed, local.stored(configuration))
         if configuration.get(ALG, TILED) == SKINNY:
             skinny = _skinny(problem)
-            source = prelude + template("matmul_skinny.cl", dtype=problem.dtype)
+            source = prelude + template("matmul_skinny.cl", dtype=problem.dtype, factors=factors)
             main = skinny.launch(configuration, source, (*parts, "packed"), operands, whole_vectors)
             return Instance(main, prepare, packed, skinny.shares.stored(configuration["SPLIT"]))
         global_size, local_size = launch_sizes(tiles.launch_grid(configuration), configuration)
         main = Launch(
-            source=prelude + template("matmul_tiled.cl", dtype=problem.dtype),
+            source=prelude + template("matmul_tiled.cl", dtype=problem.dtype, factors=factors),
             entry="matmul_tiled",
             needs=ALONE,
             writes=("output",),
@@ -163,8 +158,9 @@ def _tiles(problem: MatMulProblem) -> Tiling:
     )
 
 
-def _local_tiles(problem: MatMulProblem) -> LocalTiles:
-    return LocalTiles(problem.m, problem.n, problem.k, left_width=_left_width(problem), dtype=problem.dtype)
+def _local_tiles(problem: MatMulProblem, factors: str) -> LocalTiles:
+    width = _left_width(problem)
+    return LocalTiles(problem.m, problem.n, problem.k, left_width=width, dtype=problem.dtype, factors=factors)
 
 
 def _skinny(problem: MatMulProblem) -> Skinny:

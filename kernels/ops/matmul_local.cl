@@ -57,8 +57,8 @@
 
 #define LEFT_LOAD(p, i) READ_OF(LEFT_WIDTH, p, i)
 #define LEFT(across, k) PART_LOAD(min(row + (across), M - 1), k, LEFT_LOAD)
-#define LEFT_ONE(across, k) PART_LOAD(min(row + (across), M - 1), k, ELEMENT)
-#define RIGHT(across, k) PACKED(panel, (k) * BN + (across))
+#define LEFT_ONE(across, k) PART_LOAD(min(row + (across), M - 1), k, FACTOR_ELEMENT)
+#define RIGHT(across, k) PACKED_FACTORS(panel, (k) * BN + (across))
 #define BIAS_AT(column) (TILES_ACROSS * BN * K + (column))
 
 #if SPLIT > 1

@@ -52,6 +52,7 @@
 #endif
 
 #include "vectors.cl"
+#include "factors.cl"
 #include "short_vectors.cl"
 #include "finish.cl"
 
@@ -76,20 +77,23 @@
 
 // A work-item's next `count` rows of packed, from k on: the elements of each row of a times their vectors.
 #define STEP(u) (k + (u) / LEFT_WIDTH * (LM * LEFT_WIDTH) + (u) % LEFT_WIDTH)
+#define TOTAL(s, r, v) total[r][v]
 #define ACCUMULATE(count)                                                                     \
     {                                                                                         \
-        vec right[count][NV];                                                                 \
+        factors right[count][NV];                                                             \
         UNROLL for (int u = 0; u < count; ++u)                                                \
             UNROLL for (int v = 0; v < NV; ++v)                                               \
-                right[u][v] = PACKED(columns, STEP(u) * PANEL + v * PITCH);              \
+                right[u][v] = PACKED_FACTORS(columns, STEP(u) * PANEL + v * PITCH);           \
+        BEGIN_BLOCK(1)                                                                        \
         UNROLL for (int r = 0; r < MR; ++r) {                                                 \
-            SUM left[count];                                                                  \
+            FACTOR left[count];                                                               \
             UNROLL for (int u = 0; u < count; u += LEFT_WIDTH)                                \
                 SPREAD_OF(LEFT_WIDTH, left, u, PART_LOAD(min(row + r, M - 1), STEP(u), LEFT_LOAD)); \
             UNROLL for (int u = 0; u < count; ++u)                                            \
                 UNROLL for (int v = 0; v < NV; ++v)                                           \
-                    total[r][v] = fma((vec)(left[u]), right[u][v], total[r][v]);              \
+                    BLOCK_SUM(0, r, v) = fma((factors)(left[u]), right[u][v], BLOCK_SUM(0, r, v)); \
         }                                                                                     \
+        END_BLOCK(1)                                                                          \
     }
 
 __kernel __attribute__((reqd_work_group_size(LN, LM, 1)))

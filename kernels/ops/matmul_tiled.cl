@@ -53,6 +53,7 @@
 #define PASSES (ORDER ? ROW_TILES : LM) // of row tiles over a panel
 
 #include "vectors.cl"
+#include "factors.cl"
 #include "held_rows.cl"
 #include "prefetch.cl"
 
@@ -60,19 +61,20 @@
 #define TILES ((N + NW - 1) / NW)
 #define TAIL (N % VW)       // columns of a vector that reaches beyond the last one; they are stored one by one
 #define PANELS ((TILES + LN - 1) / LN)
+#define TOTAL(s, r, v) total[s][r][v]
 
 // One k: each row's element times the tile's row of packed, added to accumulator set s.
 #define ACCUMULATE(s, k)                                                   \
     {                                                                      \
-        vec right[NV];                                                     \
+        factors right[NV];                                                 \
         UNROLL for (int v = 0; v < NV; ++v) {                              \
-            right[v] = LOAD(columns, (k) * (LN * NW) + v * VW);            \
+            right[v] = LOAD_FACTORS(columns, (k) * (LN * NW) + v * VW);    \
             PREFETCH_AHEAD(columns + ((k) + PF) * (LN * NW), v * VW);      \
         }                                                                  \
         UNROLL for (int r = 0; r < MR; ++r) {                              \
-            const vec left = LEFT(rows, r, k);                             \
+            const factors left = LEFT(rows, r, k);                         \
             UNROLL for (int v = 0; v < NV; ++v)                            \
-                total[s][r][v] = fma(left, right[v], total[s][r][v]);      \
+                BLOCK_SUM(s, r, v) = fma(left, right[v], BLOCK_SUM(s, r, v)); \
         }                                                                  \
     }
 
@@ -80,6 +82,7 @@
 #define REDUCE(width)                                                      \
     EACH_BLOCK(k, width) {                                                 \
         HOLD_BLOCK(rows, k, width)                                         \
+        BEGIN_BLOCK(KA)                                                    \
         for (; k + KU * KA <= BLOCK_END(width); k += KU * KA) {            \
             PREFETCH_SHARE(next, LN * NW, KU * KA)                         \
             UNROLL for (int u = 0; u < KU; ++u)                            \
@@ -89,6 +92,7 @@
         if ((width) % (KU * KA) || HELD % (KU * KA))                       \
             for (; k < BLOCK_END(width); ++k)                              \
                 ACCUMULATE(0, k)                                           \
+        END_BLOCK(KA)                                                      \
     }
 
 // Goes on with another part; k is the width of the last one.

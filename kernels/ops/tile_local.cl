@@ -25,15 +25,16 @@
 // group.
 
 #if SA
-    LOCAL(SUM, lefts, STAGES * BK * LEFT_PITCH);
+    LOCAL(FACTOR, lefts, STAGES * BK * LEFT_PITCH);
     left_vec left_held[LOADS(LEFT)];
 #endif
 #if SB
-    LOCAL(SUM, rights, STAGES * BK * RIGHT_PITCH);
+    LOCAL(FACTOR, rights, STAGES * BK * RIGHT_PITCH);
     right_vec right_held[LOADS(RIGHT)];
 #endif
     const int item_row = item / LN, item_column = item % LN;
 
+#define TOTAL(s, r, v) total[r][v]
     vec total[MR][NV];
     UNROLL for (int r = 0; r < MR; ++r)
         UNROLL for (int v = 0; v < NV; ++v)
@@ -55,16 +56,18 @@
             FETCH_RIGHT(first + BK)
         }
         // Each step: MR rows by NV vectors.
+        BEGIN_BLOCK(1)
         __attribute__((opencl_unroll_hint(KU)))
         for (int step = 0; step < BK; ++step) {
-            SUM left[MR];
-            vec right[NV];
+            FACTOR left[MR];
+            factors right[NV];
             READ_LEFT(left, half_, first, step)
             READ_RIGHT(right, half_, first, step)
             UNROLL for (int r = 0; r < MR; ++r)
                 UNROLL for (int v = 0; v < NV; ++v)
-                    total[r][v] = fma((vec)(left[r]), right[v], total[r][v]);
+                    BLOCK_SUM(0, r, v) = fma((factors)(left[r]), right[v], BLOCK_SUM(0, r, v));
         }
+        END_BLOCK(1)
         if (more) {
 #if STAGES == 1
             TILE_BARRIER // all have read what is overwritten now

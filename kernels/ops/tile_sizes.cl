@@ -2,6 +2,7 @@
 // tile_local.cl, which has the picture. The text before defines MR, NV, VW, LM, LN, BK, STAGES, PAD, SA, SB, SPLIT, BAND.
 
 #include "vectors.cl"
+#include "factors.cl"
 #include "short_vectors.cl"
 
 #define BM (MR * LM)         // rows of the tile
@@ -50,13 +51,13 @@ typedef VEC_OF(LW) rows_vec;
 // of the other factor. The condition is a constant where blocks divide the reduction.
 #define INSIDE(k) (K % BK == 0 || (k) < K)
 #define FETCH(SIDE, held, vector, first) \
-    EACH_VECTOR(SIDE, held[i] = INSIDE((first) + deep) ? SIDE(across, (first) + deep) : (vector)(0.0f);)
+    EACH_VECTOR(SIDE, held[i] = INSIDE((first) + deep) ? SIDE(across, (first) + deep) : (vector)((FACTOR)0);)
 
 // Registers to local memory: the elements of a deep vector go to the same place of WIDTH steps, which turns the block over,
 // and all other vectors stay vectors. `at` says which of the blocks in local memory it is.
 #define STASH(SIDE, held, vector, memory, at)                                             \
     EACH_VECTOR(SIDE, if (SIDE##_DEEP) {                                                  \
-        SUM lanes[SIDE##_WIDTH];                                                          \
+        FACTOR lanes[SIDE##_WIDTH];                                                       \
         SPREAD_OF(SIDE##_WIDTH, lanes, 0, held[i]);                                       \
         UNROLL for (int j = 0; j < SIDE##_WIDTH; ++j)                                     \
             memory[((at) * BK + deep + j) * SIDE##_PITCH + across] = lanes[j];            \
@@ -76,7 +77,7 @@ typedef VEC_OF(LW) rows_vec;
 #define STASH_LEFT(at)
 #define READ_LEFT(left, at, first, step) \
     UNROLL for (int r = 0; r < MR; ++r)  \
-        left[r] = INSIDE((first) + (step)) ? LEFT_ONE(ROW(r), (first) + (step)) : 0.0f;
+        left[r] = INSIDE((first) + (step)) ? LEFT_ONE(ROW(r), (first) + (step)) : (FACTOR)0;
 #endif
 
 // The right factor of a step, NV vectors.
@@ -85,13 +86,13 @@ typedef VEC_OF(LW) rows_vec;
 #define STASH_RIGHT(at) STASH(RIGHT, right_held, right_vec, rights, at)
 #define READ_RIGHT(right, at, first, step)   \
     UNROLL for (int v = 0; v < NV; ++v)      \
-        right[v] = *(__local const vec *)(rights + ((at) * BK + (step)) * RIGHT_PITCH + COLUMN(v));
+        right[v] = *(__local const factors *)(rights + ((at) * BK + (step)) * RIGHT_PITCH + COLUMN(v));
 #else
 #define FETCH_RIGHT(first)
 #define STASH_RIGHT(at)
 #define READ_RIGHT(right, at, first, step) \
     UNROLL for (int v = 0; v < NV; ++v)    \
-        right[v] = INSIDE((first) + (step)) ? RIGHT(COLUMN(v), (first) + (step)) : (vec)(0.0f);
+        right[v] = INSIDE((first) + (step)) ? RIGHT(COLUMN(v), (first) + (step)) : (factors)((FACTOR)0);
 #endif
 
 // Nothing waits where nothing is shared.

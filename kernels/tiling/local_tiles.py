@@ -141,7 +141,8 @@ class LocalTiles:
     A work-item brings vectors into local memory. Of the left side they have `left_width` elements along the reduction,
     or along the rows if it is not `left_deep`. Of the right side they have `right_width` elements along the reduction
     if it is `right_deep`, else so many along the columns, and VW at most. `looked_up`: where a row's elements are is
-    looked up once in a table in local memory, so the left side goes through local memory, too.
+    looked up once in a table in local memory, so the left side goes through local memory, too. `factors` is the type
+    that they are multiplied in, and that local memory holds.
     """
 
     rows: int
@@ -154,6 +155,7 @@ class LocalTiles:
     matrices: int = 1
     looked_up: bool = False
     dtype: str = FLOAT
+    factors: str = FLOAT
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
         """Every tile that a work-group can have, with what is shared out in it."""
@@ -368,7 +370,7 @@ class LocalTiles:
         left = sa * (mr * lm + pad * self.left_deep)
         right = sb * (nv * vw * ln + pad * self.right_deep)
         looked_up = TABLE_BYTES * mr * lm if self.looked_up else 0
-        nbytes = stages * bk * (left + right) * ELEMENT_TYPES[self.dtype].sum_bytes + looked_up
+        nbytes = stages * bk * (left + right) * ELEMENT_TYPES[self.factors].nbytes + looked_up
         return Needs(local_bytes=nbytes, cooperates=nbytes > 0)
 
     def launch(

@@ -4,7 +4,7 @@ import random
 from typing import Any
 
 from gputune.kernels.family import DeviceLimits, KernelFamily
-from gputune.kernels.space import ChoiceSpace
+from gputune.kernels.space import ChoiceSpace, TuningSpace
 
 LEGAL = 30
 """Of about so many configurations of a tuning space one is legal."""
@@ -12,14 +12,19 @@ LEGAL = 30
 
 def drawn(family: KernelFamily, problem: Any, limits: DeviceLimits, count: int) -> list[dict[str, int]]:
     """Return the legal ones of so many configurations that are drawn; of each algorithm, if there are several."""
-    space, numbers = family.space(problem, limits), random.Random(repr(problem))
+    return _drawn(family.space(problem, limits), count, random.Random(repr(problem)))
+
+
+def _drawn(space: TuningSpace, count: int, numbers: random.Random) -> list[dict[str, int]]:
     if isinstance(space, ChoiceSpace):  # hardly any that is drawn would be legal
-        every = {number: list(own.configurations()) for number, own in space.spaces.items()}
-        some = max(1, count // LEGAL)
-        return [
-            space.filled(number, one)
-            for number, legal in every.items()
-            for one in numbers.sample(legal, min(some, len(legal)))
-        ]
+        return [space.filled(number, one) for number, own in space.spaces.items() for one in _some(own, count, numbers)]
     tried = ({each.name: numbers.choice(each.values) for each in space.parameters} for _ in range(count))
     return [each for each in tried if not space.violations(each)]
+
+
+def _some(space: TuningSpace, count: int, numbers: random.Random) -> list[dict[str, int]]:
+    """Of a space that is chosen among several."""
+    if isinstance(space, ChoiceSpace):
+        return _drawn(space, count, numbers)
+    legal = list(space.configurations())
+    return numbers.sample(legal, min(max(1, count // LEGAL), len(legal)))

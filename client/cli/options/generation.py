@@ -158,8 +158,8 @@ _OPTIONS = (
         f"--{MODE}",
         type=click.Choice(PRECISION_MODES),
         help=f"How tensors and weights are stored. {FLOAT}: the default. {STORED}: in float16 on any device, and "
-        f"kernels compute in {FLOAT}; the default for models in float16. {HALF}: kernels compute in float16, too; this "
-        "is refused, because there are no such kernels yet.",
+        f"kernels compute in {FLOAT}. {HALF}: on a device that can, kernels may multiply in float16, too. A model in "
+        f"float16 has {HALF} by default if the device can, and {STORED} if not.",
     ),
     click.option(
         f"--{IO_TYPE}",

@@ -10,12 +10,11 @@ from gputune.client.errors import ConfigError
 from gputune.client.model.graph import PRECISION_MODES, STORED, Graph, Precision
 from gputune.client.strict_json import a_text, one_of
 from gputune.client.suggestions import instead
-from gputune.core.dtypes import FLOAT, FLOATS, HALF
+from gputune.core.dtypes import FLOAT, FLOATS, HALF, HALF_EXTENSION
 from gputune.core.identity import DeviceIdentity
 
 log = logging.getLogger(__name__)
 
-HALF_EXTENSION = "cl_khr_fp16"
 MODE, IO_TYPE, KEEP = "precision_mode", "io_type", "keep_float32"
 EVERY = ""
 """In the place of a name: all inputs and outputs."""
@@ -42,10 +41,6 @@ class AskedPrecision:
         return [replace(graph, precision=self._of(graph)) for graph in graphs]
 
     def _of(self, graph: Graph) -> Precision:
-        if self.mode is None and graph.halves:
-            log.info(
-                f"graph {graph.name}: the model is in float16, which is {MODE} {STORED}: kernels compute in float32"
-            )
         kept = {name for name, op in graph.node_ops.items() if name in self.kept or op in self.kept}
         given = {}
         for name in (*graph.inputs, *graph.outputs):
@@ -86,14 +81,20 @@ def told_io_types(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def check_precision(asked: AskedPrecision, device: DeviceIdentity) -> None:
-    """Check that there are kernels for a precision. Raises ConfigError that says what the device has."""
-    if asked.mode == HALF:
-        has = "has" if HALF_EXTENSION in device.extensions else "does not have"
+def mode_on(device: DeviceIdentity, asked: AskedPrecision, given_in_half: bool) -> str:
+    """Return the mode that a context has on a device, and log the mode of a model in float16 unless it was asked for.
+    Raises ConfigError if the device does not have what is asked for."""
+    able = HALF_EXTENSION in device.extensions
+    if asked.mode == HALF and not able:
         raise ConfigError(
-            f"{device.name} does not support {MODE} {HALF!r}: it {has} {HALF_EXTENSION}, and kernels do not compute in "
-            f"float16; {STORED!r} stores tensors in it and computes in float32"
+            f"{device.name} does not compute in float16, as its driver does not offer {HALF_EXTENSION}; "
+            f"--{MODE} {STORED} stores float16 and computes in float32"
         )
+    if asked.mode or not given_in_half:
+        return asked.mode or FLOAT
+    mode, offers = (HALF, "offers") if able else (STORED, "does not offer")
+    log.info(f"{MODE} {mode}: the model is in float16, and {device.name} {offers} {HALF_EXTENSION}")
+    return mode
 
 
 precision_mode = one_of(*PRECISION_MODES)

@@ -1,7 +1,7 @@
 """Decide which tensors of a plan are stored in float16, and convert between the two types of floats.
 
-An operation has one type of floats, for what it reads and what it writes, and computes in float32 in either case. It
-stores float16 in the modes that say so, except
+An operation has one type of floats, for what it reads and what it writes, and computes in float32 in either case; in
+mode float16, products of what is stored so may be multiplied in half. It stores float16 in modes that say so, except
 
 * a node that you keep in float32, or that the model has in float32 next to others in float16;
 * a sum, a product or a power that may become larger than float16 holds, up to 65504 (`_grows`), and whole numbers of
@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gputune.client.model.graph import STORED, Array, Graph, Names
+from gputune.client.model.graph import Array, Graph, Names
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF
 from gputune.kernels.catalogue import family_of
@@ -41,7 +41,7 @@ GROWING_SUMS = frozenset(("sum", "prod", "l1", "sum_square"))
 
 def in_precision(plan: Plan, graph: Graph) -> Plan:
     """Return the plan with its floats in the graph's precision."""
-    mode = graph.precision.mode or (STORED if graph.halves else FLOAT)
+    mode = graph.precision.mode or (HALF if graph.halves else FLOAT)
     given = {spec.name: graph.stored(spec.name) for spec in (*plan.inputs, *plan.outputs)}
     if mode == FLOAT and HALF not in given.values():
         return plan
@@ -53,7 +53,7 @@ class _Conversion:
 
     def __init__(self, plan: Plan, graph: Graph, mode: str, given: Mapping[str, str]) -> None:
         self._plan, self._graph, self._given = plan, graph, given
-        self._halves = mode != FLOAT
+        self._halves, self._factors = mode != FLOAT, HALF if mode == HALF else FLOAT
         self._names = Names([*plan.tensors, *(spec.name for spec in (*plan.inputs, *plan.outputs))])
         self._stored = {spec.name: given[spec.name] for spec in plan.inputs}  # by the tensor whose memory it is
         self._exact = set[str]()  # tensors that stay in float32 on purpose
@@ -92,6 +92,7 @@ class _Conversion:
         task, family = operation.task, family_of(operation.task.op)
         dtype = self._type_of(operation)
         problem = family.of_floats(task.problem, dtype) if dtype in family.floats else task.problem
+        problem = family.computing(problem, self._factors) if dtype == HALF else problem
         roots = {name: self._root(tensor) for name, tensor in operation.inputs.items()}
         problem = family.reading(problem, {name: self._stored.get(root, dtype) for name, root in roots.items()})
         inputs = dict(operation.inputs)

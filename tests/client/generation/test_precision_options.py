@@ -1,16 +1,20 @@
 """Test what options, keys and arguments ask of the precision of a model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import gputune
 from gputune.client.errors import ConfigError
-from gputune.client.generation.config.precision import io_types, told_io_types
-from gputune.core.dtypes import HALF
+from gputune.client.generation.config.precision import AskedPrecision, io_types, mode_on, told_io_types
+from gputune.client.model.graph import STORED
+from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
+from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.format import read_header
 from tests.client.commands import Gputune
+from tests.client.contexts import DEVICE
 from tests.client.model.test_precision import NETWORK, WEIGHTS
 from tests.client.models import build, save
 
@@ -30,7 +34,7 @@ def model(tmp_path: Path) -> Path:
             "--keep_float32: there is no node or type of nodes 'Cnov'",
         ),
         (("--keep_float32", "Conv"), "--keep_float32 has no effect, as all is in float32; drop it, or give"),
-        (("--precision_mode", "float16"), "null does not support precision_mode 'float16'"),
+        (("--precision_mode", "float16"), "null does not compute in float16, as its driver does not offer cl_khr_fp16"),
         (("--unsupported", "host", "--io_type", "float16"), "--io_type has no meaning with --unsupported host"),
     ],
 )
@@ -63,6 +67,21 @@ def test_a_context_says_its_mode_and_has_the_types_that_are_asked_for(
     header = read_header(tmp_path / "other.bin")
     assert header.configuration["precision_mode"] == "float32"
     assert {tensor.dtype for tensor in (*header.graphs[0].inputs, *header.graphs[0].outputs)} == {HALF}
+
+
+@pytest.mark.parametrize(("extensions", "mode"), [((HALF_EXTENSION,), HALF), ((), STORED)])
+def test_a_model_in_float16_computes_in_it_if_the_device_can(
+    caplog: pytest.LogCaptureFixture, extensions: tuple[str, ...], mode: str
+) -> None:
+    device = replace(DeviceIdentity.from_dict(DEVICE), extensions=extensions)
+    caplog.set_level("INFO", logger="gputune")
+    assert mode_on(device, AskedPrecision(), given_in_half=True) == mode
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"precision_mode {mode}: the model is in float16, and {device.name} ")
+    caplog.clear()
+    assert mode_on(device, AskedPrecision(), given_in_half=False) == FLOAT
+    assert mode_on(device, AskedPrecision(FLOAT), given_in_half=True) == FLOAT
+    assert not caplog.records
 
 
 def test_types_are_read_alike_from_files_and_options() -> None:

@@ -84,7 +84,18 @@ def test_tensors_and_weights_are_stored_in_half(tmp_path: Path) -> None:
     assert check(model, usual, 1e-5)
 
 
-@pytest.mark.parametrize("mode", ["", STORED, FLOAT])
+def test_products_may_be_multiplied_in_half(tmp_path: Path) -> None:
+    model = build("(float[1,3,8,8] x) => (float[1,5] y)", NETWORK, WEIGHTS)
+    plan = plan_of(model, tmp_path, mode=HALF)
+    check(model, plan)
+    factors = {each.task.op: vars(each.task.problem).get("factors") for each in plan.operations}
+    assert (factors["Conv"], factors["MatMul"], factors["Pool"]) == (HALF, HALF, None)
+    nodes = frozenset(read_model(save(model, tmp_path)).node_ops)
+    kept = plan_of(model, tmp_path, mode=HALF, kept=nodes)
+    assert HALF not in {vars(each.task.problem).get("factors") for each in kept.operations}
+
+
+@pytest.mark.parametrize("mode", ["", STORED, FLOAT, HALF])
 def test_a_model_in_float16_loads_as_it_is(tmp_path: Path, mode: str) -> None:
     weights = {name: np.random.default_rng(1).standard_normal(shape).astype(HALF) for name, shape in WEIGHTS.items()}
     model = build("(float16[1,3,8,8] x) => (float16[1,5] y)", NETWORK, weights)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
+from gputune.kernels.algorithms import FACTORS
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops.conv import ConvProblem
@@ -16,7 +17,7 @@ from gputune.kernels.ops.scatter import at_points
 from tests.kernels.batched_problems import BATCHED
 from tests.kernels.drawing import drawn
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.kernels.problems import CASE_NAMES, CASES, GPU, RELU, RESIDUAL, random_inputs
+from tests.kernels.problems import CASE_NAMES, CASES, CPU, GPU, RELU, RESIDUAL, random_inputs
 
 OF_FLOATS = {op: problem for op, problem in ONE_OF_EACH.items() if vars(problem)["dtype"] == FLOAT}
 
@@ -50,6 +51,21 @@ def test_each_algorithm_of_gpus_computes_the_reference(bench: Any, op: str, prob
     family, problem = family_of(op), replace(problem, dtype=HALF)
     gpu = replace(bench, limits=replace(bench.limits, device_type="gpu", preferred_float_width=1))
     gpu.compare(family, problem, drawn(family, problem, GPU, 60), random_inputs(op, problem))
+
+
+@pytest.mark.parametrize(("op", "problem"), TILED, ids=[op for op, _ in TILED])
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_products_are_multiplied_in_half(bench: Any, kind: str, op: str, problem: Any) -> None:
+    if HALF_EXTENSION not in bench.limits.extensions:
+        pytest.skip(f"the driver does not offer {HALF_EXTENSION}; Intel's runtime for CPUs does")
+    family, problem = family_of(op), replace(problem, dtype=HALF, factors=HALF)
+    able = replace(bench, limits=replace(bench.limits, device_type=kind))
+    limits = replace(GPU if kind == "gpu" else CPU, extensions=frozenset({HALF_EXTENSION}))
+    halves = [one for one in drawn(family, problem, limits, 200) if one[FACTORS]]
+    assert len(halves) >= 6
+    able.compare(family, problem, halves, random_inputs(op, problem))
+    default = family.default(problem, limits) | {FACTORS: 1}
+    able.compare(family, problem, [default], family.sample_inputs(problem, np.random.default_rng(1)))
 
 
 @pytest.mark.parametrize(("op", "problem"), MOVES, ids=[op for op, _ in MOVES])
