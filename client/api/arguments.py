@@ -1,4 +1,4 @@
-"""Reword errors for Python callers: a command-line option is an argument here.
+"""Check arguments of Python callers, and reword errors for them: a command-line option is an argument here.
 
 Errors are written in the words of the command line, and translated when they leave `gputune.tune` and `gputune.check`.
 An option that these functions do not have keeps its name: it is a key of the config file, or belongs to another
@@ -8,13 +8,14 @@ command.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
-from gputune.client.errors import GputuneError
+from gputune.client.errors import ConfigError, GputuneError
+from gputune.client.suggestions import instead
 
 ARGUMENTS: Mapping[str, str] = MappingProxyType(
     {
@@ -77,3 +78,10 @@ def with_arguments() -> Iterator[None]:
     except CacheError as error:
         error.args = (as_arguments(str(error)),)
         raise
+
+
+def check_known(**arguments: tuple[str | None, Collection[str]]) -> None:
+    """Raises ConfigError with the nearest name for one that there is not. arguments: with the names that there are."""
+    for argument, (name, known) in arguments.items():
+        if name is not None and name not in known:
+            raise ConfigError(f"{argument}: there is no {name!r}; {instead(name, known)}")

@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gputune.client.api.arguments import as_arguments, with_arguments
+from gputune.client.api.arguments import as_arguments, check_known, with_arguments
 from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
 from gputune.client.errors import ConfigError
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
+from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.tuning.measuring.peaks import ASSUMED
@@ -96,6 +97,7 @@ def check(
     shapes: Shapes | None = None,
     *,
     input_values: InputValues | None = None,
+    precision_mode: str | None = None,
     device: str | None = None,
     op_packages: Sequence[Path | str] = (),
 ) -> ModelCheck:
@@ -107,6 +109,7 @@ def check(
         model: the ONNX file.
         shapes: by name, the shape of each input with dynamic dimensions.
         input_values: by name, the value of each input that is a constant, such as {"sr": 16000}.
+        precision_mode: count for this mode, as for `tune`; by default as the model has floats.
         device: measure the peaks on this device of the machine: a part of its name, or its number in `gputune devices`.
         op_packages: as for `tune`.
 
@@ -120,8 +123,10 @@ def check(
         raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
     values = values_of(input_values)
     peaks, limits = (ASSUMED, any_limits()) if device is None else measured_peaks(device)
+    check_known(precision_mode=(precision_mode, PRECISION_MODES))
     with in_use(load_packages([str(each) for each in op_packages])):
-        return _record(Path(model), describe(check_model(Path(model), graphs[0], values), peaks, limits))
+        checked = check_model(Path(model), graphs[0], values, precision_mode or "")
+        return _record(Path(model), describe(checked, peaks, limits))
 
 
 def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:

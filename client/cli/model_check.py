@@ -12,13 +12,16 @@ from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import INPUT
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
+from gputune.client.generation.config.precision import MODE
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
+from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.model.parts import operators
 from gputune.client.progress import reporting
 from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
+from gputune.core.dtypes import FLOAT
 from gputune.kernels.family import DeviceLimits
 
 RUNS_NOT = 9
@@ -36,6 +39,11 @@ MOST_ROWS = 20
     "for each name.",
 )
 @input_value_option()
+@click.option(
+    f"--{MODE}",
+    type=click.Choice(PRECISION_MODES),
+    help="Count tasks and bytes for this mode of context-binary-generator.  [default: as the model has floats]",
+)
 @json_option
 @click.option(
     "--peak_gflops",
@@ -55,6 +63,7 @@ def command(
     model: Path,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     input_values: Mapping[str, Value],
+    precision_mode: str | None,
     as_json: bool,
     peak_gflops: float | None,
     peak_gbps: float | None,
@@ -79,7 +88,7 @@ def command(
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
     peaks, limits = _device(peak_gflops, peak_gbps, device)
     with in_use(load_packages(op_packages)):
-        content = describe(check_model(model, shapes[0], input_values), peaks, limits)
+        content = describe(check_model(model, shapes[0], input_values, precision_mode or ""), peaks, limits)
     if as_json:
         print_json(content)
     else:
@@ -117,7 +126,8 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"    instead: {one['nearest']}"
         yield from _parts(content["in_parts"], content["why_no_parts"])
         return
-    yield f"{content['model']}: all of it runs; {content['nodes']} nodes in {content['operations']} operations"
+    mode = "" if content["precision_mode"] == FLOAT else f", in {content['precision_mode']}"
+    yield f"{content['model']}: all of it runs{mode}; {content['nodes']} nodes in {content['operations']} operations"
     tasks, peaks = content["tasks"], content["peaks"]
     yield (
         f"{len(tasks)} tasks, {content['flops'] / 1e9:.3f} GFLOP, {content['bytes'] / 1e6:.1f} MB moved, "

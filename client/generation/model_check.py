@@ -9,6 +9,7 @@ from typing import Any
 
 from gputune.client.errors import ConfigError, ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.alternatives import Alternatives
+from gputune.client.model.graph import Precision
 from gputune.client.model.importer import Value, read_model, told_value
 from gputune.client.model.lowering import refusals_of
 from gputune.client.model.nearest import nearest_form
@@ -19,6 +20,7 @@ from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.peaks import Peaks, measured
 from gputune.client.tuning.search.effort import EFFORTS, Effort, finalists_for, trials_for
 from gputune.client.tuning.search.task_search import device_limits, task_key
+from gputune.core.dtypes import FLOAT, HALF
 from gputune.core.identity import DeviceIdentity
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Work
@@ -52,6 +54,8 @@ class Checked:
     """The operator of each node that runs, by the node's name."""
     refusals: tuple[Refusal, ...]
     model: Alternatives | None
+    mode: str = FLOAT
+    """The precision mode; a device that cannot multiply in float16 has float16_storage in the place of float16."""
     cut: Cut | str = ""
     """The parts that can run, or why they are not known; empty for a whole model."""
 
@@ -61,16 +65,22 @@ class Checked:
 
 
 def check_model(
-    path: Path, input_dimensions: Mapping[str, tuple[int, ...]], input_values: Mapping[str, Value] | None = None
+    path: Path,
+    input_dimensions: Mapping[str, tuple[int, ...]],
+    input_values: Mapping[str, Value] | None = None,
+    mode: str = "",
 ) -> Checked:
-    """Imports and lowers a model. Raises ModelError for what is wrong with the model and not with single nodes."""
+    """Imports and lowers a model in a precision mode, or as it is. Raises ModelError for what is wrong with the model
+    and not with single nodes."""
     values = input_values or {}
     try:
         graph = read_model(path, input_dimensions, values)
     except UnsupportedNodes as error:
         cut = _cut(path, input_dimensions, values)
-        return Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, None, cut)
-    checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), (), None)
+        return Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, None, mode or FLOAT, cut)
+    graph = replace(graph, precision=Precision(mode))
+    mode = mode or (HALF if graph.halves else FLOAT)
+    checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), (), None, mode)
     try:
         return replace(checked, model=Alternatives(graph))
     except UnsupportedNodes:
@@ -104,6 +114,7 @@ def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, 
         "model": str(checked.path),
         "input_dimensions": {name: list(shape) for name, shape in checked.input_dimensions.items()},
         "input_values": {name: told_value(value) for name, value in checked.input_values.items()},
+        "precision_mode": checked.mode,
         "runs_wholly": checked.runs_wholly,
         "nodes": checked.nodes,
         "unsupported": [

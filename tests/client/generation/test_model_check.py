@@ -60,6 +60,16 @@ def test_a_model_that_runs(gputune: Gputune, tmp_path: Path) -> None:
     assert content["peaks"]["origin"] == "given"
 
 
+def test_bytes_are_counted_in_a_precision_mode(gputune: Gputune, tmp_path: Path) -> None:
+    path = models.save(models.conv_relu_gemm(), tmp_path)
+    _, usual = checked(path, gputune=gputune)
+    code, stored = checked(path, "--precision_mode", "float16_storage", gputune=gputune)
+    assert (code, usual["precision_mode"], stored["precision_mode"]) == (0, "float32", "float16_storage")
+    assert 2 * stored["constant_bytes"] == usual["constant_bytes"] and stored["bytes"] < usual["bytes"]
+    said = gputune("model-check", path, "--precision_mode", "float16").out.splitlines()[0]
+    assert said.startswith(f"{path}: all of it runs, in float16; ")
+
+
 def test_dimensions_are_given_by_their_names(gputune: Gputune, tmp_path: Path) -> None:
     model = models.build("(float[N,4] a, float[N,2] b) => (float[N,6] y)", "y = Concat<axis=1>(a, b)")
     path = models.save(model, tmp_path)
