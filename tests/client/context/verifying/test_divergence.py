@@ -1,6 +1,7 @@
 """Test the search for the operation to blame, on a numpy machine whose memory and kernels can fail on request."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from gputune.client.context.verifying import divergence
 from gputune.client.context.verifying.captures import Capture, Captures, Place, windows
 from gputune.client.context.verifying.divergence import Divergence, Finding
-from gputune.client.model.graph import Array
+from gputune.client.model.graph import STORED, Array, Precision
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
@@ -146,6 +147,18 @@ def test_a_problem_that_is_not_the_models_is_told_from_a_wrong_kernel(tmp_path: 
     found = first(models.save(model, tmp_path), plan, Machine(plan), inputs)
     assert found is not None
     assert (found.tensor, found.cause, found.agreeing) == ("c", "problem", 2)
+
+
+def test_the_most_negative_number_of_a_mask_is_that_of_its_type(tmp_path: Path) -> None:
+    lowest = np.array(np.finfo(np.float32).min, np.float32)
+    model = models.build(
+        "(float[1,16] x) => (float[1,16] y)",
+        "c = Less(x, half) m = Where(c, x, lowest) y = Softmax(m)",
+        {"half": np.array(0.5, np.float32), "lowest": lowest},
+    )
+    path = models.save(model, tmp_path)
+    plan, inputs = lower(replace(read_model(path), precision=Precision(STORED))), {"x": models.positive(1, 16)}
+    assert plan.in_half and first(path, plan, Machine(plan), inputs) is None
 
 
 def test_no_more_is_held_than_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
