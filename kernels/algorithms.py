@@ -29,7 +29,7 @@ from gputune.kernels.space import ChoiceSpace, Configuration, TuningSpace, choic
 
 ALG = "ALG"
 FACTORS = "HALF"
-FACTORS_MEANING = "factors of products: 0 float, 1 half; sums of 16 products or so are half then, too"
+FACTORS_MEANING = "factors of products: 0 float, 1 half; sums of 8 products are half then, too"
 IN_HALF = Needs(extensions=(HALF_EXTENSION,))
 HALF_COST = 0.5
 """The estimate of what is multiplied in half: devices do that twice as fast, and it takes half the local memory."""

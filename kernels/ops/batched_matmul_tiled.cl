@@ -142,7 +142,7 @@ void batched_matmul_tiled(__global const TYPE *restrict a, __global const TYPE *
         UNROLL for (int r = 0; r < MR; ++r) {                          \
             const factors left = LEFT(rows, r, k);                     \
             UNROLL for (int v = 0; v < NV; ++v)                        \
-                BLOCK_SUM(0, r, v) = fma(left, right[v], BLOCK_SUM(0, r, v)); \
+                BLOCK_SUM(0, r, v) = MULTIPLY_ADD(left, right[v], BLOCK_SUM(0, r, v)); \
         }                                                              \
     }
 

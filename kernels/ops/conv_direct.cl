@@ -81,7 +81,7 @@
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const factors left = LEFT(pixels, r, c);                       \
             UNROLL for (int v = 0; v < NV; ++v)                            \
-                BLOCK_SUM(0, r, v) = fma(left, right[v], BLOCK_SUM(0, r, v)); \
+                BLOCK_SUM(0, r, v) = MULTIPLY_ADD(left, right[v], BLOCK_SUM(0, r, v)); \
         }                                                                  \
     }
 

@@ -3,7 +3,7 @@
 //
 // A CPU takes three instructions to load, convert and spread an element of half, and one for float. So HELD elements of each
 // of MR rows are converted together, and read again as floats from the cache. Float rows, and those of GPUs, whose
-// private arrays are slow, are read where they lie. Factors in half are as well: HELD of them are a block then.
+// private arrays are slow, are read where they lie. Factors in half are as well, in blocks of BLOCK_STEPS.
 //   EACH_BLOCK(k, width) HOLD_BLOCK(rows, k, width) begin a loop's body in which LEFT(rows, r, k) is for each k up to
 //   BLOCK_END(width), and the loop goes on until k is the width. ALL_AT_ONCE, HOLD_NOTHING, ALL_OF and OWN_LEFT stand in
 //   their places for rows that a kernel keeps, which are floats.
@@ -12,7 +12,7 @@
 #define LEFT_STEP 1
 #endif
 #ifdef HALF_FACTORS
-#define HELD 16
+#define HELD BLOCK_STEPS
 #define HELD_ROWS
 #define EACH_BLOCK(k, width) while (k < (width))
 #define HOLD_BLOCK(rows, k, width) const int held_end = min(k + HELD, (int)(width));

@@ -91,7 +91,7 @@
                 SPREAD_OF(LEFT_WIDTH, left, u, PART_LOAD(min(row + r, M - 1), STEP(u), LEFT_LOAD)); \
             UNROLL for (int u = 0; u < count; ++u)                                            \
                 UNROLL for (int v = 0; v < NV; ++v)                                           \
-                    BLOCK_SUM(0, r, v) = fma((factors)(left[u]), right[u][v], BLOCK_SUM(0, r, v)); \
+                    BLOCK_SUM(0, r, v) = MULTIPLY_ADD((factors)(left[u]), right[u][v], BLOCK_SUM(0, r, v)); \
         }                                                                                     \
         END_BLOCK(1)                                                                          \
     }

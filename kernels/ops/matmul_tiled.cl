@@ -74,7 +74,7 @@
         UNROLL for (int r = 0; r < MR; ++r) {                              \
             const factors left = LEFT(rows, r, k);                         \
             UNROLL for (int v = 0; v < NV; ++v)                            \
-                BLOCK_SUM(s, r, v) = fma(left, right[v], BLOCK_SUM(s, r, v)); \
+                BLOCK_SUM(s, r, v) = MULTIPLY_ADD(left, right[v], BLOCK_SUM(s, r, v)); \
         }                                                                  \
     }
 

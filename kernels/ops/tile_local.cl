@@ -56,18 +56,20 @@
             FETCH_RIGHT(first + BK)
         }
         // Each step: MR rows by NV vectors.
-        BEGIN_BLOCK(1)
-        __attribute__((opencl_unroll_hint(KU)))
-        for (int step = 0; step < BK; ++step) {
-            FACTOR left[MR];
-            factors right[NV];
-            READ_LEFT(left, half_, first, step)
-            READ_RIGHT(right, half_, first, step)
-            UNROLL for (int r = 0; r < MR; ++r)
-                UNROLL for (int v = 0; v < NV; ++v)
-                    BLOCK_SUM(0, r, v) = fma((factors)(left[r]), right[v], BLOCK_SUM(0, r, v));
+        for (int steps = 0; steps < BK; steps += BLOCK_STEPS) {
+            BEGIN_BLOCK(1)
+            __attribute__((opencl_unroll_hint(KU)))
+            for (int step = steps; step < steps + BLOCK_STEPS; ++step) {
+                FACTOR left[MR];
+                factors right[NV];
+                READ_LEFT(left, half_, first, step)
+                READ_RIGHT(right, half_, first, step)
+                UNROLL for (int r = 0; r < MR; ++r)
+                    UNROLL for (int v = 0; v < NV; ++v)
+                        BLOCK_SUM(0, r, v) = MULTIPLY_ADD((factors)(left[r]), right[v], BLOCK_SUM(0, r, v));
+            }
+            END_BLOCK(1)
         }
-        END_BLOCK(1)
         if (more) {
 #if STAGES == 1
             TILE_BARRIER // all have read what is overwritten now

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from gputune.core.dtypes import HALF_EXTENSION
 from gputune.kernels.family import DeviceLimits
 
 Maker = Literal["nvidia", "amd", "intel", ""]
@@ -23,7 +24,7 @@ class Device:
     lanes: int = 32
 
 
-def _gpu(group: int, local_kib: int, allocation_gib: int, units: int) -> DeviceLimits:
+def _gpu(group: int, local_kib: int, allocation_gib: int, units: int, *extensions: str) -> DeviceLimits:
     return DeviceLimits(
         max_work_group_size=group,
         max_work_item_sizes=(group, group, min(group, 64) if group > 256 else group),
@@ -32,6 +33,7 @@ def _gpu(group: int, local_kib: int, allocation_gib: int, units: int) -> DeviceL
         compute_units=units,
         device_type="gpu",
         preferred_float_width=1,
+        extensions=frozenset(extensions),
     )
 
 
@@ -39,10 +41,10 @@ _ALL = (
     Device("h100", "nvidia", "sm_90", _gpu(1024, 48, 20, 132)),
     Device("a100", "nvidia", "sm_80", _gpu(1024, 48, 10, 108)),
     Device("rtx3060", "nvidia", "sm_86", _gpu(1024, 48, 3, 28)),
-    Device("gfx90a", "amd", "gfx90a", _gpu(256, 64, 16, 104)),
-    Device("gfx1030", "amd", "gfx1030", _gpu(256, 64, 8, 36)),
-    Device("dg2", "intel", "dg2", _gpu(1024, 64, 4, 512), lanes=8),
-    Device("adreno740", "", "", _gpu(1024, 32, 1, 12)),
+    Device("gfx90a", "amd", "gfx90a", _gpu(256, 64, 16, 104, HALF_EXTENSION)),
+    Device("gfx1030", "amd", "gfx1030", _gpu(256, 64, 8, 36, HALF_EXTENSION)),
+    Device("dg2", "intel", "dg2", _gpu(1024, 64, 4, 512, HALF_EXTENSION), lanes=8),
+    Device("adreno740", "", "", _gpu(1024, 32, 1, 12, HALF_EXTENSION)),
 )
 
 DEVICES: Mapping[str, Device] = {device.name: device for device in _ALL}

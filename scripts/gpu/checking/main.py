@@ -5,9 +5,9 @@
     scripts/gpu/check --family MatMul,Conv --device h100 --random 20 --json F
 
 Defaults and starters of all families are compiled for the problems of scripts/gpu/checking/problems.py, in float and,
-for one device with its starters, in half. The exit code
-is 1 if a kernel breaks a rule for which scripts/gpu/checking/exceptions.py has no exception, or if an exception is not
-needed any more; the second is only known when everything is checked.
+for one device with its starters, in half. Products that are multiplied in half are compiled for devices that can.
+The exit code is 1 if a kernel breaks a rule for which scripts/gpu/checking/exceptions.py has no exception, or if an
+exception is not needed any more; the second is only known when everything is checked.
 """
 
 import argparse
@@ -17,15 +17,17 @@ from pathlib import Path
 
 from gpu.checking.cases import DEFAULT, PERSISTENT, STARTER, Case, cases, persistent_case
 from gpu.checking.devices import DEVICES
-from gpu.checking.problems import IN_HALF, PROBLEMS
+from gpu.checking.problems import IN_HALF, MULTIPLIED_IN_HALF, PROBLEMS
 from gpu.checking.report import Report
 from gpu.checking.results import Results
 from gpu.checking.rules import RULES
 from gputune.client.progress import Progress, reporting
+from gputune.core.dtypes import HALF_EXTENSION
 from gputune.core.json_text import json_text
 
-STARTED_IN_HALF = "h100"
-"""The device for which starters are checked in half. On the others that would take as long again as in float."""
+STARTED_IN_HALF, STARTED_MULTIPLIED = "h100", "gfx1030"
+"""The devices for which starters are checked in half, and multiplied in half. On the others that would take as long
+again as in float."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,9 +85,10 @@ def _chosen(families: Sequence[str], devices: Sequence[str], drawn: int) -> list
     problems = [each for each in PROBLEMS if each.family in families]
     found = list(cases(problems, wanted, (DEFAULT, STARTER), drawn))
     for device in wanted:
-        in_half = [each for each in IN_HALF if each.family in families]
-        kinds = (DEFAULT, STARTER) if device.name == STARTED_IN_HALF else (DEFAULT,)
-        found += cases(in_half, [device], kinds, drawn)
+        multiplied = MULTIPLIED_IN_HALF if HALF_EXTENSION in device.limits.extensions else ()
+        for halves, started in ((IN_HALF, STARTED_IN_HALF), (multiplied, STARTED_MULTIPLIED)):
+            kinds = (DEFAULT, STARTER) if device.name == started else (DEFAULT,)
+            found += cases([each for each in halves if each.family in families], [device], kinds, drawn)
     if PERSISTENT in families:
         found += [persistent_case(device) for device in wanted if device.maker == "nvidia"]
     return found

@@ -189,6 +189,10 @@ def _moving() -> dict[str, dict[str, Any]]:
 PROBLEMS = tuple(_all())
 IN_HALF = tuple(replace(each, problem=replace(each.problem, dtype=HALF)) for each in PROBLEMS if _of_floats(each))
 """The problems of floats on tensors of half; exceptions know both by one name."""
+MULTIPLIED_IN_HALF = tuple(
+    replace(each, problem=replace(each.problem, factors=HALF)) for each in IN_HALF if hasattr(each.problem, "factors")
+)
+"""Those that may be multiplied in half, too."""
 
 SAMPLE = (
     "squeezenet-first",
