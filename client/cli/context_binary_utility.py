@@ -17,6 +17,7 @@ from gputune.client.report.sizes import packed_bytes, split_line, split_of
 from gputune.client.report.uses import uses_of
 from gputune.client.run.contexts import names_of
 from gputune.client.run.packages import lines_of, listing, need_of
+from gputune.core.dtypes import FLOAT
 from gputune.core.launches import ARGUMENT_FORMS
 from gputune.core.statuses import ContextVerdict
 from gputune.runtime.context.ep_context import EpContext, EpModel, is_ep_context, read_ep_model
@@ -121,6 +122,8 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
     yield f"tier: {header.tier}"
     effort = asked.get("tuning_effort")
     yield f"made by: {made.get('gputune', 'unknown')}{f', tuning effort {effort}' if effort else ''}"
+    if header.precision_mode != FLOAT:
+        yield f"precision mode: {header.precision_mode}"
     if isinstance(models := asked.get("models"), list) and models:
         yield f"made of: {_few(list(map(str, models)))}"
     yield from _held(header)

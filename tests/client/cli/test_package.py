@@ -61,6 +61,8 @@ def test_different_precision_modes_are_named(gputune: Gputune, made: list[Path],
     half = small_context(
         tmp_path / "half.bin", (256,), device={**DEVICE, "name": "half", "platform": "x"}, precision_mode="float16"
     )
+    shown = gputune("context-binary-utility", "--context_binary", half)
+    assert "precision mode: float16" in [line.strip() for line in shown.out.splitlines()]
     package = tmp_path / "m.gtpkg"
     said = (
         "outputs differ between devices, because contexts have different precision modes: 'a' float32, 'half' float16"
