@@ -52,8 +52,8 @@ class Checked:
     nodes: int
     node_ops: Mapping[str, str]
     """The operator of each node that runs, by the node's name."""
-    refusals: tuple[Refusal, ...]
-    model: Alternatives | None
+    refusals: tuple[Refusal, ...] = ()
+    model: Alternatives | None = None
     mode: str = FLOAT
     """The precision mode; a device that cannot multiply in float16 has float16_storage in the place of float16."""
     cut: Cut | str = ""
@@ -77,10 +77,10 @@ def check_model(
         graph = read_model(path, input_dimensions, values)
     except UnsupportedNodes as error:
         cut = _cut(path, input_dimensions, values)
-        return Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, None, mode or FLOAT, cut)
+        return Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode or FLOAT, cut=cut)
     graph = replace(graph, precision=Precision(mode))
     mode = mode or (HALF if graph.halves else FLOAT)
-    checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), (), None, mode)
+    checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), mode=mode)
     try:
         return replace(checked, model=Alternatives(graph))
     except UnsupportedNodes:

@@ -22,7 +22,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
     "clblast": ("products",),
     "kernel_tests": ("tests",),
     "recordings": ("recordings",),
-    "models": ("squeezenet", "resnet50", "mobilenet_v2"),
+    "models": ("squeezenet", "squeezenet_half", "resnet50", "mobilenet_v2"),
     "chains": ("made", "untuned", "squeezenet", "resnet50", "mobilenet_v2"),
     "crash": ("forms",),
 }
@@ -42,7 +42,12 @@ SIMILAR = {
     "attention_12x197x64": ("rows", "attention 12x197x64"),
 }
 """Our recordings, and the places of PyTorch's times for the same kernels."""
-NETWORKS = {"squeezenet": "squeezenet1_0", "resnet50": "resnet50", "mobilenet_v2": "mobilenet_v2"}
+NETWORKS = {
+    "squeezenet": "squeezenet1_0",
+    "squeezenet_half": "squeezenet1_0",
+    "resnet50": "resnet50",
+    "mobilenet_v2": "mobilenet_v2",
+}
 WAYS = {
     "whole inference": "whole inference",
     "python": "launches from Python",
@@ -164,7 +169,10 @@ def _median(value: Any, *keys: str, scale: float = 1.0) -> float | None:
 
 def _networks(day: Day) -> list[list[Any]]:
     rows: list[list[Any]] = [
-        ["network", "untuned", "tuned, effort quick", "PyTorch eager", "CUDA graph, float32", "CUDA graph, TF32"]
+        [
+            *("network", "untuned", "tuned, effort quick", "PyTorch eager"),
+            *(f"CUDA graph, {kind}" for kind in ("float32", "TF32", "float16")),
+        ]
     ]
     for name, torch_name in NETWORKS.items():
         model, torch = day["models"].get(name), _at(day, "baselines", "networks", torch_name)
@@ -175,19 +183,21 @@ def _networks(day: Day) -> list[list[Any]]:
         end_to_end = _at(model, "context-binary-generator", "summary", "end_to_end")
         untuned = contenders.get("untuned") or _at(end_to_end, "untuned_ns")
         if tuned is not None:
-            others = [_median(torch, *keys, scale=1e-3) for keys in (("eager",), ("graph", "fp32"), ("graph", "tf32"))]
+            graphs = (("graph", kind) for kind in ("fp32", "tf32", "fp16"))
+            others = [_median(torch, *keys, scale=1e-3) for keys in (("eager",), *graphs)]
             rows.append([name, *(_median(one, scale=1e-6) for one in (untuned, tuned)), *others])
     return rows if len(rows) > 1 else []
 
 
 def _kernels(day: Day) -> list[list[Any]]:
-    rows: list[list[Any]] = [["kernel", "default", "best found", "measured", "PyTorch, float32", "PyTorch, TF32"]]
+    kinds = {"float32": "fp32", "TF32": "tf32", "float16": "fp16"}
+    rows: list[list[Any]] = [["kernel", "default", "best found", "measured", *(f"PyTorch, {kind}" for kind in kinds)]]
     for name, one in day["recordings"]["recordings"].items():
-        group, key = SIMILAR.get(name, ("", ""))
+        group, key = SIMILAR.get(name.removesuffix("_half"), ("", ""))
         torch = _at(day, "baselines", group, key)
-        float32 = _median(torch, "fp32") or _median(torch)
+        medians = [_median(torch, kind) for kind in kinds.values()]
         measured = f"{one['rows']} of {one['space']}"
-        rows.append([name, one["default_us"], one["best_us"], measured, float32, _median(torch, "tf32")])
+        rows.append([name, one["default_us"], one["best_us"], measured, medians[0] or _median(torch), *medians[1:]])
     return rows
 
 

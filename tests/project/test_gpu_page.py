@@ -64,8 +64,8 @@ def test_a_page_shows_networks_by_the_latest_way_in_which_they_were_compared(
     monkeypatch.setattr(page, "DAYS", tmp_path / "days")
     lines = page.page().splitlines()
     assert "## a card, 2026-11-27" in lines
-    assert "| squeezenet | 3 | 2 | 2.5 | 0.6 | – |" in lines
-    assert "| resnet50 | 14.2 | 13.2 | – | – | – |" in lines
+    assert "| squeezenet | 3 | 2 | 2.5 | 0.6 | – | – |" in lines
+    assert "| resnet50 | 14.2 | 13.2 | – | – | – | – |" in lines
     assert "| plain | 7 | 7.5 |" in lines
     assert "| does not | `images` |" in lines
     assert not any("barrier" in line for line in lines)

@@ -19,14 +19,17 @@ from typing import Any
 import numpy as np
 
 from gpu.card import CACHE
+from gpu.phases.recordings import IN_HALF
 from gpu.record import Record, brief, run
+from gputune.client.model.graph import STORED
 from models import classic_models, tune_models
 from models.tune_models import Model
 
 CONTEXTS = "contexts"
 """The folder next to the records in which contexts stay."""
 MODELS: dict[str, tuple[Callable[[], Model], float]] = {
-    "squeezenet": (classic_models.squeezenet, 0.3),
+    "squeezenet": (classic_models.squeezenet, 0.25),
+    f"squeezenet{IN_HALF}": (classic_models.squeezenet, 0.3),
     "mobilenet_v2": (classic_models.mobilenet_v2, 0.5),
     "resnet50": (classic_models.resnet50, 1.0),
 }
@@ -73,6 +76,7 @@ def _model(record: Record, name: str, make: Callable[[], Model], seconds: float)
         "--profiling_level",
         "detailed",
     ]
+    tune += ["--precision_mode", STORED] if name.endswith(IN_HALF) else []
     tune += ["--tuning_effort", "none" if record.rehearse else "quick"]
     if not record.rehearse:
         tune += ["--tuning_budget", f"{budget}s", "--performance_cache_dir", record.folder / "cache"]

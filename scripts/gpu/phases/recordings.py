@@ -23,6 +23,7 @@ from gpu.record import Record, brief, run
 from gputune.client.model.plan import Task
 from gputune.client.progress import reporting
 from gputune.client.target.connecting import choose_target
+from gputune.core.dtypes import HALF
 from gputune.kernels.family import Launch
 from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
@@ -53,11 +54,15 @@ _ATTENTION = BatchedMatMulProblem(
     *((_ROWS * _DEPTH, _DEPTH, 1), (_ROWS * _DEPTH, 1, _DEPTH), (_ROWS * _ROWS, _ROWS, 1)),
     elements=(_HEADS * _ROWS * _DEPTH, _HEADS * _ROWS * _DEPTH),
 )
+IN_HALF = "_half"
+"""The end of the names of what stores float16."""
 TASKS: dict[str, Task] = {
     "gemm_1024": Task("MatMul", MatMulProblem(1024, 1024, 1024), 1),
+    f"gemm_1024{IN_HALF}": Task("MatMul", MatMulProblem(1024, 1024, 1024, dtype=HALF), 1),
     "conv_14x14x256": Task("Conv", _conv(14, 256), 1),
     "conv_56x56x64": Task("Conv", _conv(56, 64), 1),
     "skinny_1x4096x4096": Task("MatMul", MatMulProblem(1, 4096, 4096), 1),
+    f"skinny_1x4096x4096{IN_HALF}": Task("MatMul", MatMulProblem(1, 4096, 4096, dtype=HALF), 1),
     "conv_7x7x512": Task("Conv", _conv(7, 512), 1),
     "softmax_1x1000": Task("Softmax", SoftmaxProblem(1, 1000, 1), 1),
     "depthwise_56x56x144": Task(
