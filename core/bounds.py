@@ -76,4 +76,5 @@ Amount = Annotated[int, Within(0, 2**63 - 1)]
 Sha256 = Annotated[str, Within(64, 64)]
 Facts: TypeAlias = Mapping[Key, Any]
 Amounts = Annotated[Mapping[Key, Bytes], Within(0, 1024)]  # by the name of a buffer, say
-Arguments = Annotated[tuple[Name | Int32, ...], Within(0, 256)]  # buffers' names and 32-bit scalars
+Scalar = Int32  # an argument of a kernel that is no buffer
+Arguments = Annotated[tuple[Name | Scalar, ...], Within(0, 256)]  # buffers' names, and scalars

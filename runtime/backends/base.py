@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.core.assembly import has_assembly
+from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm, Work, check_sizes
@@ -314,7 +315,7 @@ class Backend(ABC):
         entry: str,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | int],
+        arguments: Sequence[Buffer | Scalar],
         work: Work | None = None,
     ) -> Bound:
         """A kernel ready to launch. `work` is for a backend that models time instead of measuring it.
@@ -420,12 +421,12 @@ class Backend(ABC):
         entry: str,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | int],
+        arguments: Sequence[Buffer | Scalar],
         work: Work | None,
     ) -> Bound: ...
 
 
-def buffers_of(arguments: Sequence[Buffer | int]) -> dict[int, Buffer]:
+def buffers_of(arguments: Sequence[Buffer | Scalar]) -> dict[int, Buffer]:
     """The arguments that are buffers, by their places."""
     return {place: argument for place, argument in enumerate(arguments) if isinstance(argument, Buffer)}
 

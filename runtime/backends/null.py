@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Work
 from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Times, Timing, buffers_of
@@ -101,7 +102,7 @@ class NullBackend(Backend):
         entry: str,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | int],
+        arguments: Sequence[Buffer | Scalar],
         work: Work | None,
     ) -> Bound:
         held = buffers_of(arguments)

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
 from gputune.core.launches import ArgumentForm, Work
 from gputune.core.quirks import quirks_of
@@ -419,7 +420,7 @@ class OpenCLBackend(Backend):
         entry: str,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | int],
+        arguments: Sequence[Buffer | Scalar],
         work: Work | None,
     ) -> Bound:
         try:

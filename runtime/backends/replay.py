@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
@@ -121,7 +122,7 @@ class ReplayBackend(NullBackend):
         entry: str,
         global_size: tuple[int, ...],
         local_size: tuple[int, ...],
-        arguments: Sequence[Buffer | int],
+        arguments: Sequence[Buffer | Scalar],
         work: Work | None,
     ) -> Bound:
         assert program.binary is not None

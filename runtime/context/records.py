@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from gputune.core.bounds import Amount, CText, Int32, Stored, Within, in_files
+from gputune.core.bounds import Amount, CText, Scalar, Stored, Within, in_files
 from gputune.core.decoder import record_of
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.core.errors import InvalidLaunch, LimitExceeded, MalformedHeader, UnsupportedFormatVersion, shortened
@@ -93,7 +93,7 @@ class LaunchRecord:
     entry: CText
     global_size: Annotated[tuple[Amount, ...], Within(0, MOST_DIMENSIONS)]
     local_size: Annotated[tuple[Amount, ...], Within(0, MOST_DIMENSIONS)]
-    arguments: tuple[BufferRef | Int32, ...]
+    arguments: tuple[BufferRef | Scalar, ...]
     writes: tuple[Amount, ...] = ()
     offsets: bool = False
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from gputune.core.bounds import Scalar
 from gputune.core.errors import DeviceError
 from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
@@ -86,7 +87,7 @@ class Binder:
 
     def bind(self, program: Program, launch: LaunchRecord) -> Bound:
         """A launch with its arguments. Raises as Backend.bind does."""
-        given: list[BufferRef | int] = []
+        given: list[BufferRef | Scalar] = []
         for argument in launch.arguments:
             if launch.offsets and isinstance(argument, BufferRef):
                 given += [replace(argument, offset=0), argument.offset // OFFSET_BYTES]

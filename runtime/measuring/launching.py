@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gputune.core.bounds import Scalar
 from gputune.core.errors import DeviceError, LaunchFailed, shortened
 from gputune.core.launches import Launch, Stage, Variant, Work
 from gputune.runtime.backends import Backend, Bound, Buffer, Bytes, Program, ProgramCache, Timing
@@ -83,7 +84,7 @@ class Launcher:
     def _bound(
         self, program: Program, kernel: Launch | Stage, buffers: Mapping[str, Buffer], work: Work | None
     ) -> Bound:
-        arguments: list[Buffer | int] = []
+        arguments: list[Buffer | Scalar] = []
         for argument in kernel.arguments:
             if isinstance(argument, str) and argument not in buffers:
                 there = shortened(buffers)

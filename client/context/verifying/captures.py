@@ -18,6 +18,7 @@ from gputune.client.model.plan import Operation, Plan
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.search.task_search import task_key
+from gputune.core.bounds import Scalar
 from gputune.core.launches import Launch, Variant
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.format import ContextFile, open_context, write_context
@@ -128,7 +129,7 @@ class Captures:
         )
 
     def _without_outputs(self, launch: LaunchRecord) -> LaunchRecord:
-        arguments = (each if isinstance(each, int) else self._elsewhere(each) for each in launch.arguments)
+        arguments = (self._elsewhere(each) if isinstance(each, BufferRef) else each for each in launch.arguments)
         return replace(launch, arguments=tuple(arguments))
 
     def _elsewhere(self, ref: BufferRef) -> BufferRef:
@@ -186,7 +187,7 @@ def _places(plan: Plan, outcomes: Outcomes, graph: GraphRecord) -> Iterator[Plac
         yield Place(launches, refs)
 
 
-def _kernels(operation: Operation, outcomes: Outcomes) -> list[Sequence[str | int]]:
+def _kernels(operation: Operation, outcomes: Outcomes) -> list[Sequence[str | Scalar]]:
     """The arguments of an operation's kernels, as its family names them."""
     task = operation.task
     instance = family_of(task.op).render(task.problem, outcomes[task_key(task).digest].configuration)

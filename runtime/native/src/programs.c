@@ -176,7 +176,7 @@ static gputune_code keep(const jobs *jobs, gputune_error *error) {
     for (const job *job = jobs->all; job < end; job++) {
         held *held = job->program || job->memory ? hold(graph->shared, job->key) : NULL;
         if (job->kind == COPY) graph->copies[job->index] = job->bytes;
-        if (held) *held = (struct held){held->next, held->key, job->memory, NULL, job->program};
+        if (held) held->memory = job->memory, held->program = job->program;
         if (job->refused)
             warn(graph, "the driver refuses the binary of program %zu; building it from source", job->index);
     }
