@@ -14,8 +14,10 @@ from gputune.client.cli.options.generation import embedded_device, input_dimensi
 from gputune.client.cli.say import print_json, say
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import Config
+from gputune.client.generation.config.precision import MODE
 from gputune.client.generation.generator import GenerationRequest, show_kernels
 from gputune.client.generation.kernels import Chosen, fields_of, lines_of
+from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import model_files
 from gputune.client.progress import reporting
@@ -28,6 +30,11 @@ from gputune.client.tuning.search.options import TuningOptions, parse_configurat
 @click.option("--model", type=INPUT, metavar="FILE", required=True, help="ONNX model.")
 @input_dimensions
 @input_values
+@click.option(
+    f"--{MODE}",
+    type=click.Choice(PRECISION_MODES),
+    help="Show kernels for this mode of context-binary-generator.  [default: as the model has floats]",
+)
 @click.option(
     "--configuration",
     default="tuned",
@@ -47,6 +54,7 @@ def command(
     model: Path,
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     input_values: Mapping[str, Value],
+    precision_mode: str | None,
     configuration: str,
     as_json: bool,
     op_packages: tuple[str, ...],
@@ -68,7 +76,7 @@ def command(
     request = GenerationRequest(
         models=model_files([model], input_dimensions, input_values),
         binary_file=Path(),
-        config=Config(),
+        config=Config().having(precision_mode=precision_mode),
         effort=EFFORTS["quick"],  # the least that tunes: whatever was tuned is a winner for it
         performance_cache_dir=performance_cache_dir or default_performance_cache_dir(),
         target=connection.target,

@@ -110,6 +110,12 @@ def test_all_tasks_of_a_pattern_are_shown(show: Any) -> None:
     assert all(family_of(kernel["op"]) for kernel in kernels)
 
 
+def test_kernels_of_a_precision_mode_are_shown(show: Any) -> None:
+    modes = ("float32", "float16_storage")
+    problems = [only(show("MatMul", "--json", "--precision_mode", mode))["problem"] for mode in modes]
+    assert [problem["dtype"] for problem in problems] == ["float32", "float16"]
+
+
 def pairs(kernel: Any) -> str:
     return ",".join(f"{name}={value}" for name, value in kernel["configuration"].items())
 
