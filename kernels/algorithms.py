@@ -101,6 +101,11 @@ class Algorithms:
         return {number: self.ways[number] for number in possible}
 
 
+def way_of(configuration: Configuration) -> tuple[int | None, int | None]:
+    """Return what names the way to compute that a configuration chooses: its algorithm, and the type of factors."""
+    return configuration.get(ALG), configuration.get(FACTORS)
+
+
 def unknown(configuration: Configuration) -> float:
     """Estimate nothing: the clocks of a way of which nothing is known."""
     return math.inf

@@ -21,7 +21,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm
 from gputune.core.quirks import usual_form
 from gputune.core.statuses import OK
-from gputune.kernels.algorithms import ALG
+from gputune.kernels.algorithms import way_of
 from gputune.kernels.catalogue import family_of, identity_of
 from gputune.kernels.family import DeviceLimits, Instance, KernelFamily, Work, problem_to_dict
 from gputune.kernels.space import Configuration, TuningSpace, configuration_key
@@ -186,14 +186,14 @@ class TaskSearch:
         return self._strategy
 
     def _unestimated(self, starters: Iterable[dict[str, int]]) -> list[dict[str, int]]:
-        """Return the starters of which the estimate knows nothing, and the first of each other algorithm than the
+        """Return the starters of which the estimate knows nothing, and the first of each other way to compute than the
         default's: on some devices a whole algorithm is slower than estimated. The estimate's best are measured in place
         of the others."""
-        kept, algorithms = [], {self.default.get(ALG)}
+        kept, ways = [], {way_of(self.default)}
         for one in starters:
-            if self._estimate is None or math.isinf(self._estimate(one)) or one.get(ALG) not in algorithms:
+            if self._estimate is None or math.isinf(self._estimate(one)) or way_of(one) not in ways:
                 kept.append(one)
-                algorithms.add(one.get(ALG))
+                ways.add(way_of(one))
         return kept
 
     def rendered(self, configuration: Configuration) -> Instance:

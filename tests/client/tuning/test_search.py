@@ -14,6 +14,7 @@ from gputune.client.tuning.search.strategies.auto import ESTIMATED, Auto
 from gputune.client.tuning.search.strategies.exhaustive import Exhaustive
 from gputune.client.tuning.search.strategies.random import RandomSearch
 from gputune.client.tuning.search.task_search import BATCH, TaskSearch, device_limits, space_of
+from gputune.core.dtypes import HALF, HALF_EXTENSION
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
@@ -132,3 +133,7 @@ def test_the_estimate_proposes_in_place_of_the_starters() -> None:
     unknown = [each for each in starters if math.isinf(known(each))]
     assert unknown and [each for each in batch if each in unknown] == unknown
     assert {each["ALG"] for each in batch} == {0, 1, 2, 4}
+    able, halves = replace(limits, extensions=frozenset({HALF_EXTENSION})), replace(windows.problem, dtype=HALF)
+    halves = replace(halves, factors=HALF)
+    batch = TaskSearch(Task("Conv", halves, 1), gpu, able, EFFORTS["normal"], {}).next_batch()
+    assert {(each["ALG"], each["HALF"]) for each in batch} == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (4, 0)}
