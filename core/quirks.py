@@ -81,6 +81,9 @@ class Quirks:
     defaults: Mapping[str, str] = field(default_factory=dict)
     """Variables that are set before it is loaded, unless the user has set them."""
 
+    measuring: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are set as well in processes that measure, unless the user has set them."""
+
     affinity: str = ""
     """The variable that binds its threads to cores of their own where it is 1, and lets them move where it is 0."""
 
@@ -156,6 +159,20 @@ INTEL = Quirks(
     },
 )
 
+NVIDIA = Quirks(
+    "NVIDIA",
+    "NVIDIA CUDA",
+    # Its binaries are PTX, which it compiles when they are loaded. Its compute cache has what any program has compiled,
+    # so that loading is fast, and a variant seems to be built in no time.
+    measuring={"CUDA_CACHE_DISABLE": "1"},
+    deciding={
+        "CUDA_DEVICE_MAX_CONNECTIONS": "how many queues run at the same time",
+        "CUDA_FORCE_PTX_JIT": "binaries are compiled again",
+        "CUDA_LAUNCH_BLOCKING": "each launch waits for its end",
+        "CUDA_SCALE_LAUNCH_QUEUES": "how many launches may wait",
+    },
+)
+
 AMD = Quirks(
     "AMD",
     "AMD",
@@ -191,7 +208,7 @@ CLVK = Quirks(
     not_deciding={"CLVK_LOG*": "what it says", "CLVK_*_DIR": "a folder"},
 )
 
-DRIVERS = (POCL, INTEL, AMD, MESA, CLVK)
+DRIVERS = (POCL, INTEL, NVIDIA, AMD, MESA, CLVK)
 OTHER = Quirks("another driver", "")
 KERNEL_CLOCK = "cl_khr_kernel_clock"
 """The extension by which kernels read the device's clock."""

@@ -9,6 +9,7 @@ reader knows to which device a crash belongs.
 """
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gputune.core.errors import DeviceError, DeviceNotFound
+from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices.discovery import LIST_OPTION, MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
@@ -33,6 +34,9 @@ __kernel void smoke(__global const float *value, __global float *result, const i
 }
 """
 SIZE = 64
+MOST_CHARACTERS = 120
+"""Of a reason why a feature does not work."""
+_PLACE = re.compile(r"(?:error: )?\S*:\d+:\d+: (?:error: )?")
 
 
 def main(arguments: list[str]) -> int:
@@ -106,10 +110,19 @@ def _prove(backend: Backend, name: str) -> str:
         program = backend.build(probe.source, probe.options)
         bound = backend.bind(program, "probe", (probe.items,), (probe.items,), [buffer])
         backend.time(bound, 1)
+    except BuildFailed as error:
+        return f"it does not compile: {_first_of(str(error))}"
     except DeviceError as error:
-        return " ".join(str(error).split())[:300]
+        return " ".join(str(error).split())[:MOST_CHARACTERS]
     got = backend.read(buffer).view(given.dtype)
     return "" if np.array_equal(got, wanted) else f"it computes {got.tolist()}, not {wanted.tolist()}"
+
+
+def _first_of(log: str) -> str:
+    """Return the first message of a compiler's log, without its place in the source and what follows."""
+    messages = (each.split(" | ")[0].strip() for each in _PLACE.split(" ".join(log.split())))
+    first = next((each for each in messages if each and each != "error:"), "its compiler does not say why")
+    return first[:MOST_CHARACTERS]
 
 
 def _say(report: DeviceReport) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from gputune.core.quirks import quirks_of
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.memory.passing import WithDescriptor, send_with
 from gputune.server.logs import LinesToLog
@@ -125,7 +126,7 @@ class WorkerProcess:
                     *("--limits", json.dumps(asdict(limits))),
                     *(() if compiled is None else ("--compiled", str(compiled))),
                     pass_fds=[theirs.fileno(), page.descriptor],
-                    env={**os.environ, **report.environment(), **environment},
+                    env={**_measuring(report), **os.environ, **report.environment(), **environment},
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=printed,  # what drivers print is logged; the daemon's own stdout is for its callers
                     stderr=printed,
@@ -233,6 +234,11 @@ class WorkerProcess:
             self._end_group()
         log.error("process %d does not end, not even by SIGKILL; it is left to itself", self.pid)
         return -signal.SIGKILL
+
+
+def _measuring(report: DeviceReport) -> Mapping[str, str]:
+    """Return the variables of a process that measures on a device."""
+    return {} if report.identity is None else quirks_of(report.identity).measuring
 
 
 def _ignore(message: Progress) -> None:

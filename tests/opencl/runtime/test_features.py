@@ -6,7 +6,7 @@ import pytest
 
 from gputune.core.errors import BuildFailed
 from gputune.runtime.backends import open_backend
-from gputune.runtime.backends.probe import _prove
+from gputune.runtime.backends.probe import _first_of, _prove
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import PROBES, features_of
 
@@ -24,3 +24,16 @@ def test_sources_with_assembly_need_a_proven_feature(report: DeviceReport, monke
     monkeypatch.setattr(backend, "prove", tuple)
     with pytest.raises(BuildFailed, match=f"vpdpbusd needs the feature {NAME}, which this device has not proven"):
         backend.build(PROBES[NAME].source, "")
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("error: /a/b.cl:5:67: use of undeclared 'f' error: /a/b.cl:6:1: other", "use of undeclared 'f'"),
+        ("3:7:46: error: invalid '+v' in asm 7 | __asm__ | ^ failed", "invalid '+v' in asm 7"),
+        ("", "its compiler does not say why"),
+        ("x" * 500, "x" * 120),
+    ],
+)
+def test_a_reason_is_the_first_message_of_a_compiler(log: str, said: str) -> None:
+    assert _first_of(log) == said

@@ -17,6 +17,7 @@ def test_what_changes_code_or_time_is_in_and_what_bounds_or_shows_is_not() -> No
         "IGC_ForceOCLSIMDWidth": "16",
         "HSA_OVERRIDE_GFX_VERSION": "10.3.0",
         "RUSTICL_DEBUG": "sync",
+        "CUDA_FORCE_PTX_JIT": "1",
     }
     do_not = {
         "POCL_MEMORY_LIMIT": "2",
@@ -29,6 +30,8 @@ def test_what_changes_code_or_time_is_in_and_what_bounds_or_shows_is_not() -> No
         "CL_CONFIG_CPU_FORCE_GLOBAL_MEM_SIZE": "2GB",
         "IGC_ShaderDumpEnable": "1",
         "RUSTICL_ENABLE": "iris",
+        "CUDA_CACHE_DISABLE": "1",
+        "CUDA_HOME": "/usr/local/cuda",
         "PATH": "/bin",
     }
     assert deciding(decide | do_not) == decide

@@ -8,7 +8,9 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,3 +146,26 @@ def test_once_a_kernel_has_printed_too_much_nothing_is_done_with_it(monkeypatch:
 def test_a_worker_whose_device_was_lost_says_so() -> None:
     assert str(WorkerEnded(DEVICE_LOST)) == "the worker ended with a lost device"
     assert str(WorkerEnded(3)) == "the worker ended with exit code 3"
+
+
+def test_a_driver_that_keeps_what_it_compiles_is_told_not_to_while_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+
+    async def spawn(*command: str, env: dict[str, str], **options: Any) -> Any:
+        given.append(env)
+        raise OSError("not started")
+
+    async def started(value: str | None) -> str | None:
+        with monkeypatch.context() as changed:
+            changed.setattr(asyncio, "create_subprocess_exec", spawn)
+            changed.delenv("CUDA_CACHE_DISABLE", raising=False)
+            if value is not None:
+                changed.setenv("CUDA_CACHE_DISABLE", value)
+            with pytest.raises(DeviceUnavailable):
+                await WorkerProcess.start(nvidia, Limits())
+        return given[-1].get("CUDA_CACHE_DISABLE")
+
+    assert NULL_REPORT.identity is not None
+    nvidia = replace(NULL_REPORT, identity=replace(NULL_REPORT.identity, platform="NVIDIA CUDA"))
+    assert asyncio.run(started(None)) == "1"
+    assert asyncio.run(started("0")) == "0", "what the user has set stays"
