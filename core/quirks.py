@@ -64,6 +64,11 @@ class Quirks:
     """A regular expression for the names of CPU devices that have a thread for each compute unit, of which each takes
     one work-group of a launch before any takes a second."""
 
+    atomics_order: bool = False
+    """Whether its atomic functions on global memory order what a work-item has written before them and reads after
+    them, for other work-groups as well. OpenCL 1.2 does not promise that, and mem_fence orders nothing between
+    work-groups."""
+
     reads_in_place: str = ""
     """A regular expression for the names of CPU devices whose kernels read memory of CL_MEM_USE_HOST_PTR where it lies,
     at any address, and what the host has written there without telling the driver."""
@@ -108,6 +113,8 @@ POCL = Quirks(
     compiles_at_first_launch=frozenset({"cpu", "gpu", "accelerator"}),
     # CPU devices are called pthread-, since version 4 cpu-; those called cpu-tbb- leave threads to a library.
     thread_per_group="pthread-|cpu-(?!tbb-)",
+    # Its compiler makes of each atomic function a C11 atomic with acquire and release. Its mem_fence is empty.
+    atomics_order=True,
     reads_in_place="pthread-|cpu-",
     # Of its compiler, Clang, which makes an instruction of it; on other processors that may need privileges.
     ticks={"x86_64": "__builtin_readcyclecounter", "AMD64": "__builtin_readcyclecounter"},
@@ -228,7 +235,8 @@ def usual_form(identity: DeviceIdentity) -> ArgumentForm:
 def groups_at_once(identity: DeviceIdentity) -> int:
     """So many work-groups of a launch are sure to run at the same time on a device and may wait for each other; 0 where
     that is not known."""
-    return identity.compute_units if _named(identity, quirks_of(identity).thread_per_group) else 0
+    quirks = quirks_of(identity)
+    return identity.compute_units if quirks.atomics_order and _named(identity, quirks.thread_per_group) else 0
 
 
 def reads_in_place(identity: DeviceIdentity) -> bool:

@@ -57,6 +57,32 @@ __kernel __attribute__((reqd_work_group_size(1, 1, 1))) void alone(__global floa
 NOTHING = Access((), ())
 
 
+LITMUS = """
+__kernel void litmus(__global int *written, volatile __global int *arrivals, __global int *wrong, int rounds)
+{
+    const int me = get_group_id(0), groups = get_num_groups(0), other = (me + 1) % groups;
+    int seen = 0, wanted = 0;
+    for (int round = 1; round <= rounds; ++round) {
+        for (int i = 0; i < 16; ++i)
+            written[16 * me + i] = round;
+        ARRIVE
+        for (int i = 0; i < 16; ++i)
+            seen += written[16 * other + i] != round;
+        ARRIVE
+    }
+    wrong[me] = seen;
+}
+"""
+"""What the groups of a persistent kernel rely on, without fences."""
+ARRIVE = """
+        wanted += groups;
+        atomic_inc(arrivals);
+        while (*arrivals < wanted)
+            ;
+        atomic_add(arrivals, 0);
+"""
+
+
 def groups_of(backend: Backend) -> int:
     return max(1, groups_at_once(backend.identity))
 
@@ -192,3 +218,13 @@ def test_groups_of_one_may_have_local_memory_and_barriers(backend: Backend) -> N
     launches = [LaunchRecord(f"{n}", "", 0, "alone", (9,), (1,), (whole(0, 36),)) for n in range(3)]
     (got,) = run_persistently(backend, launches, [ProgramRecord(b"", ALONE, "")], [np.ones(9, np.float32)])
     assert got.tolist() == [8.0] * 9
+
+
+def test_atomic_functions_order_what_groups_write_and_read(backend: Backend) -> None:
+    groups = groups_of(backend)
+    written, arrivals = (backend.upload(np.zeros(16 * groups, np.int32)) for _ in range(2))
+    wrong = backend.upload(np.full(groups, -1, np.int32))
+    program = backend.build(LITMUS.replace("ARRIVE", ARRIVE), "")
+    backend.enqueue(backend.bind(program, "litmus", (groups,), (1,), [written, arrivals, wrong, 20_000]))
+    backend.finish()
+    assert not backend.read(wrong).any()
