@@ -10,16 +10,15 @@ import importlib
 from pathlib import Path
 
 from gputune.core.errors import DeviceNotFound
+from gputune.runtime.backends.answers import Bounds, Bytes, Checked, Compared, Guards, Reference, Times, Timing
 from gputune.runtime.backends.base import (
     LAUNCHES_ENQUEUED,
     Backend,
     Bound,
     Buffer,
-    Bytes,
     Imported,
     Program,
-    Times,
-    Timing,
+    Zone,
     attempted,
     buffers_of,
 )
@@ -31,13 +30,19 @@ __all__ = [
     "LAUNCHES_ENQUEUED",
     "Backend",
     "Bound",
+    "Bounds",
     "Buffer",
     "Bytes",
+    "Checked",
+    "Compared",
+    "Guards",
     "Imported",
     "Program",
     "ProgramCache",
+    "Reference",
     "Times",
     "Timing",
+    "Zone",
     "attempted",
     "buffers_of",
     "open_backend",

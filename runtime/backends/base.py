@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,21 @@ from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm, Work, check_sizes
+from gputune.runtime.backends.answers import (
+    Bytes,
+    Checked,
+    Compared,
+    Reference,
+    Times,
+    Timing,
+    checked,
+    compared,
+    guards_of,
+)
 from gputune.runtime.backends.sources import refuse_files
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.queues.recorded import RecordedQueue
 
-Bytes = npt.NDArray[np.uint8]
-Times = npt.NDArray[np.int64]
 HOST_POINTER = "host pointer"
 LAUNCHES_ENQUEUED = 256
 """How many launches are enqueued at most before their times are read."""
@@ -103,24 +112,14 @@ class Bound:
         return (*self.before, self)
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Launches that ran one after the other: their total on the device's clock and on the host's.
+class Zone(NamedTuple):
+    """`nbytes` of a buffer with guard_bytes before them; what is behind them is a guard, too. summed: whether their
+    checksum is wanted."""
 
-    event_ns is 0 when the device's clock ran backwards in one of them. quartile_ns is the lower quartile of single
-    launches on the device's clock, 0 where they cannot be told apart.
-    """
-
-    launches: int
-    event_ns: int
-    wall_ns: int
-    quartile_ns: int = 0
-
-    @property
-    def launch_ns(self) -> float:
-        """What a launch takes on the device's clock while nothing else has the device. Beside other programs on a CPU
-        some launches take a time slice of the scheduler more, which says nothing about the kernel."""
-        return self.quartile_ns or self.event_ns / self.launches
+    buffer: Buffer
+    guard_bytes: int
+    nbytes: int
+    summed: bool = True
 
 
 @dataclass(eq=False)
@@ -286,6 +285,18 @@ class Backend(ABC):
     def fill(self, buffer: Buffer, pattern: int) -> None:
         """Fills the buffer with a repeated byte (0 to 255)."""
 
+    def compare(self, zone: Zone, reference: Reference, beside: Sequence[Zone] = ()) -> tuple[Compared, list[Checked]]:
+        """What is wrong with the contents of a zone, and with its guards; and what checksum says of the zones `beside`
+        it, so that one call answers all that a verification asks. Raises DeviceError."""
+        seen = self.checksum(beside)
+        content, end = self.read(zone.buffer), zone.guard_bytes + zone.nbytes
+        values = content[zone.guard_bytes : end].view(reference.values.dtype).reshape(reference.values.shape)
+        return compared(values, reference, guards_of(content, zone.guard_bytes, end)), seen
+
+    def checksum(self, zones: Sequence[Zone]) -> list[Checked]:
+        """Of each zone, what it holds and what its guards show. Raises DeviceError."""
+        return [checked(self.read(buffer), guard, guard + size, summed) for buffer, guard, size, summed in zones]
+
     # --- programs ---
 
     def build(self, source: str, options: str) -> Program:
@@ -429,14 +440,6 @@ class Backend(ABC):
 def buffers_of(arguments: Sequence[Buffer | Scalar]) -> dict[int, Buffer]:
     """The arguments that are buffers, by their places."""
     return {place: argument for place, argument in enumerate(arguments) if isinstance(argument, Buffer)}
-
-
-def in_order_of_time(times: Times) -> Times:
-    """Timestamps of which none is before the one in front of it: what a driver stamps later than the start was before
-    it, and nothing ends before it starts."""
-    times[:, :3] = np.minimum.accumulate(times[:, 2::-1], axis=1)[:, ::-1]
-    times[:, 3] = np.maximum(times[:, 2], times[:, 3])
-    return times
 
 
 def attempted(load: Callable[[bytes], Program], binary: bytes) -> Program | BuildFailed:

@@ -16,7 +16,8 @@ import numpy as np
 from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, LaunchFailed
 from gputune.core.launches import Work
-from gputune.runtime.backends.base import Backend, Bound, Buffer, Bytes, Program, Times, Timing, buffers_of
+from gputune.runtime.backends.answers import Bytes, Times, Timing
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Program, buffers_of
 from gputune.runtime.devices.discovery import DeviceReport
 
 FLOPS_PER_NS = 100.0

@@ -22,19 +22,8 @@ from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
 from gputune.core.launches import ArgumentForm, Work
 from gputune.core.quirks import quirks_of
-from gputune.runtime.backends.base import (
-    Backend,
-    Bound,
-    Buffer,
-    Bytes,
-    Imported,
-    Program,
-    Times,
-    Timing,
-    attempted,
-    buffers_of,
-    in_order_of_time,
-)
+from gputune.runtime.backends.answers import Bytes, Times, Timing, in_order_of_time
+from gputune.runtime.backends.base import Backend, Bound, Buffer, Imported, Program, attempted, buffers_of
 from gputune.runtime.backends.compiled_kernels import code_of, spare_general_code
 from gputune.runtime.backends.merging import OWN_NAMES
 from gputune.runtime.backends.opencl_devices import cl, drivers, identity_of, visible_devices

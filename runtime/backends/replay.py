@@ -18,7 +18,8 @@ from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, Invali
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.statuses import OK
-from gputune.runtime.backends.base import Bound, Buffer, Program, Times, Timing, buffers_of
+from gputune.runtime.backends.answers import Times, Timing
+from gputune.runtime.backends.base import Bound, Buffer, Program, buffers_of
 from gputune.runtime.backends.null import NullBackend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.recording import (

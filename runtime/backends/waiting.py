@@ -16,7 +16,8 @@ from typing import Any, Self
 import numpy as np
 
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.backends.base import Bound, Buffer, Bytes, Times, Timing
+from gputune.runtime.backends.answers import Bytes, Times, Timing
+from gputune.runtime.backends.base import Bound, Buffer
 from gputune.runtime.backends.null import NullBackend, time_ns
 from gputune.runtime.devices.discovery import DeviceReport
 

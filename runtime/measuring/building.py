@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.core.launches import OUTPUT, Launch, Variant
-from gputune.runtime.backends import Bound, Buffer, Program, ProgramCache, Timing
+from gputune.runtime.backends import Bound, Buffer, Checked, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.request import MeasureRequest
-from gputune.runtime.measuring.verification import GUARD_BYTES, GuardedBuffer, KeptBuffers, Values, guarded, mismatch
+from gputune.runtime.measuring.verification import (
+    GUARD_BYTES,
+    GuardedBuffer,
+    KeptBuffers,
+    damage,
+    guarded,
+    reference_of,
+    what_is_wrong,
+)
 from gputune.runtime.measuring.watcher import Course
 
 
@@ -52,7 +60,8 @@ class VariantBuilder:
         self._prepare_ns = 0.0  # the slowest launch that has prepared packed buffers
         self._current: int | None = None  # whose work is being done
         self._course.step("preparing", None)
-        self._want: Values = backend.read(request.reference).view(request.dtype)
+        want = backend.read(request.reference).view(request.dtype)
+        self._want = reference_of(want, request.relative, request.absolute)
         self._output: GuardedBuffer = guarded(backend, request.reference.nbytes, wide=True)
         sizes = {name: buffer.nbytes for name, buffer in request.buffers.items()}
         self._inputs = KeptBuffers(backend, sizes, self._copy_inputs)
@@ -184,21 +193,27 @@ class VariantBuilder:
                 self._renew(packed)
             raise
         self._course.step("checking", self._current)
-        written = self._renew(packed)
         if not backend.computes:
-            backend.write(self._output.inner, self._want)  # the reference stands in for what was not computed
-        got, damage = self._output.read(backend)
-        beyond = [f"{name!r}: {wrong}" for name, buffer in scratch.items() if (wrong := buffer.read(backend)[1])]
-        damage = "; ".join(filter(None, (damage, *beyond)))
-        self.damaged += bool(damage)
-        wrong = mismatch(got.view(request.dtype), self._want, request.relative, request.absolute)
-        if found := "; ".join(filter(None, (written, damage, wrong))):
+            backend.write(self._output.inner, self._want.values)  # the reference stands in for what was not computed
+        beside = [buffer.zone(summed=False) for buffer in scratch.values()]
+        kept = [*self._inputs.zones, *packed.zones]
+        seen, checked = backend.compare(self._output.zone(), self._want, [*kept, *beside])
+        written = self._renew(packed, checked[: len(kept)])
+        guards = zip(scratch, checked[len(kept) :], strict=True)
+        beyond = [f"{name!r}: {wrong}" for name, one in guards if (wrong := damage(one.guards))]
+        outside = "; ".join(filter(None, (damage(seen.guards), *beyond)))
+        self.damaged += bool(outside)
+        if found := "; ".join(filter(None, (written, outside, what_is_wrong(seen, self._want)))):
             raise WrongOutput(found)
         return timing
 
-    def _renew(self, packed: KeptBuffers) -> str:
-        """Fills inputs and packed buffers again if anything has changed them, and says what has changed."""
-        found = "; ".join(filter(None, (self._inputs.check(), packed.check())))
+    def _renew(self, packed: KeptBuffers, checked: Sequence[Checked] | None = None) -> str:
+        """Fills inputs and packed buffers again if anything has changed them, and says what has changed. checked: what
+        the backend says of their zones, if it was asked already."""
+        zones = self._inputs.zones
+        seen = self._backend.checksum([*zones, *packed.zones]) if checked is None else checked
+        inputs = self._inputs.judge(seen[: len(zones)])  # first, because packed buffers are made from them
+        found = "; ".join(filter(None, (inputs, packed.judge(seen[len(zones) :]))))
         self.damaged += bool(found)
         return found
 
@@ -220,8 +235,8 @@ class VariantBuilder:
                     self._prepare_ns = max(self._prepare_ns, timing.wall_ns)
 
             packed = KeptBuffers(self._backend, variant.packed, prepare)
-            damage = packed.fill()
-            if found := "; ".join(filter(None, (damage, self._inputs.check()))):
+            wrong = packed.fill()
+            if found := "; ".join(filter(None, (wrong, self._inputs.check()))):
                 self.damaged += 1
                 raise WrongOutput(f"preparing {found}")
             self._packed[key] = packed

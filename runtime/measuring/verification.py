@@ -12,17 +12,14 @@ they do not fit into a CPU's caches.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gputune.runtime.backends import Backend, Buffer, Bytes
+from gputune.runtime.backends import Backend, Bounds, Buffer, Bytes, Checked, Compared, Guards, Reference, Zone
+from gputune.runtime.backends.answers import POISON, Values, compared, guards_of
 
-POISON = 0xFF  # as every byte of a float of any type: a NaN
 GUARD_BYTES = 64 << 10
 OUTLIER = 1e6
 MOST_ALLOWED = 10
@@ -33,8 +30,6 @@ SAMPLED = 4096
 WIDE_GUARD_BYTES = 4 << 20
 """Or half of what is left of the device's largest allocation, if that is less. A write further away is noticed if it
 meets a buffer of the same variant, or no memory at all; otherwise it may go unnoticed."""
-
-Values = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +47,11 @@ class GuardedBuffer:
         """The inner bytes, and what is wrong with the guards (nothing when they are intact)."""
         content = backend.read(self.whole)
         end = self.guard_bytes + self.inner.nbytes
-        return content[self.guard_bytes : end], _damage(content[: self.guard_bytes], content[end:])
+        return content[self.guard_bytes : end], damage(guards_of(content, self.guard_bytes, end))
+
+    def zone(self, summed: bool = True) -> Zone:
+        """What a backend is asked about."""
+        return Zone(self.whole, self.guard_bytes, self.inner.nbytes, summed)
 
 
 def guarded(backend: Backend, nbytes: int, wide: bool = False) -> GuardedBuffer:
@@ -93,78 +92,85 @@ class KeptBuffers:
         self._fill(self.buffers)
         self._backend.finish()
         found = []
-        for name, buffer in self._guarded.items():
-            content, damage = buffer.read(self._backend)
-            self.checksums[name] = zlib.crc32(content.data)
-            found += [f"{name!r}: {damage}"] if damage else []
+        for name, one in zip(self._guarded, self._backend.checksum(self.zones), strict=True):
+            self.checksums[name] = one.crc32
+            wrong = damage(one.guards)
+            found += [f"{name!r}: {wrong}"] if wrong else []
         return "; ".join(found)
 
     def check(self) -> str:
         """What has changed since the buffers were filled (nothing when they are intact); fills them again then."""
+        return self.judge(self._backend.checksum(self.zones))
+
+    def judge(self, seen: Sequence[Checked]) -> str:
+        """The same as check, of what the backend has just said about the zones."""
         found = []
-        for name, buffer in self._guarded.items():
-            content, damage = buffer.read(self._backend)
-            if zlib.crc32(content.data) != self.checksums[name]:
+        for name, one in zip(self._guarded, seen, strict=True):
+            if one.crc32 != self.checksums[name]:
                 found.append(f"{name!r}: wrote to a buffer that is only to be read")
-            found += [f"{name!r}: {damage}"] if damage else []
+            wrong = damage(one.guards)
+            found += [f"{name!r}: {wrong}"] if wrong else []
         if found:
             self.fill()
         return "; ".join(found)
+
+    @property
+    def zones(self) -> list[Zone]:
+        """What a backend is asked about."""
+        return [buffer.zone() for buffer in self._guarded.values()]
 
 
 def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str:
     """What is wrong with got, with numbers; nothing when |got - want| <= absolute + relative * max|want| everywhere,
     and for whole numbers and bools when both are equal. What is far larger than most of want is no measure for these,
-    and is held against itself. An infinity is right where want is the same one; a NaN where want is one and got's was
-    computed, which the poison was not, unless it is in half."""
+    and is held against itself. Infinities, NaN and poison are as in answers.compared."""
     if got.shape != want.shape:
         return f"the output has shape {got.shape}, the reference {want.shape}"
+    reference = reference_of(want, relative, absolute)
+    return what_is_wrong(compared(got, reference), reference)
+
+
+def reference_of(want: Values, relative: float, absolute: float) -> Reference:
+    """Return what outputs are compared with: the bounds as mismatch says, which are found out only once."""
     if want.dtype.kind != "f":
-        return _different(got, want)
+        return Reference(want, Bounds(0.0, 0.0, 0.0, 0.0))
     sizes = np.where(np.isfinite(want), np.abs(want.astype(np.float64)), 0.0)
-    ordinary = sizes <= _largest_ordinary(sizes, relative)
-    limit = absolute + relative * float(sizes.max(initial=0.0, where=ordinary))
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.abs(got.astype(np.float64) - want)
-        wrong = ~((error <= np.where(ordinary, limit, absolute + relative * sizes)) | (got == want))
-    poisoned = got.view(f"u{got.itemsize}") == np.iinfo(f"u{got.itemsize}").max
-    telling = got.itemsize > 2  # some drivers store these very bits for each NaN in half
-    wrong &= ~(np.isnan(want) & np.isnan(got)) | (poisoned & telling)
-    count = int(np.count_nonzero(wrong))
-    if not count:
+    most = _largest_ordinary(sizes, relative)
+    limit = absolute + relative * float(sizes.max(initial=0.0, where=sizes <= most))
+    return Reference(want, Bounds(limit, most, relative, absolute))
+
+
+def what_is_wrong(seen: Compared, reference: Reference) -> str:
+    """Return what a backend has found in words; nothing when all is right."""
+    if not seen.wrong:
         return ""
-    first = int(np.argmax(wrong))
-    unwritten = int(np.count_nonzero(poisoned))
-    known = error[np.isfinite(error)]
-    text = f"{count} of {got.size} elements are wrong"
-    text += f", first at {first}: {got.flat[first]:.9g} instead of {want.flat[first]:.9g}"
-    text += f"; maximum error {known.max() if known.size else np.nan:.3g}, allowed {limit:.3g}"
-    return text + (f"; {unwritten} were never written or are from beyond a buffer" if unwritten else "")
+    want, floats = reference.values, reference.values.dtype.kind == "f"
+    want = want.view(np.uint8) if want.dtype.kind == "b" else want
+    got, wanted = np.frombuffer(seen.found, want.dtype)[0], want.flat[seen.first]
+    text = f"{seen.wrong} of {want.size} elements are wrong, first at {seen.first}: "
+    if not floats:
+        return f"{text}{got} instead of {wanted}"
+    error = np.nan if seen.maximum is None else seen.maximum
+    text += f"{got:.9g} instead of {wanted:.9g}; maximum error {error:.3g}, allowed {reference.bounds.limit:.3g}"
+    return text + (f"; {seen.poisoned} were never written or are from beyond a buffer" if seen.poisoned else "")
 
 
 def _largest_ordinary(sizes: Values, relative: float) -> float:
-    """A multiple of the median size of what is not zero."""
+    """A multiple of the median size of what is not zero; the largest number without one."""
     some = sizes.reshape(-1)[:: max(sizes.size // SAMPLED, 1)]
     some = some[some > 0]
     most = min(OUTLIER, MOST_ALLOWED / relative) if relative else OUTLIER
-    return most * float(np.median(some)) if some.size else np.inf
+    largest = float(np.finfo(np.float64).max)  # and no infinity, which records cannot hold
+    return min(most * float(np.median(some)), largest) if some.size else largest
 
 
-def _different(got: Values, want: Values) -> str:
-    """Whole numbers have no tolerance. A bool is one byte that is 0 or 1, and nothing else is true."""
-    if want.dtype.kind == "b":
-        got, want = got.view(np.uint8), want.view(np.uint8)
-    wrong = got != want
-    count = int(np.count_nonzero(wrong))
-    first = int(np.argmax(wrong))
-    found = f"first at {first}: {got.flat[first]} instead of {want.flat[first]}" if count else ""
-    return f"{count} of {got.size} elements are wrong, {found}" if count else ""
-
-
-def _damage(before: Bytes, after: Bytes) -> str:
+def damage(guards: Guards) -> str:
+    """Return what was written outside of a buffer, in words; nothing when its guards are intact."""
     places = []
-    for name, guard, nearest in (("before", before[::-1], "last"), ("after", after, "first")):
-        if guard.min() != POISON:  # the largest byte: an intact guard is read once and nothing is made
-            changed = np.flatnonzero(guard != POISON)
-            places.append(f"{changed.size} bytes {name} the buffer, the {nearest} one at distance {changed[0]}")
+    for name, changed, nearest, distance in (
+        ("before", guards.before, "last", guards.before_distance),
+        ("after", guards.after, "first", guards.after_distance),
+    ):
+        if changed:
+            places.append(f"{changed} bytes {name} the buffer, the {nearest} one at distance {distance}")
     return f"wrote outside its buffer: {' and '.join(places)}" if places else ""

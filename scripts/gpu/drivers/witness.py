@@ -48,13 +48,13 @@ def pytest_sessionstart() -> None:
     if UNGUARDED in os.environ:
         import numpy as np
 
+        from gputune.runtime.backends.answers import POISON
         from gputune.runtime.measuring import verification
 
         def poison(buffer: verification.GuardedBuffer, backend: Backend) -> None:
-            backend.write(buffer.whole, np.full(buffer.whole.nbytes, verification.POISON, np.uint8))
+            backend.write(buffer.whole, np.full(buffer.whole.nbytes, POISON, np.uint8))
 
         verification.GUARD_BYTES = 0
-        verification._damage = lambda before, after: ""
         verification.GuardedBuffer.poison = poison  # type: ignore[assignment,method-assign]
 
 

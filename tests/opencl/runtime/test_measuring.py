@@ -12,13 +12,13 @@ import pytest
 from gputune.core.errors import BuildFailed, LaunchFailed, LimitExceeded
 from gputune.core.launches import Launch, Trial, Variant, Work
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
+from gputune.runtime.backends.answers import Values
 from gputune.runtime.backends.opencl import _wait_until_it_runs
 from gputune.runtime.measuring import measuring
 from gputune.runtime.measuring.launching import compile_variant, execute
 from gputune.runtime.measuring.measuring import Measured, measure
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import MEASURING_VERSION, Protocol
-from gputune.runtime.measuring.verification import Values
 from tests.variants import numbered
 
 SIZE = 4096

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.core.errors import MalformedLog
-from gputune.runtime.backends.base import in_order_of_time
+from gputune.runtime.backends.answers import in_order_of_time
 from gputune.runtime.profiling.clocks import MOST_PPB
 from gputune.runtime.profiling.log import LONGEST_NS, LogWriter, Record
 from gputune.runtime.profiling.records import END_NS, Comparison, Span, StateSample, level_named
