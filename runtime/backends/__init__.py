@@ -14,6 +14,7 @@ from gputune.runtime.backends.answers import Bounds, Bytes, Checked, Compared, G
 from gputune.runtime.backends.base import (
     LAUNCHES_ENQUEUED,
     Backend,
+    Batch,
     Bound,
     Buffer,
     Imported,
@@ -29,6 +30,7 @@ from gputune.runtime.devices.features import working
 __all__ = [
     "LAUNCHES_ENQUEUED",
     "Backend",
+    "Batch",
     "Bound",
     "Bounds",
     "Buffer",

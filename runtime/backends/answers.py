@@ -7,7 +7,7 @@ numbers travel. Limits are given: a backend knows no rule for them (measuring/ve
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ POISON = 0xFF  # as every byte of a float of any type: a NaN
 
 Bytes = npt.NDArray[np.uint8]
 Times = npt.NDArray[np.int64]
+NO_TIMES: Times = np.empty((0, 4), np.int64)
 Values = npt.NDArray[Any]
 
 
@@ -25,13 +26,15 @@ class Timing:
     """Launches that ran one after the other: their total on the device's clock and on the host's.
 
     event_ns is 0 when the device's clock ran backwards in one of them. quartile_ns is the lower quartile of single
-    launches on the device's clock, 0 where they cannot be told apart.
+    launches on the device's clock, 0 where they cannot be told apart. times: as of enqueue_timed and as the driver says
+    them, but a row for each kernel of a launch; no row where only sums are known.
     """
 
     launches: int
     event_ns: int
     wall_ns: int
     quartile_ns: int = 0
+    times: Times = field(default_factory=NO_TIMES.copy, compare=False, repr=False)
 
     @property
     def launch_ns(self) -> float:
@@ -143,6 +146,15 @@ def _changed(guard: Bytes) -> tuple[int, int]:
         return 0, 0
     changed = np.flatnonzero(guard != POISON)
     return int(changed.size), int(changed[0])
+
+
+def timing_of(times: Times, launches: int, wall_ns: int) -> Timing:
+    """The timing of launches whose kernels have these timestamps."""
+    kernels_ns = times[:, 3] - times[:, 2]
+    if kernels_ns.min() < 0:
+        return Timing(launches, 0, wall_ns, times=times)
+    each_ns = np.sort(kernels_ns.reshape(launches, -1).sum(axis=1))
+    return Timing(launches, int(kernels_ns.sum()), wall_ns, int(each_ns[launches // 4]), times)
 
 
 def in_order_of_time(times: Times) -> Times:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -110,6 +111,16 @@ class Bound:
     def sequence(self) -> tuple[Bound, ...]:
         """All kernels in the order in which they run; the last is this one."""
         return (*self.before, self)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Launches of one kernel, enqueued together as a part of a pass. evict_bytes: how many bytes of other data pass
+    before them; 0 is as many as the device's caches hold, None is none."""
+
+    bound: Bound
+    launches: int = 1
+    evict_bytes: int | None = None
 
 
 class Zone(NamedTuple):
@@ -407,6 +418,18 @@ class Backend(ABC):
     @abstractmethod
     def time(self, bound: Bound, launches: int) -> Timing:
         """Runs the same launch several times, waits and says how long that took."""
+
+    def time_pass(self, batches: Sequence[Batch], enough_ns: float = math.inf) -> list[Timing]:
+        """Runs batches in their order and says how long each took. It ends once those on the device's clock add up to
+        enough_ns, or that says nothing of one: the caller has to choose another clock then. Raises DeviceError."""
+        timings: list[Timing] = []
+        for batch in batches:
+            if batch.evict_bytes is not None:
+                self.flush_caches(batch.evict_bytes or None)
+            timings.append(timing := self.time(batch.bound, batch.launches))
+            if timing.event_ns <= 0 or sum(each.event_ns for each in timings) >= enough_ns:
+                break
+        return timings
 
     # --- for the backends ---
 

@@ -75,10 +75,14 @@ class NullBackend(Backend):
 
     def _stamped(self, durations_ns: Sequence[int]) -> Callable[[], Times]:
         """The timestamps of launches each of which is queued when the one before has ended, and starts at once."""
+        times = self._from_now(durations_ns)
+        self._clock_ns += sum(durations_ns)
+        return lambda: times
+
+    def _from_now(self, durations_ns: Sequence[int]) -> Times:
         ended_ns = self._clock_ns + np.cumsum(durations_ns, dtype=np.int64)
         started_ns = ended_ns - durations_ns
-        self._clock_ns += sum(durations_ns)
-        return lambda: np.stack([started_ns, started_ns, started_ns, ended_ns], axis=1)
+        return np.stack([started_ns, started_ns, started_ns, ended_ns], axis=1)
 
     def finish(self) -> None:
         pass
@@ -89,7 +93,7 @@ class NullBackend(Backend):
 
     def time(self, bound: Bound, launches: int) -> Timing:
         total_ns = launches * time_ns(bound)
-        return Timing(launches, total_ns, total_ns)
+        return Timing(launches, total_ns, total_ns, times=self._from_now([time_ns(bound)] * launches))
 
     def _allocate(self, nbytes: int) -> Any:
         return np.zeros(nbytes, np.uint8)

@@ -22,7 +22,7 @@ from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
 from gputune.core.launches import ArgumentForm, Work
 from gputune.core.quirks import quirks_of
-from gputune.runtime.backends.answers import Bytes, Times, Timing, in_order_of_time
+from gputune.runtime.backends.answers import Bytes, Times, Timing, in_order_of_time, timing_of
 from gputune.runtime.backends.base import Backend, Bound, Buffer, Imported, Program, attempted, buffers_of
 from gputune.runtime.backends.compiled_kernels import code_of, spare_general_code
 from gputune.runtime.backends.merging import OWN_NAMES
@@ -239,7 +239,7 @@ class OpenCLBackend(Backend):
         with _translated("a launch"):
             events = list(map(cl.enqueue_nd_range_kernel, repeat(self._queue), map(_KERNEL, sequence), *sizes))
         kernels = [len(bound.sequence) for bound in bounds]
-        return lambda: _timestamps(events, kernels)
+        return lambda: in_order_of_time(_stamps(events, kernels))
 
     def finish(self) -> None:
         with _translated("waiting for a launch"):
@@ -265,12 +265,7 @@ class OpenCLBackend(Backend):
             events = [cl.enqueue_nd_range_kernel(queue, *each) for each in kernels]
             queue.finish()
             wall_ns = time.perf_counter_ns() - start
-            events_ns = [event.profile.end - event.profile.start for event in events]
-        if min(events_ns) < 0:
-            return Timing(launches, 0, wall_ns)
-        stages = len(events_ns) // launches
-        each_ns = sorted(sum(events_ns[first : first + stages]) for first in range(0, len(events_ns), stages))
-        return Timing(launches, sum(events_ns), wall_ns, each_ns[launches // 4])
+        return timing_of(_stamps(events, [1] * len(events)), launches, wall_ns)
 
     def code_of(self, bound: Bound) -> str | None:
         codes = [code for one in bound.sequence if (code := self._code_of_one(one)) is not None]
@@ -457,8 +452,8 @@ def _wait_until_it_runs(event: cl.Event) -> None:
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-def _timestamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
-    """Of finished launches, each of so many kernels in their order."""
+def _stamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
+    """Of finished launches, each of so many kernels in their order; as the driver says them."""
     last, info = np.cumsum(kernels), cl.profiling_info
     first = last - kernels
     with _translated("reading the time of a launch"):
@@ -466,7 +461,7 @@ def _timestamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
             [events[place].get_profiling_info(what) for place in places]
             for what, places in ((info.QUEUED, first), (info.SUBMIT, first), (info.START, first), (info.END, last - 1))
         ]
-    return in_order_of_time(np.array(moments, np.uint64).astype(np.int64).T)
+    return np.array(moments, np.uint64).astype(np.int64).T
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 from gputune.core.errors import LaunchFailed
 from gputune.core.quirks import affinity
-from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Bound, Timing
+from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Batch, Bound, Timing
 from gputune.runtime.measuring.successive_halving import ROUNDS, Stopped, SuccessiveHalving
 
 MEASURING_VERSION = 4
@@ -147,21 +147,24 @@ def sample(backend: Backend, runner: Runner, protocol: Protocol) -> None:
     most = COLD_LAUNCHES if protocol.one_by_one else LAUNCHES_AT_MOST
     while launches == 0 or (passed_ns < protocol.sample_ns and launches < most):
         if protocol.one_by_one:
-            backend.flush_caches(protocol.evict_bytes or None)
-            timing = backend.time(runner.bound, 1)
-            alone_ns.append(timing.event_ns)
-            if protocol.cold and timing.event_ns <= 0:
+            # The backend knows when it is enough, but only by the device's clock.
+            left = most - launches if runner.timing == "event" else 1
+            batches = [Batch(runner.bound, evict_bytes=protocol.evict_bytes)] * left
+            timings = backend.time_pass(batches, protocol.sample_ns - passed_ns)
+            alone_ns += [timing.event_ns for timing in timings]
+            if protocol.cold and timings[-1].event_ns <= 0:
                 raise LaunchFailed("cold launches need the device's clock, which stands still: measure warm ones")
         else:
             wanted = math.ceil((protocol.sample_ns - passed_ns) / max(runner.estimate_ns, 1))
             wanted = min(wanted, LAUNCHES_AT_MOST - launches)
-            timing = backend.time(runner.bound, enqueued_at_once(wanted, runner.estimate_ns))
-        launches += timing.launches
-        wall_ns += timing.wall_ns
-        passed_ns += runner.passed_ns(timing)
-        quartiles_ns += timing.launches * timing.launch_ns
-        if runner.timing == "wall":
-            passed_ns, quartiles_ns = wall_ns, wall_ns
+            timings = [backend.time(runner.bound, enqueued_at_once(wanted, runner.estimate_ns))]
+        for timing in timings:
+            launches += timing.launches
+            wall_ns += timing.wall_ns
+            passed_ns += runner.passed_ns(timing)
+            quartiles_ns += timing.launches * timing.launch_ns
+            if runner.timing == "wall":
+                passed_ns, quartiles_ns = wall_ns, wall_ns
     if alone_ns and runner.timing == "event":
         quartiles_ns = launches * sorted(alone_ns)[launches // 4]
     runner.samples_ns.append(quartiles_ns / launches)

@@ -139,6 +139,8 @@ def test_a_binary_is_read_only_when_it_is_asked_for(null: Backend, monkeypatch: 
 class Device:
     """Writes down what is done; each launch takes what the kernel says."""
 
+    time_pass = Backend.time_pass
+
     def __init__(self) -> None:
         self.done: list[str] = []
 
