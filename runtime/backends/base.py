@@ -30,6 +30,7 @@ from gputune.runtime.backends.answers import (
     guards_of,
 )
 from gputune.runtime.backends.sources import refuse_files
+from gputune.runtime.devices import load, state
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.queues.recorded import RecordedQueue
 
@@ -395,6 +396,11 @@ class Backend(ABC):
         their timestamps in ns of the device's clock, which they must have: for each launch, with its stages, a row of
         when it was queued by the host, submitted to the device, started there and ended. None is before the one in
         front of it in its row."""
+
+    def state(self) -> dict[str, float]:
+        """The clocks, temperatures and load of the machine that the device is in, as devices/state.py and
+        devices/load.py name them."""
+        return state.read() | load.read()
 
     def lost(self) -> bool:
         """Whether nothing works any more in this process, as with drivers of GPUs after a kernel has touched memory

@@ -18,8 +18,6 @@ from gputune.core.errors import DeviceError, LaunchFailed
 from gputune.core.launches import Trial
 from gputune.core.statuses import CORRECTNESS, OK, TrialStatus
 from gputune.runtime.backends import Backend, ProgramCache
-from gputune.runtime.devices import load
-from gputune.runtime.devices import state as device_state
 from gputune.runtime.measuring.building import VariantBuilder, Verified, WrongOutput
 from gputune.runtime.measuring.request import MeasureRequest
 from gputune.runtime.measuring.timing import WARM_UP_FACTOR, Protocol, Runner, how_measured, sample_all, warm_up
@@ -41,7 +39,7 @@ class Measured:
     empty when it was not asked for.
 
     baseline: its trial, with the samples in the order in which they were taken. spent_ns: the host's time for
-    "build", "verify" and "measure". state: what device_state and load read "before" and "after"; "damaged" is there
+    "build", "verify" and "measure". state: that of the backend "before" and "after"; "damaged" is there
     when guard regions or inputs were, and names how often: then other buffers on the device may be damaged too.
     """
 
@@ -59,7 +57,7 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
     Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
     """
     request.check()
-    before = device_state.read() | load.read()
+    before = programs.backend.state()
     course = Course(watcher, request.best_ns)
     batch = _Batch(programs, request, course, watcher)
     try:
@@ -70,7 +68,7 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
         batch.release()
     trials = tuple(batch.trial(variant.number) for variant in request.variants)
     baseline = None if request.baseline is None else batch.trial(request.baseline.number)
-    state = {"before": before, "after": device_state.read() | load.read()}
+    state = {"before": before, "after": programs.backend.state()}
     if batch.damaged:
         state["damaged"] = {"times": float(batch.damaged)}
     return Measured(trials, best, binary, baseline, course.spent_ns, state)

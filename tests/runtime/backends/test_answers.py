@@ -114,3 +114,7 @@ def test_a_timing_is_that_of_launches_with_all_their_kernels() -> None:
     assert found == Timing(3, 12, 20, quartile_ns=2) and found.times is times
     times[2, 3] = 0
     assert timing_of(times, 3, 20) == Timing(3, 0, 20), "a clock that runs backwards says nothing"
+
+
+def test_the_state_of_the_devices_machine_is_the_backends_to_tell(null: Backend) -> None:
+    assert null.state()["processors"] > 0
