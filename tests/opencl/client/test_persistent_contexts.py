@@ -52,6 +52,10 @@ class Compiling(LocalDevice):
             compiled(place, Compiled(compile_variant(self._programs, request.variant, request.buffers).binary, 0, 0))
 
 
+SEVERAL = 34_000
+"""Characters of a text with some of the plan's kernels, and not with all of them."""
+
+
 def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
     limits = device_limits(backend.identity)
     outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
@@ -139,7 +143,7 @@ def test_launches_inside_of_persistent_kernels_are_marked(
     if not groups_at_once(backend.identity) or not ticks_of(backend.identity, platform.machine()):
         pytest.skip("this driver does not say that groups run at the same time, or has no clock for kernels")
     if kernels == "several":
-        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 27_000)
+        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
     executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     found = profiled(executor, "qhas", 20)  # on a busy machine some give up, and those have no marks
     assert found.graphs[0].unmarked == ""
@@ -209,7 +213,7 @@ def test_what_is_given_up_is_run_again_by_launches(
     if groups_at_once(backend.identity) < 2:
         pytest.skip("this driver does not say that groups run at the same time")
     if kernels == "several":
-        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", 27_000)
+        monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
     executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
     assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
     given_up(monkeypatch)
@@ -278,7 +282,7 @@ def one_group_gives_up(
     return start
 
 
-@pytest.mark.parametrize(("characters", "plain"), [(1 << 19, False), (27_000, False), (1 << 19, True)])
+@pytest.mark.parametrize(("characters", "plain"), [(1 << 19, False), (SEVERAL, False), (1 << 19, True)])
 def test_it_is_resumed_behind_each_launch(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, plain: bool
 ) -> None:

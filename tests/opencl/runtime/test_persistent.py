@@ -225,6 +225,6 @@ def test_atomic_functions_order_what_groups_write_and_read(backend: Backend) -> 
     written, arrivals = (backend.upload(np.zeros(16 * groups, np.int32)) for _ in range(2))
     wrong = backend.upload(np.full(groups, -1, np.int32))
     program = backend.build(LITMUS.replace("ARRIVE", ARRIVE), "")
-    backend.enqueue(backend.bind(program, "litmus", (groups,), (1,), [written, arrivals, wrong, 20_000]))
+    backend.enqueue(backend.bind(program, "litmus", (groups,), (1,), [written, arrivals, wrong, 500]))
     backend.finish()
     assert not backend.read(wrong).any()
