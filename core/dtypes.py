@@ -44,7 +44,7 @@ HALF = "float16"
 FLOATS = (FLOAT, HALF)
 """The types of floats."""
 HALF_EXTENSION = "cl_khr_fp16"
-"""What a device offers that computes in half."""
+"""Name the extension of devices that compute in half."""
 SUMS = FLOAT
 """The type in which floats of all types are added up."""
 

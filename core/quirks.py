@@ -65,7 +65,7 @@ class Quirks:
     one work-group of a launch before any takes a second."""
 
     atomics_order: bool = False
-    """Whether its atomic functions on global memory order what a work-item has written before them and reads after
+    """Say whether its atomic functions on global memory order what a work-item has written before them and reads after
     them, for other work-groups as well. OpenCL 1.2 does not promise that, and mem_fence orders nothing between
     work-groups."""
 

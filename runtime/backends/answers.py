@@ -38,8 +38,8 @@ class Timing:
 
     @property
     def launch_ns(self) -> float:
-        """What a launch takes on the device's clock while nothing else has the device. Beside other programs on a CPU
-        some launches take a time slice of the scheduler more, which says nothing about the kernel."""
+        """Return what a launch takes on the device's clock while nothing else has the device. If other programs run on
+        a CPU, some launches take a time slice of the scheduler more, which says nothing about the kernel."""
         return self.quartile_ns or self.event_ns / self.launches
 
 
@@ -56,8 +56,8 @@ class Bounds:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """What an output should be, with its element type and bounds; made once for many outputs, so that a backend may
-    keep a copy of `values` next to the device as long as this lives."""
+    """Hold what an output should be, with its element type and bounds. It is made once for many outputs, so that a
+    backend may keep a copy of `values` next to the device as long as this lives."""
 
     values: Values
     bounds: Bounds

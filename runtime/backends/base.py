@@ -298,15 +298,15 @@ class Backend(ABC):
         """Fills the buffer with a repeated byte (0 to 255)."""
 
     def compare(self, zone: Zone, reference: Reference, beside: Sequence[Zone] = ()) -> tuple[Compared, list[Checked]]:
-        """What is wrong with the contents of a zone, and with its guards; and what checksum says of the zones `beside`
-        it, so that one call answers all that a verification asks. Raises DeviceError."""
+        """Return what is wrong with the contents of a zone, and with its guards; and what checksum says of the zones
+        `beside` it, so that one call answers all that a verification asks. Raises DeviceError."""
         seen = self.checksum(beside)
         content, end = self.read(zone.buffer), zone.guard_bytes + zone.nbytes
         values = content[zone.guard_bytes : end].view(reference.values.dtype).reshape(reference.values.shape)
         return compared(values, reference, guards_of(content, zone.guard_bytes, end)), seen
 
     def checksum(self, zones: Sequence[Zone]) -> list[Checked]:
-        """Of each zone, what it holds and what its guards show. Raises DeviceError."""
+        """Return for each zone what it holds and what its guards show. Raises DeviceError."""
         return [checked(self.read(buffer), guard, guard + size, summed) for buffer, guard, size, summed in zones]
 
     # --- programs ---

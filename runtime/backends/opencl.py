@@ -453,7 +453,7 @@ def _wait_until_it_runs(event: cl.Event) -> None:
 
 
 def _stamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
-    """Of finished launches, each of so many kernels in their order; as the driver says them."""
+    """Return the times of finished launches, each of so many kernels in their order, as the driver says them."""
     last, info = np.cumsum(kernels), cl.profiling_info
     first = last - kernels
     with _translated("reading the time of a launch"):

@@ -35,7 +35,7 @@ __kernel void smoke(__global const float *value, __global float *result, const i
 """
 SIZE = 64
 MOST_CHARACTERS = 120
-"""Of a reason why a feature does not work."""
+"""Bound the reason why a feature does not work."""
 _PLACE = re.compile(r"(?:error: )?\S*:\d+:\d+: (?:error: )?")
 
 
