@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal, TypeVar, get_args
 
@@ -71,6 +71,11 @@ class Needs:
 
 ALONE = Needs()
 """The needs of a kernel whose work-items share nothing."""
+
+
+def pragmas_for(extensions: Iterable[str]) -> str:
+    """Return the lines with which a text begins that uses extensions."""
+    return "".join(f"#pragma OPENCL EXTENSION {name} : enable\n" for name in extensions)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gputune.core.dtypes import FLOAT, FLOATS, HALF, HALF_EXTENSION
+from gputune.core.launches import pragmas_for
 from gputune.kernels.family import (
     ALONE,
     DeviceLimits,
@@ -169,6 +170,6 @@ def _in_half(launch: Launch) -> Launch:
     def needs(kernel: Stage | Launch) -> Needs:
         return replace(kernel.needs or ALONE, extensions=IN_HALF.extensions)
 
-    source = f"#pragma OPENCL EXTENSION {HALF_EXTENSION} : enable\n{launch.source}"
+    source = pragmas_for(IN_HALF.extensions) + launch.source
     stages = tuple(replace(stage, needs=needs(stage)) for stage in launch.stages)
     return replace(launch, source=source, source_sha256="", needs=needs(launch), stages=stages)

@@ -18,10 +18,9 @@ crashes if a kernel calls a kernel that does. So the new kernel declares a pool,
 LOCAL and LOCAL_POOL of elements.cl are other macros then.
 """
 
-import re
 from dataclasses import replace
 
-from gputune.core.launches import OFFSET_BYTES, Launch, Stage, as_stage
+from gputune.core.launches import OFFSET_BYTES, Launch, Stage, as_stage, pragmas_for
 
 POOL_ALIGNMENT, ARRAY_ALIGNMENT = 128, 16
 """Local memory begins at a multiple of the largest vector's bytes, and each array in it at a multiple of these."""
@@ -35,8 +34,6 @@ _POOLED = f"""\
 #define LOCAL(type, name, n) __local type *const name = (__local type *)pool; \\
     pool += (sizeof(type) * (n) + {ARRAY_ALIGNMENT - 1}) / {ARRAY_ALIGNMENT} * {ARRAY_ALIGNMENT}
 """
-_ENABLING = re.compile(r"(?:#pragma OPENCL EXTENSION \w+ : enable\n)*")
-"""The lines that come first in any text."""
 _POOL_AT_END = "LOCAL_POOL)"
 """The end of the parameters of a kernel that takes a pool."""
 _AGAIN = """
@@ -55,8 +52,8 @@ def with_offsets(launch: Launch) -> Launch:
         return launch
     *stages, main = (_taking_offsets(kernel, number) for number, kernel in enumerate(launch.sequence))
     kernels = (_text(kernel, new.entry) for kernel, new in zip(launch.sequence, (*stages, main), strict=True))
-    enabling = _ENABLING.match(launch.source)
-    first = enabling[0] if enabling else ""
+    extensions = dict.fromkeys(name for kernel in launch.sequence if kernel.needs for name in kernel.needs.extensions)
+    first = pragmas_for(extensions)  # these lines stay in front
     source = launch.source.removeprefix(first)
     return replace(
         launch,

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from gputune.core.launches import Launch, as_stage
+from gputune.core.launches import Launch, as_stage, pragmas_for
 
 LAUNCHES_AT_MOST = 8  # more save little, and the first launch waits for all
 TEXT_CHARACTERS = 1 << 20
@@ -168,7 +168,7 @@ class Text:
 def enabling(texts: Iterable[Text]) -> list[str]:
     """Return the lines that a program begins with to hold copies of these texts."""
     names = sorted({name for text in texts for name in text.extensions})
-    return [f"#pragma OPENCL EXTENSION {name} : enable" for name in names]
+    return pragmas_for(names).splitlines()
 
 
 def text_of(source: str, options: str) -> Text | str:

@@ -50,7 +50,7 @@ class GuardedBuffer:
         return content[self.guard_bytes : end], damage(guards_of(content, self.guard_bytes, end))
 
     def zone(self, summed: bool = True) -> Zone:
-        """What a backend is asked about."""
+        """Return what a backend is asked about."""
         return Zone(self.whole, self.guard_bytes, self.inner.nbytes, summed)
 
 
@@ -116,7 +116,7 @@ class KeptBuffers:
 
     @property
     def zones(self) -> list[Zone]:
-        """What a backend is asked about."""
+        """Return what a backend is asked about."""
         return [buffer.zone() for buffer in self._guarded.values()]
 
 

@@ -23,7 +23,7 @@ def _drawn(space: TuningSpace, count: int, numbers: random.Random) -> list[dict[
 
 
 def _some(space: TuningSpace, count: int, numbers: random.Random) -> list[dict[str, int]]:
-    """Of a space that is chosen among several."""
+    """Return configurations of a space that a parameter chooses."""
     if isinstance(space, ChoiceSpace):
         return _drawn(space, count, numbers)
     legal = list(space.configurations())

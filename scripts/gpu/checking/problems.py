@@ -192,7 +192,7 @@ IN_HALF = tuple(replace(each, problem=replace(each.problem, dtype=HALF)) for eac
 MULTIPLIED_IN_HALF = tuple(
     replace(each, problem=replace(each.problem, factors=HALF)) for each in IN_HALF if hasattr(each.problem, "factors")
 )
-"""Those that may be multiplied in half, too."""
+"""The products among them, which may be multiplied in half, too."""
 
 SAMPLE = (
     "squeezenet-first",

@@ -73,7 +73,7 @@ __kernel void litmus(__global int *written, volatile __global int *arrivals, __g
     wrong[me] = seen;
 }
 """
-"""What the groups of a persistent kernel rely on, without fences."""
+"""The order that groups of a persistent kernel rely on, without fences."""
 ARRIVE = """
         wanted += groups;
         atomic_inc(arrivals);
