@@ -53,6 +53,11 @@ STANDARDS: tuple[Standard, ...] = ("CL1.2", "CL3.0")
 """Versions of OpenCL C, the oldest first. A device of OpenCL 3 need not know 2.0."""
 
 
+def built_as(options: str, standard: Standard) -> str:
+    """Return build options that ask for a version of OpenCL C, in the place of what they ask for."""
+    return " ".join([*(each for each in options.split() if not each.startswith("-cl-std=")), f"-cl-std={standard}"])
+
+
 @dataclass(frozen=True)
 class Needs:
     """Say what a kernel asks of a device, as its family declares it.

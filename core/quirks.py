@@ -31,9 +31,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import ArgumentForm
+from gputune.core.launches import ArgumentForm, Standard
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,19 @@ class CompiledFolder:
 
     folder: str
     finds: str
+
+
+class Fence(NamedTuple):
+    """A statement of OpenCL C by which a work-item orders what it has written before an atomic function, and what it
+    reads after one, for all work-groups of a launch; and the version that has it."""
+
+    statement: str
+    standard: Standard = "CL1.2"
+
+
+DEVICE_FENCE = Fence("atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, memory_scope_device)", "CL3.0")
+"""What the language has for it. On an H100 it costs as much as the instruction fence.acq_rel.gpu, which does the same;
+with mem_fence, groups that had waited for each other read old values in nearly every case (docs/gpu_days)."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +78,9 @@ class Quirks:
     """A regular expression for the names of CPU devices that have a thread for each compute unit, of which each takes
     one work-group of a launch before any takes a second."""
 
-    atomics_order: bool = False
-    """Say whether its atomic functions on global memory order what a work-item has written before them and reads after
-    them, for other work-groups as well. OpenCL 1.2 does not promise that, and mem_fence orders nothing between
-    work-groups."""
+    fence: Fence | None = None
+    """None where OpenCL C 1.2 has none: it promises nothing of atomic functions, and its mem_fence orders nothing
+    between work-groups."""
 
     reads_in_place: str = ""
     """A regular expression for the names of CPU devices whose kernels read memory of CL_MEM_USE_HOST_PTR where it lies,
@@ -113,8 +126,9 @@ POCL = Quirks(
     compiles_at_first_launch=frozenset({"cpu", "gpu", "accelerator"}),
     # CPU devices are called pthread-, since version 4 cpu-; those called cpu-tbb- leave threads to a library.
     thread_per_group="pthread-|cpu-(?!tbb-)",
-    # Its compiler makes of each atomic function a C11 atomic with acquire and release. Its mem_fence is empty.
-    atomics_order=True,
+    # Its compiler makes of each atomic function a C11 atomic with acquire and release. Its mem_fence is empty, and only
+    # says so to readers.
+    fence=Fence("mem_fence(CLK_GLOBAL_MEM_FENCE)"),
     reads_in_place="pthread-|cpu-",
     # Of its compiler, Clang, which makes an instruction of it; on other processors that may need privileges.
     ticks={"x86_64": "__builtin_readcyclecounter", "AMD64": "__builtin_readcyclecounter"},
@@ -235,8 +249,18 @@ def usual_form(identity: DeviceIdentity) -> ArgumentForm:
 def groups_at_once(identity: DeviceIdentity) -> int:
     """So many work-groups of a launch are sure to run at the same time on a device and may wait for each other; 0 where
     that is not known."""
-    quirks = quirks_of(identity)
-    return identity.compute_units if quirks.atomics_order and _named(identity, quirks.thread_per_group) else 0
+    known = device_fence(identity) is not None and _named(identity, quirks_of(identity).thread_per_group)
+    return identity.compute_units if known else 0
+
+
+def device_fence(identity: DeviceIdentity) -> Fence | None:
+    """Return what orders memory between the work-groups of a launch on a device; None where nothing is known to."""
+    return quirks_of(identity).fence or (DEVICE_FENCE if standard_of(identity) == DEVICE_FENCE.standard else None)
+
+
+def standard_of(identity: DeviceIdentity) -> Standard:
+    """Return the latest version of OpenCL C that a device compiles."""
+    return "CL3.0" if identity.device_version.startswith("OpenCL 3") else "CL1.2"
 
 
 def reads_in_place(identity: DeviceIdentity) -> bool:

@@ -24,7 +24,7 @@ from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm, Launch, Variant, as_stage
-from gputune.core.quirks import groups_at_once, quirks_of, usual_form
+from gputune.core.quirks import device_fence, groups_at_once, quirks_of, usual_form
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Instance
 from gputune.runtime.backends.merging import Merged, merged
@@ -216,7 +216,9 @@ def _persistently(
     device: DeviceIdentity,
 ) -> GraphRecord:
     """The graph that can also run in fewer launches. constants: by kind the bytes of each buffer."""
-    groups, alignment = groups_at_once(device), max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
+    groups, fence = groups_at_once(device), device_fence(device)
+    assert groups and fence is not None
+    alignment = max(device.base_address_alignment_bytes, PORTABLE_ALIGNMENT)
     sizes = {
         "input": [tensor.nbytes for tensor in graph.inputs],
         "output": [tensor.nbytes for tensor in graph.outputs],
@@ -225,7 +227,7 @@ def _persistently(
     }
     launches: list[LaunchRecord] = []
     counter_bytes = 0
-    for each in in_fewer_launches(graph.launches, programs.records, groups, accesses):
+    for each in in_fewer_launches(graph.launches, programs.records, groups, accesses, fence):
         if isinstance(each, LaunchRecord):
             launches.append(each)
             continue

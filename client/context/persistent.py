@@ -43,7 +43,8 @@ from functools import cached_property
 from itertools import accumulate, count
 
 from gputune.client.context.resuming import Access, Resuming
-from gputune.core.launches import Launch, Needs
+from gputune.core.launches import STANDARDS, Launch, Needs, built_as
+from gputune.core.quirks import Fence
 from gputune.runtime.backends.merging import OWN_NAMES, UNDECLARED, Text, enabling, key_of, text_of
 from gputune.runtime.context.records import (
     COUNTER_LINE_BYTES,
@@ -83,14 +84,14 @@ SPINS = 16
 FUNCTIONS = f"""\
 // Waits until all groups have come here so often that the count of arrivals is this; keeps the longest wait. Returns
 // 0 where the flag was raised instead, by another group, or by this one when it had waited for so many rounds. Atomics
-// and fences, so that what was written before is visible behind it, on the drivers that this is for.
+// and fences, so that what was written before is visible behind it.
 static __attribute__((noinline)) int gputune_arrive(
     volatile __global int *arrivals, int count, volatile __global int *status, int rounds, int resume, int *longest)
 {{
     int waited = 0;
     if (status[{FLAG}])
         return 0;
-    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    GPUTUNE_FENCE;
     atomic_inc(arrivals);
     while (*arrivals < count) {{
         if (status[{FLAG}])
@@ -104,7 +105,7 @@ static __attribute__((noinline)) int gputune_arrive(
     }}
     *longest = max(*longest, waited);
     atomic_add(arrivals, 0);
-    mem_fence(CLK_GLOBAL_MEM_FENCE);
+    GPUTUNE_FENCE;
     return 1;
 }}
 
@@ -146,10 +147,14 @@ class Persistent:
 
 
 def in_fewer_launches(
-    launches: Sequence[LaunchRecord], programs: Sequence[ProgramRecord], groups: int, accesses: Sequence[Access]
+    launches: Sequence[LaunchRecord],
+    programs: Sequence[ProgramRecord],
+    groups: int,
+    accesses: Sequence[Access],
+    fence: Fence,
 ) -> list[LaunchRecord | Persistent]:
     """The launches in order, with a persistent kernel of so many groups in the place of each two and more that go
-    together. accesses: what each launch reads and writes."""
+    together. accesses: what each launch reads and writes; fence: the device's."""
     runs, resuming = _runs(launches, programs, accesses), Resuming(accesses)
     begins = list(accumulate((max(1, len(run)) for run in runs), initial=0))
     plain = [begin for begin, run in zip(begins, runs, strict=False) if len(run) < 2]
@@ -160,7 +165,7 @@ def in_fewer_launches(
         else:
             behind = [place for place in plain if place > begin]
             places = [resuming.place(begun, behind) for begun in range(begin + 1, begin + len(run))]
-            found.append(_persistent(run, groups, places))
+            found.append(_persistent(run, groups, places, fence))
     return found
 
 
@@ -266,7 +271,7 @@ def _length(parts: Sequence[_Part]) -> int:
     return sum({part.copy: part.length for part in parts}.values())
 
 
-def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> Persistent:
+def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int], fence: Fence) -> Persistent:
     """resumes: where launches go on when a group has given up behind each part but the last."""
     copies = {part.copy: part for part in parts}
     places = {key: number for number, key in enumerate(copies)}
@@ -275,8 +280,9 @@ def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> 
     prefixes = {copy: f"{OWN_NAMES}{key}_{number}_" for copy, number in places.items()}
     refs = [ref for part in parts for ref in _refs(part.launch)]
     buffers = tuple(dict.fromkeys((ref.kind, ref.index) for ref in refs))
-    entry = f"{OWN_NAMES}{key}_persistent"
-    lines = [*enabling(part.text for part in copies.values()), FUNCTIONS, MARKS]
+    entry, options = f"{OWN_NAMES}{key}_persistent", " ".join(parts[0].text.rest)
+    fenced = f"#define GPUTUNE_FENCE {fence.statement}"
+    lines = [*enabling(part.text for part in copies.values()), fenced, FUNCTIONS, MARKS]
     for copy, part in copies.items():
         lines += part.text.copy(prefixes[copy], _macros(part, prefixes[copy]))
         lines += _shared_out(part, prefixes[copy], groups)
@@ -284,7 +290,7 @@ def _persistent(parts: Sequence[_Part], groups: int, resumes: Sequence[int]) -> 
     return Persistent(
         launches=tuple(part.launch for part in parts),
         source="\n".join(lines) + "\n",
-        options=" ".join(parts[0].text.rest),
+        options=options if fence.standard == STANDARDS[0] else built_as(options, fence.standard),
         entry=entry,
         buffers=buffers,
         counter_bytes=(len(parts) * groups + 1) * COUNTER_LINE_BYTES,
@@ -374,7 +380,7 @@ def _kernel(
             yield "        return;"
             yield f"    *({_taken(number, groups, 'own')}) = 0;  // all have seen that nothing is left of this launch"
     yield f"    atomic_max(status + {LONGEST}, longest);"
-    yield "    mem_fence(CLK_GLOBAL_MEM_FENCE);"
+    yield "    GPUTUNE_FENCE;"
     yield f"    if (atomic_inc(counters) == {len(parts) * groups - 1}) {{  // the last to leave"
     yield f"        for (int owner = 0; owner < {groups}; ++owner)"
     yield f"            *({_taken(len(parts) - 1, groups, 'owner')}) = 0;"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.core.errors import BuildFailed, CannotMark
+from gputune.core.launches import built_as
 from gputune.core.quirks import KERNEL_CLOCK, ticks_of
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.records import TICKS, BufferRef, GraphRecord
@@ -25,8 +25,6 @@ from gputune.runtime.execution.programs import Texts
 
 Ticks = npt.NDArray[np.int64]
 TICK_BYTES = 8
-KERNEL_CLOCK_STANDARD = "-cl-std=CL3.0"
-"""With which the functions of cl_khr_kernel_clock are declared."""
 
 
 class MarkedRuns:
@@ -108,6 +106,6 @@ def _marking(backend: Backend, texts: Texts) -> dict[int, Program]:
 
 def _options(options: str, function: str) -> str:
     """Those that a text is built with, with marks."""
-    if function.startswith("clock_read"):
-        options = re.sub(r"-cl-std=\S+", KERNEL_CLOCK_STANDARD, options)
+    if function.startswith("clock_read"):  # a function of cl_khr_kernel_clock
+        options = built_as(options, "CL3.0")
     return f"{options} -D{TICKS}={function}"

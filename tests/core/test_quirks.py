@@ -9,13 +9,16 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import (
     AMD,
     CLVK,
+    DEVICE_FENCE,
     DRIVERS,
     INTEL,
     MESA,
     NVIDIA,
     OTHER,
     POCL,
+    Fence,
     Quirks,
+    device_fence,
     groups_at_once,
     quirks_of,
     reads_in_place,
@@ -77,6 +80,21 @@ def test_what_cpu_drivers_are_known_for(platform: str, name: str, kind: str, gro
     identity = dataclasses.replace(IDENTITY, platform=platform, name=name, device_type=kind, compute_units=6)
     assert groups_at_once(identity) == groups
     assert reads_in_place(identity) == in_place
+
+
+@pytest.mark.parametrize(
+    ("platform", "version", "fence"),
+    [
+        ("Portable Computing Language", "OpenCL 3.0 PoCL", POCL.fence),
+        ("NVIDIA CUDA", "OpenCL 3.0 CUDA", DEVICE_FENCE),
+        ("NVIDIA CUDA", "OpenCL 1.2 CUDA", None),
+        ("Some driver", "OpenCL 2.0 ", None),
+    ],
+)
+def test_a_device_has_the_fence_that_is_known_to_order_its_memory(
+    platform: str, version: str, fence: Fence | None
+) -> None:
+    assert device_fence(dataclasses.replace(IDENTITY, platform=platform, device_version=version)) == fence
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm
-from gputune.core.quirks import usual_form
+from gputune.core.quirks import standard_of, usual_form
 from gputune.core.statuses import OK
 from gputune.kernels.algorithms import way_of
 from gputune.kernels.catalogue import family_of, identity_of
@@ -52,7 +52,7 @@ def device_limits(device: DeviceIdentity, form: ArgumentForm | None = None) -> D
         compute_units=device.compute_units,
         device_type=device.device_type,
         preferred_float_width=device.preferred_float_width,
-        standard="CL3.0" if device.device_version.startswith("OpenCL 3") else "CL1.2",
+        standard=standard_of(device),
         extensions=frozenset(device.extensions),
         argument_form=form or usual_form(device),
     )

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from benchmarks.tuning.tools import NotTimed
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access
-from gputune.core.quirks import groups_at_once
+from gputune.core.quirks import device_fence, groups_at_once
 from gputune.runtime.backends import Backend, Bound, Buffer, Program
 from gputune.runtime.context.format import ContextFile
 from gputune.runtime.context.records import FLAG, ROUNDS, STATUS_BYTES, BufferRef, LaunchRecord, ProgramRecord
@@ -80,7 +80,9 @@ class Chain:
         backend.write(self._status, status)
         refs = {(ref.kind, ref.index): ref for launch in launches for ref in launch.refs}
         found = []
-        for one in in_fewer_launches(launches, programs, groups, [Access((), ())] * len(launches)):
+        fence = device_fence(backend.identity)
+        assert fence is not None
+        for one in in_fewer_launches(launches, programs, groups, [Access((), ())] * len(launches), fence):
             if not isinstance(one, Persistent):
                 found.append(self._bound(one))
                 continue

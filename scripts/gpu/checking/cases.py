@@ -11,6 +11,7 @@ from gpu.checking.problems import PROBLEMS, Named
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access
 from gputune.core.launches import Launch, Stage
+from gputune.core.quirks import DEVICE_FENCE
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import KernelFamily
 from gputune.kernels.space import ChoiceSpace
@@ -68,7 +69,7 @@ def persistent_case(device: Device) -> Case:
             accesses.append(Access((), (), kernel.needs))
         programs.append(ProgramRecord(b"", main.source, main.options))
     groups = device.limits.compute_units
-    merged = in_fewer_launches(launches, programs, groups, accesses)
+    merged = in_fewer_launches(launches, programs, groups, accesses, DEVICE_FENCE)
     found = max((one for one in merged if isinstance(one, Persistent)), key=lambda one: len(one.launches))
     kernel = Stage(found.entry, (groups,), (1,), ())
     problem = Named("small-chain", PERSISTENT, CHAIN)

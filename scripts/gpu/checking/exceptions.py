@@ -116,7 +116,6 @@ KNOWN: tuple[Known, ...] = (
         Known(family, "no_spills", LARGE, devices=INTEL)
         for family in ("BatchedMatMul", "Conv", "ConvTranspose", "InvertedResidual", "MatMul")
     ),
-    Known("Persistent", "ordered_memory", "mem_fence orders memory for a work-group, and no device's fence is known"),
 )
 """The first that excuses a kernel gives the reason."""
 

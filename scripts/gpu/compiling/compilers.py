@@ -88,9 +88,11 @@ class Nvidia(Compiler):
     files = ("usr/lib/clc/nvptx64--nvidiacl.bc",)
     TARGET = ("-target", "nvptx64-nvidia-nvidiacl", "-Xclang", "-target-cpu", "-Xclang", "sm_80")
     FEATURES = ("-Xclang", "-target-feature", "-Xclang", "+ptx75")
+    # The library lacks this function, which kernels call for the whole device only (core/quirks.py).
+    FENCE = '-Datomic_work_item_fence(flags,order,scope)=__asm__ volatile("fence.acq_rel.gpu;" ::: "memory")'
 
     def _compile(self, text: Path, options: list[str], architecture: str) -> Found:
-        ptx = self._clang(text, options, self.files[0], *self.TARGET, *self.FEATURES)
+        ptx = self._clang(text, [*options, self.FENCE], self.files[0], *self.TARGET, *self.FEATURES)
         ptx = re.sub(r"(?m)^\.target sm_80.*", ".target sm_80", ptx)  # clang adds a mode of textures that ptxas refuses
         (text.parent / "text.ptx").write_text(ptx, encoding="utf-8")
         said = self._run(text.parent, "ptxas", f"-arch={architecture}", "-O3", "-v", "-o", "text.cubin", "text.ptx")

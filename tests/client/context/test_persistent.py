@@ -8,6 +8,7 @@ from gputune.client.context import persistent
 from gputune.client.context.persistent import Persistent
 from gputune.client.context.resuming import Access
 from gputune.core.launches import ALONE, Needs
+from gputune.core.quirks import DEVICE_FENCE, POCL, Fence
 from gputune.kernels.template import template
 from gputune.runtime.context.records import BufferRef, LaunchRecord, ProgramRecord
 
@@ -28,10 +29,16 @@ def programs(*sources: str, options: str = "-cl-std=CL1.2 -DBY=1") -> list[Progr
 
 
 def in_fewer_launches(
-    launches: list[LaunchRecord], programs: list[ProgramRecord], groups: int, needs: Needs | None = None
+    launches: list[LaunchRecord],
+    programs: list[ProgramRecord],
+    groups: int,
+    needs: Needs | None = None,
+    fence: Fence | None = POCL.fence,
 ) -> list[LaunchRecord | Persistent]:
     """As far as it does not matter what is written where."""
-    return persistent.in_fewer_launches(launches, programs, groups, [Access((), (), needs)] * len(launches))
+    assert fence is not None
+    accesses = [Access((), (), needs)] * len(launches)
+    return persistent.in_fewer_launches(launches, programs, groups, accesses, fence)
 
 
 def shape(found: list[LaunchRecord | Persistent]) -> list[str]:
@@ -141,3 +148,13 @@ def test_a_program_does_not_become_too_long_for_the_compiler(monkeypatch: pytest
     copies = kernel.source[len(persistent.FUNCTIONS + persistent.MARKS) : kernel.source.rindex("__kernel ")]
     monkeypatch.setattr(persistent, "CHARACTERS_AT_MOST", len(copies))
     assert shape(in_fewer_launches(launches, programs(PLAIN), 2)) == ["ab", "cd", "e"]
+
+
+def test_a_text_has_the_fence_of_its_device_and_is_built_as_that_needs() -> None:
+    launches = [launch("a"), launch("b")]
+    (plain,) = in_fewer_launches(launches, programs(PLAIN), 2)
+    (fenced,) = in_fewer_launches(launches, programs(PLAIN), 2, fence=DEVICE_FENCE)
+    assert isinstance(plain, Persistent) and isinstance(fenced, Persistent)
+    assert plain.options == "-cl-std=CL1.2" and fenced.options == "-cl-std=CL3.0"
+    assert plain.source.splitlines()[0] == "#define GPUTUNE_FENCE mem_fence(CLK_GLOBAL_MEM_FENCE)"
+    assert fenced.source.count("atomic_work_item_fence(") == 1 and "mem_fence(" not in fenced.source

@@ -13,7 +13,8 @@ import pytest
 
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access
-from gputune.core.quirks import groups_at_once
+from gputune.core.launches import STANDARDS, built_as
+from gputune.core.quirks import DEVICE_FENCE, POCL, Fence, device_fence, groups_at_once, standard_of
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import FLAG, LONGEST, ROUNDS, STATUS_BYTES, BufferRef, LaunchRecord, ProgramRecord
 
@@ -73,18 +74,27 @@ __kernel void litmus(__global int *written, volatile __global int *arrivals, __g
     wrong[me] = seen;
 }
 """
-"""The order that groups of a persistent kernel rely on, without fences."""
+"""The order that groups of a persistent kernel rely on."""
 ARRIVE = """
         wanted += groups;
+        FENCE;
         atomic_inc(arrivals);
         while (*arrivals < wanted)
             ;
         atomic_add(arrivals, 0);
+        FENCE;
 """
 
 
 def groups_of(backend: Backend) -> int:
     return max(1, groups_at_once(backend.identity))
+
+
+def fence_of(backend: Backend) -> Fence:
+    """The device's fence. A group that is alone needs none, and runs with the one that every device compiles."""
+    fence = device_fence(backend.identity) or POCL.fence
+    assert fence is not None
+    return fence
 
 
 def whole(index: int, nbytes: int) -> BufferRef:
@@ -100,7 +110,7 @@ def run_persistently(
 ) -> list[np.ndarray]:
     """What the arenas hold after one persistent kernel has stood for all launches, so many times."""
     groups = groups_of(backend)
-    (kernel,) = in_fewer_launches(launches, programs, groups, [NOTHING] * len(launches))
+    (kernel,) = in_fewer_launches(launches, programs, groups, [NOTHING] * len(launches), fence_of(backend))
     assert isinstance(kernel, Persistent)
     program = backend.build(kernel.source, kernel.options)
     counters = backend.upload(np.zeros(kernel.counter_bytes, np.uint8))
@@ -123,7 +133,7 @@ def test_groups_leave_when_one_does_not_come(backend: Backend, complete: int) ->
     complete launches; and then as many as there are, while the flag is still up."""
     ref = whole(0, 36)
     launches = [LaunchRecord(f"{n}", "", 0, "alone", (9,), (1,), (ref,)) for n in range(5)]
-    (kernel,) = in_fewer_launches(launches, [ProgramRecord(b"", ALONE, "")], 2, [NOTHING] * 5)
+    (kernel,) = in_fewer_launches(launches, [ProgramRecord(b"", ALONE, "")], 2, [NOTHING] * 5, fence_of(backend))
     assert isinstance(kernel, Persistent)
     program = backend.build(kernel.source, kernel.options)
     content = np.zeros(STATUS_BYTES // 4, np.int32)
@@ -148,7 +158,7 @@ def test_the_longest_wait_is_told(backend: Backend) -> None:
         for n in range(steps)
     ]
     programs = [ProgramRecord(b"", MIX, f"-DSIZE={size}")]
-    (kernel,) = in_fewer_launches(launches, programs, groups, [NOTHING] * steps)
+    (kernel,) = in_fewer_launches(launches, programs, groups, [NOTHING] * steps, fence_of(backend))
     assert isinstance(kernel, Persistent)
     content = np.zeros(STATUS_BYTES // 4, np.int32)
     content[ROUNDS] = (1 << 31) - 1
@@ -220,11 +230,16 @@ def test_groups_of_one_may_have_local_memory_and_barriers(backend: Backend) -> N
     assert got.tolist() == [8.0] * 9
 
 
-def test_atomic_functions_order_what_groups_write_and_read(backend: Backend) -> None:
+@pytest.mark.parametrize("fence", ["", "device's", "of OpenCL C 3.0"])
+def test_atomic_functions_order_what_groups_write_and_read(fence: str, backend: Backend) -> None:
+    chosen = {"": Fence(""), "device's": fence_of(backend), "of OpenCL C 3.0": DEVICE_FENCE}[fence]
+    if STANDARDS.index(chosen.standard) > STANDARDS.index(standard_of(backend.identity)):
+        pytest.skip("the device compiles OpenCL C 1.2")
     groups = groups_of(backend)
     written, arrivals = (backend.upload(np.zeros(16 * groups, np.int32)) for _ in range(2))
     wrong = backend.upload(np.full(groups, -1, np.int32))
-    program = backend.build(LITMUS.replace("ARRIVE", ARRIVE), "")
+    source = LITMUS.replace("ARRIVE", ARRIVE).replace("FENCE", chosen.statement)
+    program = backend.build(source, built_as("", chosen.standard))
     backend.enqueue(backend.bind(program, "litmus", (groups,), (1,), [written, arrivals, wrong, 500]))
     backend.finish()
     assert not backend.read(wrong).any()
