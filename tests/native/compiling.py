@@ -42,11 +42,14 @@ def library() -> Path:
 
 @functools.cache
 def driver(name: str, *sources: str) -> ctypes.CDLL:
-    """A file of drivers/ with some of the library's sources, as a library of its own. Raises AssertionError with what
-    the compiler says."""
-    folder = native.FOLDER / "src"
-    files = [Path(__file__).parent / "drivers" / f"{name}.c", *(folder / f"{each}.c" for each in sources)]
-    flags = (*OPTIMISED, "-fvisibility=default", "-shared", f"-I{INCLUDE}", f"-I{folder}", *sanitizers())
+    """Return a file of drivers/ with some of the native sources, as a library of its own.
+
+    sources: names of the library's, or with a folder in front. Raises AssertionError with what the compiler says.
+    """
+    named = (native.FOLDER / (f"{each}.c" if "/" in each else f"src/{each}.c") for each in sources)
+    files = [Path(__file__).parent / "drivers" / f"{name}.c", *named]
+    folders = (f"-I{folder}" for folder in (INCLUDE, native.FOLDER / "src", native.FOLDER / "agent"))
+    flags = (*OPTIMISED, "-fvisibility=default", "-shared", *folders, *sanitizers())
     return ctypes.CDLL(str(compiled(f"{name}.so", files, flags)))
 
 
@@ -55,7 +58,8 @@ def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: S
     AssertionError with what the compiler says."""
     command = [str(compiler()), *strict, *flags, *map(str, sources), *LIBRARIES]
     own = (path for folder in {path.parent for path in sources} for path in folder.glob("*.h"))
-    headers = sorted({*(native.FOLDER / "src").iterdir(), *INCLUDE.iterdir(), *own})
+    ours = (path for folder in ("src", "agent", "include") for path in (native.FOLDER / folder).iterdir())
+    headers = sorted({*ours, *own})
     texts = [path.read_bytes() for path in (*sources, *headers)]
     digest = hashlib.sha256(b"\0".join([*map(os.fsencode, command), *texts])).hexdigest()
     path = BUILD / digest[:16] / name
