@@ -286,8 +286,3 @@ def unset_defaults(environment: Mapping[str, str]) -> dict[str, str]:
     """The defaults of all drivers that a process's variables leave open, for before a driver is loaded."""
     defaults = {name: value for row in DRIVERS for name, value in row.defaults.items()}
     return {name: value for name, value in defaults.items() if name not in environment}
-
-
-def affinity(environment: Mapping[str, str]) -> str:
-    """What the variables of a process say about binding a driver's threads to cores; empty where they say nothing."""
-    return next((environment[row.affinity] for row in DRIVERS if row.affinity in environment), "")

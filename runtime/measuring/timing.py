@@ -21,14 +21,12 @@ since another batch. Little is enqueued at a time: some drivers stall or give up
 from __future__ import annotations
 
 import math
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gputune.core.errors import LaunchFailed
-from gputune.core.quirks import affinity
 from gputune.runtime.backends import LAUNCHES_ENQUEUED, Backend, Batch, Bound, Timing
 from gputune.runtime.measuring.successive_halving import ROUNDS, Stopped, SuccessiveHalving
 
@@ -235,7 +233,6 @@ def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
         "sample_ns": protocol.sample_ns,
         "launches_per_sample": runner.launches,
         "warm_up_ns": protocol.warm_up_ns,
-        "affinity": affinity(os.environ),
         "cold": protocol.cold,
         "evict_bytes": protocol.evict_bytes,
         "stopped": runner.stopped,

@@ -183,7 +183,7 @@ def _trial(
     count = samples or (3 if task.old else chance.choice((1, 3, 3, 7, 16)))
     taken = [time_ns * (1 + 0.01 * chance.gauss(0, 1) + 0.3 * (chance.random() < 0.01)) for _ in range(count)]
     measured = {"protocol": 1 if task.old else 2, "timing": "event", "samples": count, "sample_ns": 1e6}
-    measured |= {"warm_up_ns": 2e8, "affinity": "1", "drift": 1.0}
+    measured |= {"warm_up_ns": 2e8, "drift": 1.0}
     if not task.old:
         stopped = {1: "slower", 16: "settled"}.get(count, "slower")
         spent["measure"] = count * 1.2e6
