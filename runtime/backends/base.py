@@ -38,6 +38,9 @@ HOST_POINTER = "host pointer"
 LAUNCHES_ENQUEUED = 256
 """How many launches are enqueued at most before their times are read."""
 PROBED_BYTES, PROBED_WITH = 64, 0xA5
+FLUSHED_BYTES = 64 << 20  # at least: some drivers report a first-level cache, or none
+LINE_BYTES = 64
+FLUSH = "__kernel void flush(__global uint16 *lines) { lines[get_global_id(0)] += 1; }"
 
 
 @dataclass(eq=False)
@@ -152,6 +155,7 @@ class Backend(ABC):
     """Returns the features that the device proves; asked before a source with inline assembly is built."""
     _held_bytes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     """Of buffers that live, by their ids."""
+    _flushers: dict[int, Bound] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def settings(self) -> dict[str, str]:
@@ -438,6 +442,17 @@ class Backend(ABC):
         return timings
 
     # --- for the backends ---
+
+    def _flusher(self, nbytes: int | None) -> Bound:
+        """A launch that puts so many bytes of other data into the caches, or enough for all of them."""
+        if nbytes is None:
+            nbytes = max(FLUSHED_BYTES, 2 * self.cache_bytes)
+        if nbytes not in self._flushers:
+            groups = min(nbytes, self.identity.max_allocation_bytes) // LINE_BYTES // LINE_BYTES
+            buffer = self.allocate(groups * LINE_BYTES * LINE_BYTES)
+            size = (groups * LINE_BYTES,), (min(LINE_BYTES, self.identity.max_work_group_size),)
+            self._flushers[nbytes] = self.bind(self.build(FLUSH, ""), "flush", *size, [buffer])
+        return self._flushers[nbytes]
 
     @abstractmethod
     def _build(self, source: str, options: str) -> Program: ...

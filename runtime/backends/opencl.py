@@ -41,10 +41,7 @@ from gputune.runtime.queues.recorded import RecordedQueue
 
 Error = cl.Error
 LONGEST_PAUSE_SECONDS = 1e-3  # between two looks at a first launch
-FLUSHED_BYTES = 64 << 20  # at least: some drivers report a first-level cache, or none
-LINE_BYTES = 64
 MOST_LOADING = 8  # programs at the same time
-FLUSH = "__kernel void flush(__global uint16 *lines) { lines[get_global_id(0)] += 1; }"
 
 _LIMITS = {
     cl.status_code.INVALID_WORK_GROUP_SIZE,
@@ -92,7 +89,6 @@ class OpenCLBackend(Backend):
         super().__init__(identity_of(device, driver))
         self.profiles = profiling
         self._device = device
-        self._flushers: dict[int, Bound] = {}
         self._has_timer = self.identity.device_version >= "OpenCL 2.1"  # older drivers' tables end before it
         self._timed_queue: cl.CommandQueue | None = None
         self.compiled: Path | None = None  # where the driver keeps what it compiles for each kernel and local size
@@ -282,14 +278,7 @@ class OpenCLBackend(Backend):
         return last_cache_bytes(self.identity, self._device.global_mem_cache_size)
 
     def flush_caches(self, nbytes: int | None = None) -> None:
-        if nbytes is None:
-            nbytes = max(FLUSHED_BYTES, 2 * self.cache_bytes)
-        if nbytes not in self._flushers:
-            groups = min(nbytes, self.identity.max_allocation_bytes) // LINE_BYTES // LINE_BYTES
-            buffer = self.allocate(groups * LINE_BYTES * LINE_BYTES)
-            size = (groups * LINE_BYTES,), (min(LINE_BYTES, self.identity.max_work_group_size),)
-            self._flushers[nbytes] = self.bind(self.build(FLUSH, ""), "flush", *size, [buffer])
-        self.enqueue(self._flushers[nbytes])
+        self.enqueue(self._flusher(nbytes))
         self.finish()
 
     def _allocate(self, nbytes: int) -> Any:
