@@ -1,8 +1,10 @@
-"""Write the tables by which the C runtime reads files, from the dataclasses by which Python reads them.
+"""Write the tables by which C reads files and messages, from the dataclasses by which Python reads them.
 
-FORMS says what the dataclasses cannot say: which structure of C keeps a record, and in which of its members.
+FORMS says what the dataclasses of files cannot say: which structure of C keeps a record, and in which of its members.
+The structures of an agent's messages are written, too.
 """
 
+import re
 import textwrap
 import types
 from collections.abc import Iterator, Mapping
@@ -14,6 +16,8 @@ from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import OFFSET_BYTES
 from gputune.runtime.context import format, memory_need, package, records
+from gputune.server.agent import messages
+from gputune.server.protocol.messages import Blob, Hello, Proof
 
 PATH = "runtime/native/src/tables.c"
 HEAD = """\
@@ -131,8 +135,84 @@ class _Field(NamedTuple):
     more: str = ""
 
 
+AGENT_PATH = "runtime/native/agent/messages.c"
+AGENT_HEADER_PATH = "runtime/native/agent/messages.h"
+AGENT_HEAD = """\
+/* What an agent and a target server say to each other. scripts/docs writes this file from the dataclasses of Python:
+ * change those or scripts/c_tables.py, and not this file. */
+"""
+MESSAGES = (Hello, Proof, *messages.REPLIES, *dict.fromkeys(messages.REPLIES.values()), *messages.UNASKED)
+AGENT_RECORDS = (messages.Span, messages.Given, messages.Batch)
+MEMBERS = {
+    "A_TEXT": "const char *",
+    "A_NAME": "const char *",
+    "A_NUMBER": "uint64_t ",
+    "A_SIGNED": "int64_t ",
+    "A_FLAG": "bool ",
+    "A_BLOB": "slice ",
+    "SIZES": "const size_t *",
+    "TEXTS": "const char *const *",
+    "BLOBS": "const slice *",
+}
+"""By kind of a field, the type of a member."""
+
+
+def agent_messages() -> str:
+    """Return the forms of an agent's messages."""
+    lines = [f'{AGENT_HEAD}#include "messages.h"']
+    for form in AGENT_FORMS:
+        hints = get_type_hints(form.record, include_extras=True)
+        lines += ["", *(_names(_list_of(name), found) for name, hint in hints.items() if (found := _choices(hint)))]
+        lines += _form(form, hints)
+    lines += ["", "const form *const MESSAGES[] = {"]
+    lines += [f"    [{form.name}] = &{form.name}_FORM," for form in AGENT_FORMS if form.record in MESSAGES]
+    return "\n".join([*lines, "};"]) + "\n"
+
+
+def agent_header() -> str:
+    """Return the structures of an agent's messages."""
+    names = [form.name for form in AGENT_FORMS if form.record in MESSAGES]
+    lines = [f"{AGENT_HEAD}#ifndef GPUTUNE_MESSAGES_H\n#define GPUTUNE_MESSAGES_H\n"]
+    lines += ['#include "reading.h"\n', f"enum {{ AGENT_VERSION = {messages.AGENT_VERSION} }};"]
+    lines.append(_wrapped(f"typedef enum message_kind {{ {', '.join(names)}, MESSAGE_KINDS }} message_kind;"))
+    lines.append("extern const form *const MESSAGES[]; /* by message_kind */")
+    for form in AGENT_FORMS:
+        lines += ["", f"typedef struct {form.row} {{"]
+        hints = get_type_hints(form.record, include_extras=True)
+        lines += [f"    {_member(name, *_field(name, hint))}" for name, hint in hints.items()]
+        lines += [] if hints else ["    char nothing; /* a structure of C has a member */"]
+        lines.append(f"}} {form.row};")
+    return "\n".join([*lines, "\n#endif"]) + "\n"
+
+
+def _agent_form(record: type) -> Form:
+    """Return the form of a message or of a record in one. A list's length is the member NAME_count. Messages have long
+    names, since READ and read are others' in C."""
+    row = re.sub(r"(?<!^)(?=[A-Z])", "_", record.__name__).lower() + ("_message" if record in MESSAGES else "")
+    lists = {name: f"{name} {name}_count" for name in get_type_hints(record)}
+    return Form(row.upper(), record, row, record.__name__, lists)
+
+
+AGENT_FORMS = tuple(map(_agent_form, (*AGENT_RECORDS, *MESSAGES)))
+
+
+def _member(name: str, kind: str, fixed: int, more: str) -> str:
+    if kind == "DIMENSIONS":
+        return f"size_t {name}[{fixed}], {name}_count;"
+    if kind == "ROWS":
+        row = next(form.row for form in (*FORMS, *AGENT_FORMS) if more.endswith(f"&{_symbol(form)}"))
+        return f"const {row} *{name};\n    size_t {name}_count;"
+    counted = f"\n    size_t {name}_count;" if kind in ("SIZES", "TEXTS", "BLOBS") else ""
+    return f"{MEMBERS[kind]}{name};{counted}"
+
+
+def _symbol(form: Form) -> str:
+    """Return the name of a form in C; those of messages are the constants of an enum."""
+    return f"{form.name}_FORM" if form in AGENT_FORMS else form.name
+
+
 def text() -> str:
-    """Return the file."""
+    """Return the tables of files."""
     lines = [HEAD, *_numbers(), ""]
     lines += [_names(name, texts) for name, texts in NAMES.items()]
     lines.append(f"const uint8_t DTYPE_BYTES[] = {{{', '.join(str(each.nbytes) for each in ELEMENT_TYPES.values())}}};")
@@ -161,20 +241,26 @@ def _wrapped(line: str) -> str:
 
 
 def _form(form: Form, hints: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{'' if form.name in SHARED else 'static '}const form {form.name} = {{"
+    yield f"{'' if form.name in SHARED else 'static '}const form {_symbol(form)} = {{"
     least = 1 if form.reads else _least(form.record)
     yield f'    .what = "{form.what}", .row_bytes = sizeof({form.row}), .least_bytes = {least},'
     stored: InFiles | None = getattr(form.record, IN_FILES, None)
-    marks = {"is_list": stored is None, "is_closed": stored is not None and stored.closed}
+    marks = {
+        "is_list": stored is None and form.record not in MESSAGES,
+        "is_closed": stored is not None and stored.closed,
+    }
     said = [f".{name} = true," for name, is_so in marks.items() if is_so]
     functions = {"check": form.checks, "read": form.reads}
     said += [f".{name} = {name}_{form.name.lower()}," for name, there in functions.items() if there]
+    if not hints:
+        yield f"    {' '.join([*said, '.count = 0'])}}};"
+        return
     yield f"    {' '.join([*said, f'.count = {len(hints)},'])} .fields = (const field[]){{"
     for name, hint in hints.items():
         kind, fixed, more = _field(name, hint)
         member, _, count = form.members.get(name, name).partition(" ")
         parts = [f'"{name}"', kind]
-        if kind in ("SIZES", "TEXTS", "ROWS"):
+        if kind in ("SIZES", "TEXTS", "ROWS", "BLOBS"):
             parts.append(f"MANY({form.row}, {member}, {count or member.removesuffix('s') + '_count'})")
         elif fixed:
             parts.append(f"FEW({form.row}, {member}, {count}, {fixed})")
@@ -191,12 +277,18 @@ def _field(name: str, hint: Any) -> _Field:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal or (hint is str and _list_of(name) in NAMES):
         return _Field("A_CHOICE" if _list_of(name) in ENUMS else "A_NAME", 0, f".names = {_list_of(name)}")
+    if hint == Blob:
+        return _Field("A_BLOB")
+    if hint is int and within is not None and within.low < 0:
+        return _Field("A_SIGNED")
     if origin is tuple and arguments[1:] != (...,):
         return _Field("THREE")
     if origin is tuple:
         inner = _plain(arguments[0])[0]
-        if inner is int and within is not None:
+        if inner is int and within is not None and within.high <= records.LARGEST_RANK:
             return _Field("DIMENSIONS", int(within.high))
+        if inner == Blob:
+            return _Field("BLOBS")
         if inner in (int, str):
             return _Field("SIZES" if inner is int else "TEXTS")
         return _Field("ROWS", 0, f".form = &{_name_of(inner)}")
@@ -230,7 +322,7 @@ def _list_of(name: str) -> str:
 def _name_of(record: Any) -> str:
     """Return the name of a record's form; of a union, which is no map in each case, that of its map."""
     kinds = get_args(record) if get_origin(record) in (Union, types.UnionType) else (record,)
-    return next(form.name for form in FORMS if form.record in kinds)
+    return next(_symbol(form) for form in (*FORMS, *AGENT_FORMS) if form.record in kinds)
 
 
 def _least(hint: Any) -> int:
@@ -238,7 +330,7 @@ def _least(hint: Any) -> int:
     hint, _ = _plain(hint)
     if get_origin(hint) is Literal:
         return 1 + min(map(len, get_args(hint)))
-    form = next((form for form in FORMS if form.record is hint), None)
+    form = next((form for form in (*FORMS, *AGENT_FORMS) if form.record is hint), None)
     if form is None:
         return DIGEST_BYTES if hint is bytes else 1
     stored: InFiles | None = getattr(hint, IN_FILES, None)

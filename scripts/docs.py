@@ -169,7 +169,11 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/file_format.md": {"layout": layout, "records": records, "limits": limits},
 }
 """By page: its parts, and what writes each."""
-FILES: Mapping[str, Callable[[], str]] = {c_tables.PATH: c_tables.text}
+FILES: Mapping[str, Callable[[], str]] = {
+    c_tables.PATH: c_tables.text,
+    c_tables.AGENT_PATH: c_tables.agent_messages,
+    c_tables.AGENT_HEADER_PATH: c_tables.agent_header,
+}
 """What is written whole."""
 
 

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 
 from gputune.core.errors import DeviceNotFound
 from gputune.core.logs import printable
-from gputune.runtime.devices.discovery import Choice, find, wanted_device
+from gputune.runtime.devices.discovery import Choice, wanted_device
 from gputune.runtime.power.instances import chosen_profile
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server import logs
+from gputune.server.agent.opening import find_device
 from gputune.server.clients.authentication import Authentication, server_context
 from gputune.server.clients.listener import CannotListen, Exposed, Listener
 from gputune.server.clients.local_socket import LocalListener
@@ -54,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotListen as error:
         return _fail(str(error), CANNOT_LISTEN)
     try:
-        choice = find(wanted_device(options.device))
+        choice = find_device(wanted_device(options.device))
+        if choice.report.remote and perf_profile is not None:
+            raise DeviceNotFound("an agent does not vote for clocks; leave out --perf_profile and --perf_config_yaml")
         print("\n".join(map(printable, choice.explanation)), flush=True)
         asyncio.run(_serve(listener, choice, authentication, options.exit_with_parent, perf_profile))
     except (DeviceNotFound, DeviceUnavailable) as error:

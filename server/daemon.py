@@ -86,7 +86,7 @@ class Daemon:
         first = Supervisor(self._start_worker, self.limits, second)
         self._workers = Workers(first, self._further_supervisor, further, self._compiled, self._another_supervisor)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
-        self._state = RecentState()
+        self._state = RecentState(known=not report.remote)
         self._stopping = asyncio.Event()
         self._stopping_now = asyncio.Event()
 
@@ -148,7 +148,7 @@ class Daemon:
 
     async def _serve_clients(self, announce: Callable[[Welcome], None], ready: WorkerReady) -> None:
         device = DeviceIdentity.from_dict(self._device)
-        profiles = PerfProfiles(device, self._perf_profile)
+        profiles = PerfProfiles(device, self._perf_profile, remote=self._report.remote)
         if self._perf_profile is not None:
             settings = setting_of(self._perf_profile, await asyncio.to_thread(controls_of, device))
             self._server["settings"] = {**ready.settings, **settings}
@@ -269,7 +269,12 @@ class Daemon:
 
 def _compiles_on_its_cores(report: DeviceReport) -> bool:
     """Whether further processes can compile for this device, and would disturb it while it measures."""
-    return report.identity is not None and report.identity.device_type == "cpu" and not report.simulated
+    return (
+        report.identity is not None
+        and report.identity.device_type == "cpu"
+        and not report.simulated
+        and not report.remote
+    )
 
 
 async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

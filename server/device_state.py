@@ -15,13 +15,17 @@ WAIT_SECONDS = 0.5  # a driver that sleeps may answer late, and then what is kno
 class RecentState:
     """What `state` and `load` read, read beside the event loop and at most once in FRESH_SECONDS."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: bool = True) -> None:
+        """known: whether this machine has the device, and not an agent's, of which nothing is said."""
+        self._known = known
         self._state: dict[str, object] = {}
         self._reading: asyncio.Future[dict[str, float]] | None = None
         self._began = 0.0
 
     async def read(self) -> dict[str, object]:
         """Plain numbers by name, as far as they can be read."""
+        if not self._known:
+            return {}
         now = time.monotonic()
         if self._reading is None or (self._reading.done() and now - self._began >= FRESH_SECONDS):
             self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(_state_and_load)), now

@@ -33,6 +33,8 @@ NULL = "null"
 WAITING = "waiting"
 REPLAY = "replay"
 REPLAY_PREFIX = f"{REPLAY}:"
+AGENT_PREFIX = "agent:"
+"""What stands before the address of an agent, whose device is on another machine (server/agent/)."""
 SIMULATED = frozenset({NULL, WAITING, REPLAY})
 """Platforms of devices that need no driver and compute nothing."""
 INSTALL_HINT = (
@@ -46,8 +48,9 @@ INSTALL_HINT = (
 class DeviceReport:
     """Report what discovery found out about one device, or about a driver without devices (`identity` is None then).
 
-    `driver_file` is the recording if the device is replayed; `position` counts the devices of one driver; `reason` says
-    why a device is not usable, and is empty otherwise.
+    `driver_file` is the recording if the device is replayed, and an agent's address with its prefix if that has the
+    device; `position` counts the devices of one driver; `reason` says why a device is not usable, and is empty
+    otherwise.
     """
 
     index: int
@@ -67,6 +70,11 @@ class DeviceReport:
         return self.identity is not None and self.identity.platform in SIMULATED
 
     @property
+    def remote(self) -> bool:
+        """Return whether an agent has the device, so that nothing of this machine says anything about it."""
+        return self.driver_file.startswith(AGENT_PREFIX)
+
+    @property
     def backend(self) -> str:
         """Return the name of the module of gputune.runtime.backends that opens the device."""
         return self.identity.platform if self.identity is not None and self.simulated else "opencl"
@@ -84,7 +92,7 @@ class DeviceReport:
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables with which a process that opens this device sees only this driver."""
-        return {} if self.simulated else environment_for(self.driver_file)
+        return {} if self.simulated or self.remote else environment_for(self.driver_file)
 
     def to_dict(self) -> dict[str, Any]:
         identity = None if self.identity is None else self.identity.to_dict()

@@ -31,10 +31,12 @@ class _Chosen:
 
 
 class PerfProfiles:
-    """Of all connections to a server with this device. default: for those that have set none."""
+    """Of all connections to a server with this device. default: for those that have set none; remote: an agent has the
+    device, and does not vote."""
 
-    def __init__(self, device: DeviceIdentity, default: PerfProfile | None = None) -> None:
+    def __init__(self, device: DeviceIdentity, default: PerfProfile | None = None, remote: bool = False) -> None:
         self._device = device
+        self._remote = remote
         self._of: dict[object, _Chosen] = {}
         self._default = None if default is None else Power(default, device)
 
@@ -44,6 +46,8 @@ class PerfProfiles:
             profile = PerfProfile.from_dict(request.profile)
         except ValueError as error:
             raise ProtocolError("bad_message", f"perf profile: {error}"[:4000]) from None
+        if self._remote and not profile.silent:
+            raise ProtocolError("bad_message", "perf profile: an agent has the device, and does not vote for clocks")
         chosen = self._of.setdefault(client, _Chosen())
         async with chosen.exchanging:  # one after the other, in their order
             if chosen.power is None:

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from gputune.core.decoder import decode
 from gputune.core.errors import DeviceError, DeviceNotFound
-from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.server.agent.opening import open_device
 from gputune.server.protocol.errors import LocalProtocolError
 from gputune.server.protocol.messages import Error, Limits
 from gputune.server.worker.handlers import Handlers
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _end_with_the_link(options.link)
     link, page = WorkerLink(options.link), HeartbeatPage(options.page)
     try:
-        backend = open_backend(DeviceReport.from_dict(json.loads(options.device)), compiled=options.compiled)
+        backend = open_device(DeviceReport.from_dict(json.loads(options.device)), compiled=options.compiled)
     except (DeviceNotFound, DeviceError, ValueError) as error:
         link.send(Error("device_unavailable", str(error)))
         return 1

@@ -41,6 +41,14 @@ def library() -> Path:
 
 
 @functools.cache
+def agent() -> Path:
+    """Return gputune-agent of these sources. Raises AssertionError with what the compiler says."""
+    folders = [native.FOLDER / name for name in ("include", "src", "agent")]
+    sources = (*SOURCES, *sorted((native.FOLDER / "agent").glob("*.c")))
+    return compiled("gputune-agent", sources, (*OPTIMISED, *(f"-I{each}" for each in folders), *sanitizers()))
+
+
+@functools.cache
 def driver(name: str, *sources: str) -> ctypes.CDLL:
     """Return a file of drivers/ with some of the native sources, as a library of its own.
 

@@ -15,7 +15,13 @@ from tests.native.compiling import INCLUDE, compiled
 
 
 def test_the_tables_are_those_of_the_dataclasses() -> None:
-    assert (tool.ROOT / c_tables.PATH).read_text(encoding="utf-8") == c_tables.text(), "run scripts/docs"
+    written = {
+        c_tables.PATH: c_tables.text(),
+        c_tables.AGENT_PATH: c_tables.agent_messages(),
+        c_tables.AGENT_HEADER_PATH: c_tables.agent_header(),
+    }
+    for path, text in written.items():
+        assert (tool.ROOT / path).read_text(encoding="utf-8") == text, "run scripts/docs"
 
 
 class Pair(NamedTuple):

@@ -60,8 +60,9 @@ BELOW: Mapping[str, set[str]] = {
         "runtime.power",
         "runtime.profiling",
     },
+    "server.agent": set(),
     "server.sessions": set(),
-    "server.worker": set(),
+    "server.worker": {"server.agent"},
     "server.workers": {"server.sessions", "server.worker"},
     "server.clients": {"server.sessions", "server.worker", "server.workers"},
     "client.model": set(),
@@ -193,6 +194,7 @@ DOORS = {
     "socket": {
         "core/peers.py",
         "runtime/memory/passing.py",
+        "server/agent/connection.py",
         "server/clients/listener.py",
         "server/clients/local_socket.py",
         "server/workers/process.py",

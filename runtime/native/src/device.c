@@ -164,32 +164,41 @@ static size_t rank_of(const identity *device, const gputune_file *file) {
     return count + (size_t)(*device->device_type == 'c' ? 2 : *device->device_type == 'a');
 }
 
-/* The best of all devices of all platforms that match, the first of equal ones. */
-static gputune_code choose(gputune_device *device, const char *wanted, const gputune_file *file, gputune_error *error) {
+size_t find_devices(gputune_device *device, found_device *found, size_t most) {
     enum { PLATFORMS = 32, DEVICES = 64 };
     const opencl *cl = &device->cl;
     cl_platform_id platforms[PLATFORMS];
     cl_device_id ids[DEVICES];
     cl_uint platform_count = 0, count;
-    size_t place = 0, best = SIZE_MAX;
-    char list[GPUTUNE_MESSAGE_BYTES / 2] = "";
+    size_t place = 0;
     if (cl->GetPlatformIDs(PLATFORMS, platforms, &platform_count)) platform_count = 0; /* it says that there is none */
     for (cl_uint i = 0; i < platform_count && i < PLATFORMS; i++) {
         if (cl->GetDeviceIDs(platforms[i], 0xFFFFFFFF, DEVICES, ids, &count)) count = 0; /* of any type */
-        for (cl_uint j = 0; j < count && j < DEVICES; j++, place++) {
-            const identity found = identity_of(device, platforms[i], ids[j]);
-            const size_t rank = rank_of(&found, file), length = strlen(list);
-            snprintf(list + length, sizeof list - length, "; #%zu %s (%s)", place, found.name, found.platform);
-            if (!matches(&found, place, wanted)) continue;
-            if (rank > best || (rank == best && found.compute_units <= device->identity.compute_units)) continue;
-            best = rank;
-            device->identity = found;
-            device->platform = platforms[i];
-            device->id = ids[j];
-        }
+        for (cl_uint j = 0; j < count && j < DEVICES && place < most; j++)
+            found[place++] = (found_device){platforms[i], ids[j], identity_of(device, platforms[i], ids[j])};
+    }
+    return place;
+}
+
+/* The best of all devices of all platforms that match, the first of equal ones. */
+static gputune_code choose(gputune_device *device, const char *wanted, const gputune_file *file, gputune_error *error) {
+    found_device all[MOST_DEVICES];
+    const size_t count = find_devices(device, all, MOST_DEVICES);
+    size_t best = SIZE_MAX;
+    char list[GPUTUNE_MESSAGE_BYTES / 2] = "";
+    for (size_t place = 0; place < count; place++) {
+        const identity *found = &all[place].identity;
+        const size_t rank = rank_of(found, file), length = strlen(list);
+        snprintf(list + length, sizeof list - length, "; #%zu %s (%s)", place, found->name, found->platform);
+        if (!matches(found, place, wanted)) continue;
+        if (rank > best || (rank == best && found->compute_units <= device->identity.compute_units)) continue;
+        best = rank;
+        device->identity = *found;
+        device->platform = all[place].platform;
+        device->id = all[place].id;
     }
     if (device->id) return GPUTUNE_OK;
-    return place ? fail(error, GPUTUNE_DEVICE_NOT_FOUND, "no OpenCL device matches '%s'%s", wanted, list)
+    return count ? fail(error, GPUTUNE_DEVICE_NOT_FOUND, "no OpenCL device matches '%s'%s", wanted, list)
                  : fail(error, GPUTUNE_DEVICE_NOT_FOUND,
                         "no OpenCL device found; install a driver for it, such as Debian's pocl-opencl-icd");
 }

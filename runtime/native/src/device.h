@@ -25,6 +25,15 @@ struct gputune_device {
     gputune_graph *graphs;
 };
 
+typedef struct found_device {
+    cl_platform_id platform;
+    cl_device_id id;
+    identity identity;
+} found_device;
+enum { MOST_DEVICES = 64 };
+/* The devices of all platforms of the library, at most so many; the device's pool has their texts. */
+size_t find_devices(gputune_device *device, found_device *found, size_t most);
+
 /* Whether this process has opened the device, and is no fork of that one: a fork has neither the driver's threads, for
  * which it would wait for ever, nor this library's, which may have held the turn. It only gives back its own memory. */
 bool is_here(const gputune_device *device);

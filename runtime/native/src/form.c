@@ -17,8 +17,9 @@ void refuse(reader *reader, gputune_code why, const char *format, ...) {
 
 /* By their field_kind. */
 static const char *const WANTED[] = {"a text", "a known name", "a known name", "bytes of a digest",
-                                     "a number from 0 that fits this machine", "true or false", "a map", "a plain map",
-                                     "a list of numbers from 0", "a list of texts", "a list", "three numbers from 0",
+                                     "a number from 0 that fits this machine", "a number", "true or false", "a map",
+                                     "a blob", "a plain map", "a list of numbers from 0", "a list of texts",
+                                     "a list of blobs", "a list", "three numbers from 0",
                                      "a list of few numbers from 0"};
 
 static void wrong(reader *reader, const form *form, const field *field, bool missing) {
@@ -33,8 +34,19 @@ void *rows(reader *reader, size_t *count, size_t nbytes) {
     return made;
 }
 
+enum { BLOB = 1, LONG_TEXT = 2 }; /* extensions, which hold the place of a blob in 4 bytes */
+
+static bool read_blob(const reader *reader, item value, uint8_t kind, slice *found) {
+    const bool known = value.kind == EXTENSION && value.content.nbytes == 4 && EXTENSION_OF(value) == kind;
+    const uint32_t place = known ? little_endian(value.content.data) : 0;
+    if (!known || place >= reader->blob_count) return false;
+    *found = reader->blobs[place];
+    return true;
+}
+
 /* A copy that ends with 0, so there is no other one in it; NULL where it is no such text. */
 static const char *text_of(reader *reader, item value) {
+    if (read_blob(reader, value, LONG_TEXT, &value.content)) value.kind = is_utf8(value.content) ? TEXT : MISSING;
     if (value.kind != TEXT || memchr(value.content.data, 0, value.content.nbytes)) return NULL;
     const char *text = pool_text(reader->pool, (const char *)value.content.data, value.content.nbytes);
     if (text == NULL) refuse(reader, GPUTUNE_OUT_OF_MEMORY, "out of memory");
@@ -70,7 +82,8 @@ static bool read_list(reader *reader, const field *field, item value, void *at, 
     if (field->kind == DIMENSIONS || field->kind == THREE) {
         good = field->kind == THREE ? number == 3 : number <= field->most && (!*count || *count == number);
     } else {
-        bytes = field->kind == ROWS ? field->form->row_bytes : field->kind == TEXTS ? sizeof(char *) : bytes;
+        const size_t each_bytes[] = {[TEXTS] = sizeof(char *), [BLOBS] = sizeof(slice), [SIZES] = bytes};
+        bytes = field->kind == ROWS ? field->form->row_bytes : each_bytes[field->kind];
         *(void **)at = each = rows(reader, &number, bytes);
     }
     if (field->kind == THREE) bytes = field->bytes / 3;
@@ -83,6 +96,7 @@ static bool read_list(reader *reader, const field *field, item value, void *at, 
         if (field->kind == ROWS && field->form->read != NULL) field->form->read(reader, inner, each);
         else if (field->kind == ROWS) read_row(reader, field->form, inner, each);
         else if (field->kind == TEXTS) good = (*(const char **)(void *)each = text_of(reader, inner)) != NULL;
+        else if (field->kind == BLOBS) good = read_blob(reader, inner, BLOB, (slice *)(void *)each);
         else good = read_number(inner, each, bytes);
     }
     reader->list = list, reader->place = place;
@@ -119,6 +133,11 @@ static void read_field(reader *reader, const form *form, const field *field, ite
     case A_NAME:
     case A_CHOICE: good = read_choice(field, value, at); break;
     case A_NUMBER: good = read_number(value, at, field->bytes); break;
+    case A_SIGNED:
+        good = (value.kind == COUNT && value.number <= INT64_MAX) || value.kind == NEGATIVE;
+        memcpy(at, &value.number, sizeof value.number); /* in two's complement */
+        break;
+    case A_BLOB: good = read_blob(reader, value, BLOB, at); break;
     case A_FLAG: good = value.kind == BOOL, *(bool *)at = value.number; break;
     case A_ROW: read_row(reader, field->form, value, at); break;
     case A_MAP: good = is_plain(value, field->most); break;

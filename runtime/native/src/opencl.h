@@ -33,7 +33,9 @@ enum {
     CL_DEVICE_VERSION = 0x102F, CL_DEVICE_EXTENSIONS = 0x1030, CL_DEVICE_HOST_UNIFIED_MEMORY = 0x1035,
     CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT = 0x103A, CL_MEM_READ_WRITE = 1 << 0, CL_MEM_USE_HOST_PTR = 1 << 3,
     CL_MEM_ALLOC_HOST_PTR = 1 << 4, CL_MEM_COPY_HOST_PTR = 1 << 5, CL_MAP_READ = 1 << 0, CL_MAP_WRITE = 1 << 1,
-    CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BUILD_LOG = 0x1183, CL_KERNEL_NUM_ARGS = 0x1191,
+    CL_BUFFER_CREATE_TYPE_REGION = 0x1220, CL_PROGRAM_BUILD_LOG = 0x1183,
+    CL_PROGRAM_BINARY_SIZES = 0x1165, CL_PROGRAM_BINARIES = 0x1166, CL_EVENT_COMMAND_EXECUTION_STATUS = 0x11D3,
+    CL_RUNNING = 1, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE = 0x101E, CL_KERNEL_NUM_ARGS = 0x1191,
     CL_KERNEL_WORK_GROUP_SIZE = 0x11B0, CL_KERNEL_COMPILE_WORK_GROUP_SIZE = 0x11B1, CL_KERNEL_LOCAL_MEM_SIZE = 0x11B2,
     CL_PROFILING_COMMAND_QUEUED = 0x1280, CL_PROFILING_COMMAND_SUBMIT = 0x1281, CL_PROFILING_COMMAND_START = 0x1282,
     CL_PROFILING_COMMAND_END = 0x1283,
@@ -70,6 +72,7 @@ enum {
                                             const unsigned char **, cl_int *, cl_int *)) \
     X(BuildProgram, cl_int, (cl_program, cl_uint, const cl_device_id *, const char *, void *, void *)) \
     X(GetProgramBuildInfo, cl_int, (cl_program, cl_device_id, cl_uint, CL_ANSWER)) \
+    X(GetProgramInfo, cl_int, (cl_program, cl_uint, CL_ANSWER)) \
     X(ReleaseProgram, cl_int, (cl_program)) \
     X(CreateKernel, cl_kernel, (cl_program, const char *, cl_int *)) \
     X(ReleaseKernel, cl_int, (cl_kernel)) \
@@ -78,6 +81,8 @@ enum {
     X(GetKernelWorkGroupInfo, cl_int, (cl_kernel, cl_device_id, cl_uint, CL_ANSWER)) \
     X(EnqueueNDRangeKernel, cl_int, (cl_command_queue, cl_kernel, cl_uint, const size_t *, const size_t *, \
                                      const size_t *, CL_EVENTS)) \
+    X(Flush, cl_int, (cl_command_queue)) \
+    X(GetEventInfo, cl_int, (cl_event, cl_uint, CL_ANSWER)) \
     X(ReleaseEvent, cl_int, (cl_event)) \
     X(GetEventProfilingInfo, cl_int, (cl_event, cl_uint, CL_ANSWER))
 /* ...and these may be missing (NULL). */

@@ -4,7 +4,6 @@
 
 #include "graph.h"
 
-uint64_t now_ns(void);
 double processor_ns(void); /* of all threads of this process */
 
 enum part { PART_HOST, PART_WRITE, PART_ENQUEUE, PART_WAIT, PART_READ, PART_PROFILER };

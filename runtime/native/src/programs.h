@@ -10,6 +10,5 @@ gputune_code load_programs(gputune_graph *graph, const launch *launches, size_t 
                            gputune_error *error);
 /* Gives back the copies of what was to be loaded later. */
 void drop_copies(gputune_graph *graph);
-size_t processors(void);
 
 #endif

@@ -51,6 +51,8 @@ typedef struct reader {
     gputune_code code;
     const char *list; /* whose item is read, for errors */
     size_t place;
+    const slice *blobs; /* of a message: what travels beside its header */
+    size_t blob_count;
 } reader;
 
 /* Says what is wrong, unless something was before. */
@@ -73,6 +75,8 @@ bool is_utf8(slice text);
 /* Whether bytes are one value as Python's msgpack reads it: whole, texts in UTF-8, keys texts or bytes, and at most
  * 1024 levels deep. The rest is for bytes that are. */
 bool msgpack_valid(slice bytes);
+/* Of an extension, which is the byte in front of its content. */
+#define EXTENSION_OF(item) ((item).content.data[-1])
 item msgpack_first(slice bytes);
 /* Takes a value with all that is in it. */
 item msgpack_take(slice *rest);
@@ -85,11 +89,14 @@ typedef enum field_kind {
     A_CHOICE,  /* an enum: the place in `names` */
     A_DIGEST,  /* const char *: 32 bytes in hex */
     A_NUMBER,  /* uint64_t or size_t, at most INT64_MAX */
+    A_SIGNED,  /* int64_t */
     A_FLAG,    /* bool */
     A_ROW,     /* the structure of `form` */
+    A_BLOB,    /* slice, of a message: the bytes stay where they are */
     A_MAP,     /* nothing: whose values are texts or, with `most` levels, JSON */
     SIZES,     /* size_t *, and how many */
     TEXTS,     /* const char **, and how many */
+    BLOBS,     /* slice *, and how many */
     ROWS,      /* structures of `form`, and how many */
     THREE,     /* uint64_t[3] */
     DIMENSIONS /* size_t[most], and how many, which are as many as another such field of the row has */

@@ -4,8 +4,12 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
+
+uint64_t now_ns(void);   /* profile.c; of a clock that runs evenly */
+size_t processors(void); /* programs.c; that this process may use */
 
 typedef pthread_mutex_t mutex;
 typedef pthread_cond_t condition;

@@ -1,0 +1,211 @@
+/* What an agent and a target server say to each other. scripts/docs writes this file from the dataclasses of Python:
+ * change those or scripts/c_tables.py, and not this file. */
+#include "messages.h"
+
+static const form SPAN_FORM = {
+    .what = "Span", .row_bytes = sizeof(span), .least_bytes = 25,
+    .is_closed = true, .count = 3, .fields = (const field[]){
+        {"buffer", A_NUMBER, IN(span, buffer)},
+        {"offset", A_NUMBER, IN(span, offset)},
+        {"nbytes", A_NUMBER, IN(span, nbytes)},
+    }};
+
+static const form GIVEN_FORM = {
+    .what = "Given", .row_bytes = sizeof(given), .least_bytes = 33,
+    .is_closed = true, .count = 4, .fields = (const field[]){
+        {"buffer", A_NUMBER, IN(given, buffer)},
+        {"offset", A_NUMBER, IN(given, offset)},
+        {"nbytes", A_NUMBER, IN(given, nbytes)},
+        {"scalar", A_SIGNED, IN(given, scalar)},
+    }};
+
+static const form BATCH_FORM = {
+    .what = "Batch", .row_bytes = sizeof(batch), .least_bytes = 28,
+    .is_closed = true, .count = 3, .fields = (const field[]){
+        {"bounds", SIZES, MANY(batch, bounds, bounds_count)},
+        {"launches", A_NUMBER, IN(batch, launches)},
+        {"counted", A_FLAG, IN(batch, counted)},
+    }};
+
+static const char *const AUTHENTICATIONS[] = {"none", "token", NULL};
+static const form HELLO_MESSAGE_FORM = {
+    .what = "Hello", .row_bytes = sizeof(hello_message), .least_bytes = 10,
+    .count = 5, .fields = (const field[]){
+        {"protocol", A_NUMBER, IN(hello_message, protocol)},
+        {"software", A_TEXT, IN(hello_message, software)},
+        {"nonce", A_TEXT, IN(hello_message, nonce)},
+        {"authentication", A_NAME, IN(hello_message, authentication), .names = AUTHENTICATIONS},
+        {"salt", A_TEXT, IN(hello_message, salt)},
+    }};
+
+static const form PROOF_MESSAGE_FORM = {
+    .what = "Proof", .row_bytes = sizeof(proof_message), .least_bytes = 1,
+    .count = 0};
+
+static const form LIST_DEVICES_MESSAGE_FORM = {
+    .what = "ListDevices", .row_bytes = sizeof(list_devices_message), .least_bytes = 1,
+    .is_closed = true, .count = 0};
+
+static const form OPEN_MESSAGE_FORM = {
+    .what = "Open", .row_bytes = sizeof(open_message), .least_bytes = 19,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"place", A_NUMBER, IN(open_message, place)},
+        {"profiling", A_FLAG, IN(open_message, profiling)},
+    }};
+
+static const form ALLOCATE_MESSAGE_FORM = {
+    .what = "Allocate", .row_bytes = sizeof(allocate_message), .least_bytes = 9,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"nbytes", SIZES, MANY(allocate_message, nbytes, nbytes_count)},
+    }};
+
+static const form FREE_MESSAGE_FORM = {
+    .what = "Free", .row_bytes = sizeof(free_message), .least_bytes = 10,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"handles", SIZES, MANY(free_message, handles, handles_count)},
+    }};
+
+static const form WRITE_MESSAGE_FORM = {
+    .what = "Write", .row_bytes = sizeof(write_message), .least_bytes = 14,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"spans", ROWS, MANY(write_message, spans, spans_count), .form = &SPAN_FORM},
+        {"data", BLOBS, MANY(write_message, data, data_count)},
+    }};
+
+static const form FILL_MESSAGE_FORM = {
+    .what = "Fill", .row_bytes = sizeof(fill_message), .least_bytes = 18,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"spans", ROWS, MANY(fill_message, spans, spans_count), .form = &SPAN_FORM},
+        {"patterns", SIZES, MANY(fill_message, patterns, patterns_count)},
+    }};
+
+static const form READ_MESSAGE_FORM = {
+    .what = "Read", .row_bytes = sizeof(read_message), .least_bytes = 8,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"spans", ROWS, MANY(read_message, spans, spans_count), .form = &SPAN_FORM},
+    }};
+
+static const form BUILD_MESSAGE_FORM = {
+    .what = "Build", .row_bytes = sizeof(build_message), .least_bytes = 26,
+    .is_closed = true, .count = 3, .fields = (const field[]){
+        {"source", A_TEXT, IN(build_message, source)},
+        {"options", A_TEXT, IN(build_message, options)},
+        {"binary", A_BLOB, IN(build_message, binary)},
+    }};
+
+static const form HARVEST_MESSAGE_FORM = {
+    .what = "Harvest", .row_bytes = sizeof(harvest_message), .least_bytes = 10,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"program", A_NUMBER, IN(harvest_message, program)},
+    }};
+
+static const form BIND_MESSAGE_FORM = {
+    .what = "Bind", .row_bytes = sizeof(bind_message), .least_bytes = 53,
+    .is_closed = true, .count = 5, .fields = (const field[]){
+        {"program", A_NUMBER, IN(bind_message, program)},
+        {"entry", A_TEXT, IN(bind_message, entry)},
+        {"global_size", DIMENSIONS, FEW(bind_message, global_size, global_size_count, 3)},
+        {"local_size", DIMENSIONS, FEW(bind_message, local_size, local_size_count, 3)},
+        {"arguments", ROWS, MANY(bind_message, arguments, arguments_count), .form = &GIVEN_FORM},
+    }};
+
+static const form FIRST_LAUNCH_MESSAGE_FORM = {
+    .what = "FirstLaunch", .row_bytes = sizeof(first_launch_message), .least_bytes = 15,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"bound", A_NUMBER, IN(first_launch_message, bound)},
+        {"waits", A_FLAG, IN(first_launch_message, waits)},
+    }};
+
+static const form TIME_PASS_MESSAGE_FORM = {
+    .what = "TimePass", .row_bytes = sizeof(time_pass_message), .least_bytes = 21,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"batches", ROWS, MANY(time_pass_message, batches, batches_count), .form = &BATCH_FORM},
+        {"enough_ns", A_NUMBER, IN(time_pass_message, enough_ns)},
+    }};
+
+static const form DEVICES_MESSAGE_FORM = {
+    .what = "Devices", .row_bytes = sizeof(devices_message), .least_bytes = 10,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"devices", ROWS, MANY(devices_message, devices, devices_count), .form = &IDENTITY},
+    }};
+
+static const form OPENED_MESSAGE_FORM = {
+    .what = "Opened", .row_bytes = sizeof(opened_message), .least_bytes = 25,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"cache_bytes", A_NUMBER, IN(opened_message, cache_bytes)},
+        {"variables", TEXTS, MANY(opened_message, variables, variables_count)},
+    }};
+
+static const form MADE_MESSAGE_FORM = {
+    .what = "Made", .row_bytes = sizeof(made_message), .least_bytes = 10,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"handles", SIZES, MANY(made_message, handles, handles_count)},
+    }};
+
+static const form DONE_MESSAGE_FORM = {
+    .what = "Done", .row_bytes = sizeof(done_message), .least_bytes = 1,
+    .is_closed = true, .count = 0};
+
+static const form CONTENTS_MESSAGE_FORM = {
+    .what = "Contents", .row_bytes = sizeof(contents_message), .least_bytes = 7,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"data", BLOBS, MANY(contents_message, data, data_count)},
+    }};
+
+static const form BUILT_MESSAGE_FORM = {
+    .what = "Built", .row_bytes = sizeof(built_message), .least_bytes = 20,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"program", A_NUMBER, IN(built_message, program)},
+        {"build_ns", A_NUMBER, IN(built_message, build_ns)},
+    }};
+
+static const form TIMED_MESSAGE_FORM = {
+    .what = "Timed", .row_bytes = sizeof(timed_message), .least_bytes = 17,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"wall_ns", A_BLOB, IN(timed_message, wall_ns)},
+        {"times", A_BLOB, IN(timed_message, times)},
+    }};
+
+static const form GREETING_MESSAGE_FORM = {
+    .what = "Greeting", .row_bytes = sizeof(greeting_message), .least_bytes = 8,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"ended", A_TEXT, IN(greeting_message, ended)},
+    }};
+
+static const form STARTED_MESSAGE_FORM = {
+    .what = "Started", .row_bytes = sizeof(started_message), .least_bytes = 1,
+    .is_closed = true, .count = 0};
+
+static const form FAILED_MESSAGE_FORM = {
+    .what = "Failed", .row_bytes = sizeof(failed_message), .least_bytes = 18,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"status", A_TEXT, IN(failed_message, status)},
+        {"message", A_TEXT, IN(failed_message, message)},
+    }};
+
+const form *const MESSAGES[] = {
+    [HELLO_MESSAGE] = &HELLO_MESSAGE_FORM,
+    [PROOF_MESSAGE] = &PROOF_MESSAGE_FORM,
+    [LIST_DEVICES_MESSAGE] = &LIST_DEVICES_MESSAGE_FORM,
+    [OPEN_MESSAGE] = &OPEN_MESSAGE_FORM,
+    [ALLOCATE_MESSAGE] = &ALLOCATE_MESSAGE_FORM,
+    [FREE_MESSAGE] = &FREE_MESSAGE_FORM,
+    [WRITE_MESSAGE] = &WRITE_MESSAGE_FORM,
+    [FILL_MESSAGE] = &FILL_MESSAGE_FORM,
+    [READ_MESSAGE] = &READ_MESSAGE_FORM,
+    [BUILD_MESSAGE] = &BUILD_MESSAGE_FORM,
+    [HARVEST_MESSAGE] = &HARVEST_MESSAGE_FORM,
+    [BIND_MESSAGE] = &BIND_MESSAGE_FORM,
+    [FIRST_LAUNCH_MESSAGE] = &FIRST_LAUNCH_MESSAGE_FORM,
+    [TIME_PASS_MESSAGE] = &TIME_PASS_MESSAGE_FORM,
+    [DEVICES_MESSAGE] = &DEVICES_MESSAGE_FORM,
+    [OPENED_MESSAGE] = &OPENED_MESSAGE_FORM,
+    [MADE_MESSAGE] = &MADE_MESSAGE_FORM,
+    [DONE_MESSAGE] = &DONE_MESSAGE_FORM,
+    [CONTENTS_MESSAGE] = &CONTENTS_MESSAGE_FORM,
+    [BUILT_MESSAGE] = &BUILT_MESSAGE_FORM,
+    [TIMED_MESSAGE] = &TIMED_MESSAGE_FORM,
+    [GREETING_MESSAGE] = &GREETING_MESSAGE_FORM,
+    [STARTED_MESSAGE] = &STARTED_MESSAGE_FORM,
+    [FAILED_MESSAGE] = &FAILED_MESSAGE_FORM,
+};

@@ -1,0 +1,164 @@
+/* What an agent and a target server say to each other. scripts/docs writes this file from the dataclasses of Python:
+ * change those or scripts/c_tables.py, and not this file. */
+#ifndef GPUTUNE_MESSAGES_H
+#define GPUTUNE_MESSAGES_H
+
+#include "reading.h"
+
+enum { AGENT_VERSION = 1 };
+typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE, ALLOCATE_MESSAGE,
+    FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, READ_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE,
+    FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE, DEVICES_MESSAGE, OPENED_MESSAGE, MADE_MESSAGE, DONE_MESSAGE,
+    CONTENTS_MESSAGE, BUILT_MESSAGE, TIMED_MESSAGE, GREETING_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE, MESSAGE_KINDS }
+    message_kind;
+extern const form *const MESSAGES[]; /* by message_kind */
+
+typedef struct span {
+    uint64_t buffer;
+    uint64_t offset;
+    uint64_t nbytes;
+} span;
+
+typedef struct given {
+    uint64_t buffer;
+    uint64_t offset;
+    uint64_t nbytes;
+    int64_t scalar;
+} given;
+
+typedef struct batch {
+    const size_t *bounds;
+    size_t bounds_count;
+    uint64_t launches;
+    bool counted;
+} batch;
+
+typedef struct hello_message {
+    uint64_t protocol;
+    const char *software;
+    const char *nonce;
+    const char *authentication;
+    const char *salt;
+} hello_message;
+
+typedef struct proof_message {
+    char nothing; /* a structure of C has a member */
+} proof_message;
+
+typedef struct list_devices_message {
+    char nothing; /* a structure of C has a member */
+} list_devices_message;
+
+typedef struct open_message {
+    uint64_t place;
+    bool profiling;
+} open_message;
+
+typedef struct allocate_message {
+    const size_t *nbytes;
+    size_t nbytes_count;
+} allocate_message;
+
+typedef struct free_message {
+    const size_t *handles;
+    size_t handles_count;
+} free_message;
+
+typedef struct write_message {
+    const span *spans;
+    size_t spans_count;
+    const slice *data;
+    size_t data_count;
+} write_message;
+
+typedef struct fill_message {
+    const span *spans;
+    size_t spans_count;
+    const size_t *patterns;
+    size_t patterns_count;
+} fill_message;
+
+typedef struct read_message {
+    const span *spans;
+    size_t spans_count;
+} read_message;
+
+typedef struct build_message {
+    const char *source;
+    const char *options;
+    slice binary;
+} build_message;
+
+typedef struct harvest_message {
+    uint64_t program;
+} harvest_message;
+
+typedef struct bind_message {
+    uint64_t program;
+    const char *entry;
+    size_t global_size[3], global_size_count;
+    size_t local_size[3], local_size_count;
+    const given *arguments;
+    size_t arguments_count;
+} bind_message;
+
+typedef struct first_launch_message {
+    uint64_t bound;
+    bool waits;
+} first_launch_message;
+
+typedef struct time_pass_message {
+    const batch *batches;
+    size_t batches_count;
+    uint64_t enough_ns;
+} time_pass_message;
+
+typedef struct devices_message {
+    const identity *devices;
+    size_t devices_count;
+} devices_message;
+
+typedef struct opened_message {
+    uint64_t cache_bytes;
+    const char *const *variables;
+    size_t variables_count;
+} opened_message;
+
+typedef struct made_message {
+    const size_t *handles;
+    size_t handles_count;
+} made_message;
+
+typedef struct done_message {
+    char nothing; /* a structure of C has a member */
+} done_message;
+
+typedef struct contents_message {
+    const slice *data;
+    size_t data_count;
+} contents_message;
+
+typedef struct built_message {
+    uint64_t program;
+    uint64_t build_ns;
+} built_message;
+
+typedef struct timed_message {
+    slice wall_ns;
+    slice times;
+} timed_message;
+
+typedef struct greeting_message {
+    const char *ended;
+} greeting_message;
+
+typedef struct started_message {
+    char nothing; /* a structure of C has a member */
+} started_message;
+
+typedef struct failed_message {
+    const char *status;
+    const char *message;
+} failed_message;
+
+#endif

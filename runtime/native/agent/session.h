@@ -1,0 +1,73 @@
+/* A connection, and the device that is open for it. */
+#ifndef GPUTUNE_SESSION_H
+#define GPUTUNE_SESSION_H
+
+#include "codec.h"
+#include "device.h"
+#include "keys.h"
+
+#define GPUTUNE_AGENT_SOFTWARE "gputune-agent"
+
+typedef enum object_kind { NOTHING, BUFFER, PROGRAM, BOUND } object_kind;
+
+/* What a handle stands for. Handles are places in a table, counted from 1. */
+typedef struct object {
+    object_kind kind;
+    size_t next_free, users; /* users: kernels that have a buffer as an argument, and its handle while that is known */
+    size_t nbytes;
+    cl_mem memory;
+    cl_program program;
+    struct prepared *prepared;
+} object;
+
+typedef struct session {
+    int descriptor;
+    frame_reader frames;
+    frame_mac in, out;
+    frame_limits limits;
+    outgoing outgoing;
+    gputune_device *device; /* NULL until it is open */
+    gputune_device *listed;
+    bool profiling; /* launches have the device's clock */
+    object *objects;
+    size_t object_count, object_room, first_free;
+    pool pool;        /* of the message that is answered */
+    const char *said; /* more than an error has room for, of the request that failed */
+    uint8_t *contents;
+    uint64_t id;
+} session;
+
+/* Serves a connection until it ends, and returns how: an exit code, 0 where that is in order. ended: how the last
+ * connection's process ended, for the greeting. It opens the device and may be killed at any time. */
+int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, const char *ended);
+
+/* Sends a message with the id of the request that is answered. */
+bool say(session *session, message_kind kind, const void *row);
+
+/* --- a request becomes the row of its reply, or an error ---------------------------------------------------------- */
+
+typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
+handler list_devices, open_device, allocate_buffers, forget, write_spans, fill_spans, read_spans, build_program,
+    harvest_program, bind_kernel, launch_first, time_pass;
+void forget_all(session *session);
+
+/* The object of a handle, or an error. */
+gputune_code object_of(session *session, uint64_t handle, object_kind kind, object **found, gputune_error *error);
+/* A new object of a kind, and its handle. */
+gputune_code new_object(session *session, object_kind kind, object **made, size_t *handle, gputune_error *error);
+void *reply_rows(session *session, size_t count, size_t nbytes, gputune_code *code, gputune_error *error);
+
+/* A kernel with its sizes and arguments. */
+typedef struct prepared {
+    cl_kernel kernel;
+    cl_uint dimensions;
+    size_t global_size[3], local_size[3];
+    size_t *buffers, buffer_count; /* handles of buffers that are arguments */
+    cl_mem *parts;                 /* of buffers that are arguments */
+    size_t part_count;
+} prepared;
+void release_prepared(session *session, prepared *prepared);
+/* A buffer has one user less; with its last one its memory goes, since drivers may not keep what a kernel has. */
+void leave_buffer(session *session, size_t handle);
+
+#endif

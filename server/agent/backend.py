@@ -1,0 +1,264 @@
+"""Work on a device behind an agent as on any other."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gputune.core.bounds import Scalar
+from gputune.core.errors import DeviceNotFound, LaunchFailed
+from gputune.core.identity import DeviceIdentity
+from gputune.core.launches import Work
+from gputune.core.quirks import quirks_of
+from gputune.runtime.backends import Backend, Batch, Bound, Buffer, Bytes, Program, Times, Timing
+from gputune.runtime.backends.answers import in_order_of_time, timing_of
+from gputune.runtime.devices.caches import last_cache_bytes
+from gputune.runtime.devices.settings import deciding
+from gputune.server.agent import messages
+from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.messages import Given, Span
+
+log = logging.getLogger("gputune.server.agent")
+
+KINDS_OF_TIME = 4
+
+
+class _Handle:
+    """What an agent knows by a number, which is free again when nothing has this object any more."""
+
+    def __init__(self, backend: AgentBackend, number: int) -> None:
+        self.number = number
+        weakref.finalize(self, backend.forget, number).atexit = False
+
+
+class _Kernel:
+    """A bound kernel's handle, and what it takes to bind it once more."""
+
+    def __init__(self, handle: _Handle, request: messages.Bind, program: Program) -> None:
+        self.handle, self.request, self.program = handle, request, program
+
+
+class AgentBackend(Backend):
+    """A device that an agent has opened. Requests without an answer that matters are sent and not waited for."""
+
+    def __init__(self, identity: DeviceIdentity, address: str, place: int) -> None:
+        """Open the device at a place of the list of the agent at an address. Raises DeviceNotFound, DeviceError."""
+        super().__init__(identity)
+        self._address = address
+        self._connection = AgentConnection(address)
+        self._freed: list[int] = []
+        opened: messages.Opened = self._connection.ask(messages.Open(place, True))
+        self._cache_bytes = last_cache_bytes(identity, opened.cache_bytes)
+        self._settings = deciding(dict(each.split("=", 1) for each in opened.variables if "=" in each))
+        self._waits = identity.device_type in quirks_of(identity).compiles_at_first_launch
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The agent's variables that change code or time."""
+        return self._settings
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._cache_bytes
+
+    def state(self) -> dict[str, float]:
+        """Nothing: the agent does not say it, and this machine is another one."""
+        return {}
+
+    def lost(self) -> bool:
+        """Return whether nothing works any more. Where the connection has ended, the agent says in the next one whether
+        that was the device's doing. If it was not, or no agent answers, this process ends by SIGKILL, because that is
+        charged to nothing that was under way."""
+        if not self._connection.closed:
+            return super().lost()
+        ended = ""
+        with contextlib.suppress(DeviceNotFound):
+            again = AgentConnection(self._address)
+            ended = again.ended
+            again.close()
+        if not ended:
+            log.error("the connection to %s has ended, and so does this worker", self._address)
+            os.kill(os.getpid(), signal.SIGKILL)
+        log.error("the agent's process: %s", ended)
+        return True
+
+    def close(self) -> None:
+        """End the connection, with all that the agent has for it."""
+        self._connection.close()
+
+    def forget(self, number: int) -> None:
+        """Let the agent free what it knows by a number, some time before other requests."""
+        self._freed.append(number)
+
+    # --- memory ---
+
+    def _allocate(self, nbytes: int) -> _Handle:
+        (number,) = self._ask(messages.Allocate((nbytes,))).handles
+        return _Handle(self, number)
+
+    def _part(self, parent: Buffer, offset: int, nbytes: int) -> tuple[_Handle, int]:
+        return parent.handle, offset
+
+    def write(self, buffer: Buffer, data: Any) -> None:
+        content = np.frombuffer(data, np.uint8)
+        if content.nbytes > buffer.nbytes:
+            raise LaunchFailed(f"writing {content.nbytes} bytes to a buffer of {buffer.nbytes} bytes")
+        if content.nbytes:
+            self._post(messages.Write((_span(buffer, content.nbytes),), (content.data,)))
+
+    def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
+        (data,) = self._ask(messages.Read((_span(buffer, buffer.nbytes),))).data
+        content = np.frombuffer(data, np.uint8)
+        if into is None:
+            return content
+        into[:] = content
+        return into
+
+    def fill(self, buffer: Buffer, pattern: int) -> None:
+        self._post(messages.Fill((_span(buffer, buffer.nbytes),), (pattern,)))
+
+    # --- programs ---
+
+    def _build(self, source: str, options: str) -> Program:
+        return self._program(messages.Build(source, options, b""))
+
+    def load_binary(self, binary: bytes) -> Program:
+        return self._program(messages.Build("", "", binary))
+
+    def _program(self, request: messages.Build) -> Program:
+        built: messages.Built = self._ask(request)
+        return Program(_Handle(self, built.program), built.build_ns)
+
+    def harvest(self, program: Program) -> bytes:
+        if program.binary is None:
+            (data,) = self._ask(messages.Harvest(program.handle.number)).data
+            program.binary = bytes(data)
+        return program.binary
+
+    # --- launches ---
+
+    def _bind(
+        self,
+        program: Program,
+        entry: str,
+        global_size: tuple[int, ...],
+        local_size: tuple[int, ...],
+        arguments: Sequence[Buffer | Scalar],
+        work: Work | None,
+    ) -> Bound:
+        given = tuple(map(_given, arguments))
+        request = messages.Bind(program.handle.number, program.prefix + entry, global_size, local_size, given)
+        held = {place: each for place, each in enumerate(arguments) if isinstance(each, Buffer)}
+        return Bound(self._kernel(request, program), global_size, local_size, held)
+
+    def _kernel(self, request: messages.Bind, program: Program) -> _Kernel:
+        (number,) = self._ask(request).handles
+        return _Kernel(_Handle(self, number), request, program)
+
+    def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
+        known = bound.kernel.request
+        given = (*known.arguments[:place], _given(buffer), *known.arguments[place + 1 :])
+        bound.kernel = self._kernel(
+            messages.Bind(known.program, known.entry, known.global_size, known.local_size, given), bound.kernel.program
+        )
+
+    def enqueue(self, bound: Bound) -> None:
+        self._post(messages.TimePass((_batch(bound, 1),), 0))
+
+    def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
+        found: list[messages.Timed] = []
+        self._post(messages.TimePass(tuple(_batch(bound, 1) for bound in bounds), _ALL), found.append)
+
+        def times() -> Times:
+            self.finish()
+            rows, last = _times_of(found[0].times), np.cumsum([len(bound.sequence) for bound in bounds]) - 1
+            first = last - [len(bound.sequence) - 1 for bound in bounds]
+            return in_order_of_time(np.column_stack([rows[first, :3], rows[last, 3:]]))
+
+        return times
+
+    def finish(self) -> None:
+        self._ask(messages.TimePass((), 0))
+
+    def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
+        timed = self._ask(messages.FirstLaunch(bound.kernel.handle.number, self._waits), started)
+        (timing,) = _timings([messages.Batch((0,), 1, True)], timed)
+        return timing
+
+    def time(self, bound: Bound, launches: int) -> Timing:
+        (timing,) = self.time_pass([Batch(bound, launches)])
+        return timing
+
+    def time_pass(self, batches: Sequence[Batch], enough_ns: float = math.inf) -> list[Timing]:
+        sent: list[messages.Batch] = []
+        for batch in batches:
+            if batch.evict_bytes is not None:
+                flusher = self._flusher(batch.evict_bytes or None)
+                sent.append(messages.Batch((flusher.kernel.handle.number,), 1, False))
+            sent.append(_batch(batch.bound, batch.launches))
+        enough = _ALL if math.isinf(enough_ns) else max(0, math.ceil(enough_ns))
+        timed = self._ask(messages.TimePass(tuple(sent), enough))
+        return [timing for timing, each in zip(_timings(sent, timed), sent, strict=False) if each.counted]
+
+    def flush_caches(self, nbytes: int | None = None) -> None:
+        self.enqueue(self._flusher(nbytes))
+        self.finish()
+
+    # --- the agent ---
+
+    def _ask(self, request: Any, started: Callable[[], None] = lambda: None) -> Any:
+        self._free()
+        return self._connection.ask(request, started)
+
+    def _post(self, request: Any, take: Callable[[Any], None] = lambda reply: None) -> None:
+        self._free()
+        self._connection.post(request, take)
+
+    def _free(self) -> None:
+        if self._freed:
+            freed, self._freed = self._freed, []
+            self._connection.post(messages.Free(tuple(freed)))
+
+
+_ALL = 10**18
+"""Nanoseconds that no pass takes."""
+
+
+def _span(buffer: Buffer, nbytes: int) -> Span:
+    if buffer.parent is None:
+        return Span(buffer.handle.number, 0, nbytes)
+    handle, offset = buffer.handle
+    return Span(handle.number, offset, nbytes)
+
+
+def _given(argument: Buffer | Scalar) -> Given:
+    if not isinstance(argument, Buffer):
+        return Given(0, 0, 0, int(np.int32(argument)))
+    span = _span(argument, argument.nbytes)
+    return Given(span.buffer, span.offset, span.nbytes, 0)
+
+
+def _batch(bound: Bound, launches: int) -> messages.Batch:
+    return messages.Batch(tuple(one.kernel.handle.number for one in bound.sequence), launches, True)
+
+
+def _times_of(data: Any) -> Times:
+    return np.frombuffer(data, "<i8").reshape(-1, KINDS_OF_TIME).astype(np.int64)
+
+
+def _timings(sent: Sequence[messages.Batch], timed: messages.Timed) -> list[Timing]:
+    """Return the times of the batches that were run."""
+    walls, times = np.frombuffer(timed.wall_ns, "<i8"), _times_of(timed.times)
+    ends = np.cumsum([each.launches * len(each.bounds) for each in sent[: len(walls)]], dtype=np.int64)
+    if len(walls) > len(sent) or len(times) != (ends[-1] if len(ends) else 0):
+        raise LaunchFailed("the agent says the times of other launches than were asked for")
+    rows = np.split(times, ends[:-1])
+    return [timing_of(row, each.launches, int(wall)) for row, each, wall in zip(rows, sent, walls, strict=False)]

@@ -1,0 +1,191 @@
+"""Speak with an agent: the handshake, then requests, which the agent answers in their order."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gputune.core.errors import (
+    BuildFailed,
+    DeviceError,
+    DeviceNotFound,
+    InvalidLaunch,
+    LaunchFailed,
+    LimitExceeded,
+)
+from gputune.core.version import software_version
+from gputune.runtime.backends.sources import shortened_log
+from gputune.runtime.devices.discovery import AGENT_PREFIX
+from gputune.server.agent.messages import AGENT_VERSION, REPLIES, UNASKED, Failed, Greeting, Started
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.authentication import read_token
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.handshake import Handshake
+from gputune.server.protocol.messages import DEFAULT_PORT, Hello, Limits, Proof
+
+TOKEN_VARIABLE = "GPUTUNE_AGENT_TOKEN"
+GREETING_SECONDS = 20.0
+HANDSHAKE = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
+LIMITS = Limits()
+_BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
+_ARRIVING = codec.registry(dict.fromkeys([*REPLIES.values(), *UNASKED]))
+
+
+class AgentLost(DeviceError):
+    """The connection to an agent has ended."""
+
+
+@dataclass
+class _Open:
+    """A request without a reply: what takes that, whether it is waited for, and what is called when its launch runs."""
+
+    kind: type
+    take: Callable[[Any], None]
+    waited: bool = False
+    started: Callable[[], None] = lambda: None
+
+
+class AgentConnection:
+    """A connection to an agent. `ask` waits for a reply, and `post` does not; replies come in the order of requests.
+
+    address: HOST:PORT, HOST, or the path of a local socket. ended: how the process of the last connection ended. Raises
+    DeviceNotFound when the agent cannot be reached, or does not know the token."""
+
+    def __init__(self, address: str, token: str | None = None) -> None:
+        self.address = address
+        self._open: deque[_Open] = deque()
+        self._failed: DeviceError | None = None  # of a request that is not waited for
+        self._number = 0
+        self._reader = framing.FrameReader(HANDSHAKE)
+        self._frames: deque[framing.Frame] = deque()
+        self._sending: Any = None
+        self._turn = threading.Lock()  # a context is loaded by two threads
+        try:
+            secret = read_token(token or os.environ.get(TOKEN_VARIABLE, ""))
+        except ValueError as error:
+            raise DeviceNotFound(
+                f"{AGENT_PREFIX}{address}: set {TOKEN_VARIABLE} to the agent's token: {error}"
+            ) from None
+        try:
+            self._socket = _connected(address)
+        except (OSError, ValueError) as error:
+            raise DeviceNotFound(f"{AGENT_PREFIX}{address} cannot be reached: {error}") from None
+        self._socket.settimeout(GREETING_SECONDS)
+        try:
+            self.ended = self._greet(secret)
+        except (OSError, ProtocolError) as error:
+            self._socket.close()
+            raise DeviceNotFound(
+                f"{AGENT_PREFIX}{address} is no agent of this version that knows the token: {error}"
+            ) from None
+        self._socket.settimeout(None)  # a kernel takes as long as it takes; who watches ends this process
+
+    @property
+    def closed(self) -> bool:
+        """Return whether the connection has ended."""
+        return self._socket.fileno() < 0
+
+    def close(self) -> None:
+        """End the connection; the agent gives back what it has of the device."""
+        self._socket.close()
+
+    def ask(self, request: Any, started: Callable[[], None] = lambda: None) -> Any:
+        """Return the reply to a request. started: called when its launch runs. Raises DeviceError, also of requests
+        that were posted before."""
+        replies: list[Any] = []
+        with self._turn:
+            self._send(request, _Open(type(request), replies.append, True, started))
+            while not replies:
+                self._receive()
+            failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+        if isinstance(replies[0], Failed):
+            raise _error_of(replies[0])
+        return replies[0]
+
+    def post(self, request: Any, take: Callable[[Any], None] = lambda reply: None) -> None:
+        """Send a request whose reply goes to `take` while another one is waited for. Raises AgentLost."""
+        with self._turn:
+            self._send(request, _Open(type(request), take))
+
+    def _greet(self, token: bytes) -> str:
+        handshake = Handshake("client", AGENT_VERSION, software_version(), token)
+        self._write(handshake.hello)
+        handshake.said("client", handshake.hello)
+        hello = self._read(codec.registry([Hello]))
+        if (error := handshake.said("server", hello)) is not None:
+            raise error
+        self._sending, self._reader.mac = handshake.frame_mac("client"), handshake.frame_mac("server")
+        self._write(Proof())
+        self._reader.limits = LIMITS
+        greeting: Greeting = self._read(codec.registry([Greeting]))
+        return greeting.ended
+
+    def _send(self, request: Any, opened: _Open) -> None:
+        self._open.append(opened)
+        self._number += 1
+        try:
+            self._write(request, self._number)
+        except OSError as error:
+            raise self._lost(error) from None
+
+    def _receive(self) -> None:
+        """Reads one message, which answers the oldest request or says that its launch runs."""
+        try:
+            message = self._read(_ARRIVING)
+        except (OSError, ProtocolError) as error:
+            raise self._lost(error) from None
+        if isinstance(message, Started):
+            self._open[0].started()
+            return
+        opened = self._open.popleft()
+        if isinstance(message, Failed) and not opened.waited:
+            self._failed = self._failed or _error_of(message)
+            return
+        if not isinstance(message, (Failed, REPLIES[opened.kind])):
+            raise self._lost(f"a {type(message).__name__} answers a {opened.kind.__name__}")
+        opened.take(message)
+
+    def _lost(self, why: object) -> AgentLost:
+        self._socket.close()
+        return AgentLost(f"the connection to {AGENT_PREFIX}{self.address} has ended: {why}")
+
+    def _write(self, message: Any, number: int = 0) -> None:
+        buffers = framing.encode(codec.pack(message, number), LIMITS, self._sending)
+        while buffers:
+            buffers = framing.unsent(buffers, self._socket.sendmsg(buffers[:_BUFFERS_AT_ONCE]))
+
+    def _read(self, kinds: Any) -> Any:
+        while not self._frames:
+            count = self._socket.recv_into(self._reader.space())
+            if not count:
+                raise ConnectionResetError("the agent has closed it")
+            self._frames.extend(self._reader.filled(count))
+        frame = self._frames.popleft()
+        return codec.unpack(frame.header, frame.blobs, kinds, LIMITS)[1]
+
+
+def _connected(address: str) -> socket.socket:
+    if "/" in address:
+        local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        local.settimeout(GREETING_SECONDS)
+        local.connect(address)
+        return local
+    host, _, port = address.partition(":")
+    connected = socket.create_connection((host, int(port or DEFAULT_PORT)), GREETING_SECONDS)
+    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connected
+
+
+def _error_of(failed: Failed) -> DeviceError:
+    """Return the error that a backend raises for what an agent says."""
+    if failed.status == BuildFailed.status:
+        return BuildFailed(shortened_log(failed.message))
+    kinds: tuple[type[DeviceError], ...] = (LimitExceeded, InvalidLaunch)
+    return next((kind for kind in kinds if kind.status == failed.status), LaunchFailed)(failed.message)

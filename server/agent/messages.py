@@ -1,0 +1,281 @@
+"""Define what the target server and an agent say to each other: one dataclass for each message.
+
+An agent (runtime/native/agent/) is the device's part of the target server in C. It knows no kernel, no cache and no
+rule of measuring: it does what a backend does (runtime/backends/base.py), and the target server decides.
+
+Frames, MACs and the handshake are those of the target protocol (server/protocol/): Hello from the target server, Hello
+from the agent, then Proof and Greeting. After that the target server sends requests, and the agent answers them in
+their order, each with the reply named in REPLIES or with Failed. So requests may be sent without waiting for replies.
+Started may come before a reply, with the request's id. runtime/native/agent/messages.c is written from this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated
+
+from gputune.core.bounds import Amount, Bytes, Count, CText, Int32, Nanoseconds, Size, Within, in_files
+from gputune.core.identity import DeviceIdentity
+from gputune.server.protocol.messages import Blob
+
+AGENT_VERSION = 1
+"""The protocol's number in both hellos."""
+
+Handle = Annotated[int, Within(1, 2**62)]
+Handles = Annotated[tuple[Handle, ...], Within(0, 4096)]
+Blobs = Annotated[tuple[Blob, ...], Within(0, 1024)]
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Span:
+    """Name bytes of a buffer: so many from an offset."""
+
+    buffer: Handle
+    offset: Bytes
+    nbytes: Bytes
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Given:
+    """Give a kernel an argument: a span of a buffer, or the scalar where `buffer` is 0."""
+
+    buffer: Annotated[int, Within(0, 2**62)]
+    offset: Bytes
+    nbytes: Bytes
+    scalar: Int32
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Batch:
+    """Launch kernels that are bound, in their order, together so many times. counted: whether they are measured, and
+    not what passes other data through the caches before a batch that is."""
+
+    bounds: Handles
+    launches: Count
+    counted: bool
+
+
+Spans = Annotated[tuple[Span, ...], Within(0, 1024)]
+Arguments = Annotated[tuple[Given, ...], Within(0, 256)]
+
+
+# --- requests -------------------------------------------------------------------------------------
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class ListDevices:
+    """Name the devices of all platforms."""
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Open:
+    """Open the device at a place of the list; `profiling`: launches have the device's clock."""
+
+    place: Count
+    profiling: bool
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Allocate:
+    """Make buffers of so many bytes with undefined contents: all, or none."""
+
+    nbytes: Annotated[tuple[Bytes, ...], Within(0, 1024)]
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Free:
+    """Forget handles of any kind; those that are not known are passed over."""
+
+    handles: Handles
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Write:
+    """Copy data to spans of buffers, as many bytes as each has."""
+
+    spans: Spans
+    data: Blobs
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Fill:
+    """Fill spans of buffers with the repeated byte of each."""
+
+    spans: Spans
+    patterns: Annotated[tuple[Annotated[int, Within(0, 255)], ...], Within(0, 1024)]
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Read:
+    """Return the contents of spans of buffers."""
+
+    spans: Spans
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Build:
+    """Build a program: of OpenCL C, or of the binary where that is not empty."""
+
+    source: CText
+    options: CText
+    binary: Blob
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Harvest:
+    """Return the binary of a program."""
+
+    program: Handle
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Bind:
+    """Set all arguments of a kernel, and its sizes."""
+
+    program: Handle
+    entry: CText
+    global_size: Annotated[tuple[Size, ...], Within(1, 3)]
+    local_size: Annotated[tuple[Size, ...], Within(1, 3)]
+    arguments: Arguments
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class FirstLaunch:
+    """Launch a bound kernel once. Started comes when it was enqueued or, if `waits`, when it runs: for drivers that
+    compile before that and say so (core/quirks.py)."""
+
+    bound: Handle
+    waits: bool
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class TimePass:
+    """Run batches in their order, and wait for the end of each, until those that are counted add up to `enough_ns` on
+    the device's clock, or that says nothing of one."""
+
+    batches: Annotated[tuple[Batch, ...], Within(0, 1024)]
+    enough_ns: Nanoseconds
+
+
+# --- replies --------------------------------------------------------------------------------------
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Greeting:
+    """The agent knows the token, too. ended: how the process of the last connection ended, if that was not in order."""
+
+    ended: CText
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Devices:
+    """The devices, in the order of their places."""
+
+    devices: Annotated[tuple[DeviceIdentity, ...], Within(0, 256)]
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Opened:
+    """The device is open. cache_bytes: of its last cache, as the driver says; variables: the agent's environment, each
+    as NAME=VALUE."""
+
+    cache_bytes: Amount
+    variables: Annotated[tuple[CText, ...], Within(0, 4096)]
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Made:
+    """What was made has these handles, in the order of the request."""
+
+    handles: Handles
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Done:
+    """It is done."""
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Contents:
+    """The bytes that were asked for, in their order."""
+
+    data: Blobs
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Built:
+    """A program, and what the driver's compiler took."""
+
+    program: Handle
+    build_ns: Nanoseconds
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Started:
+    """The launch of the request runs."""
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Timed:
+    """wall_ns: a number of 8 bytes for each batch that was run, what it took by the agent's clock; times: for each of
+    its kernels four, when it was queued, submitted, started and ended by the device's clock, 0 without that."""
+
+    wall_ns: Blob
+    times: Blob
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Failed:
+    """The request failed. status: as a trial is recorded with it; message: why."""
+
+    status: CText
+    message: CText
+
+
+REPLIES: Mapping[type, type] = MappingProxyType(
+    {
+        ListDevices: Devices,
+        Open: Opened,
+        Allocate: Made,
+        Free: Done,
+        Write: Done,
+        Fill: Done,
+        Read: Contents,
+        Build: Built,
+        Harvest: Contents,
+        Bind: Made,
+        FirstLaunch: Timed,
+        TimePass: Timed,
+    }
+)
+"""By request, what answers it."""
+
+UNASKED = (Greeting, Started, Failed)
+"""What an agent says besides."""

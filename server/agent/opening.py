@@ -1,0 +1,42 @@
+"""Find and open devices behind agents.
+
+A device is named by agent:ADDRESS or agent:ADDRESS#PLACE, where PLACE counts the devices of the agent. ADDRESS is
+HOST:PORT, HOST, or the path of a local socket.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gputune.core.errors import DeviceError, DeviceNotFound
+from gputune.runtime.backends import Backend, open_backend
+from gputune.runtime.devices.discovery import AGENT_PREFIX, Choice, DeviceReport, choose, find
+from gputune.server.agent.backend import AgentBackend
+from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.messages import ListDevices
+
+
+def find_device(wanted: str | None) -> Choice:
+    """Return the device to use, behind an agent or of this machine. Raises DeviceNotFound."""
+    if wanted is None or not wanted.startswith(AGENT_PREFIX):
+        return find(wanted)
+    address, _, place = wanted.removeprefix(AGENT_PREFIX).partition("#")
+    connection = AgentConnection(address)
+    try:
+        devices = connection.ask(ListDevices()).devices
+    except DeviceError as error:
+        raise DeviceNotFound(f"{wanted}: {error}") from None
+    finally:
+        connection.close()
+    named = AGENT_PREFIX + address
+    reports = [DeviceReport(index, one, named, True, "", position=index) for index, one in enumerate(devices)]
+    if place and not (place.isascii() and place.isdigit() and int(place) < len(reports)):
+        raise DeviceNotFound(f"{wanted}: the agent has the devices 0 to {len(reports) - 1}")
+    return choose(reports, place or None)
+
+
+def open_device(report: DeviceReport, compiled: Path | None = None) -> Backend:
+    """Open a device, as open_backend does. Raises DeviceNotFound, DeviceError."""
+    if not report.remote or report.identity is None:
+        return open_backend(report, compiled=compiled)
+    return AgentBackend(report.identity, report.driver_file.removeprefix(AGENT_PREFIX), report.position)

@@ -1,0 +1,249 @@
+"""Test devices behind an agent: they work like those of this machine, and what an agent survives."""
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import planted
+from gputune.cache import PerformanceCache
+from gputune.client.model.plan import Task
+from gputune.client.target.connecting import choose_target
+from gputune.client.tuning.search import task_search
+from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.tuner import Tuner
+from gputune.core.errors import BuildFailed, DeviceNotFound, LaunchFailed, LimitExceeded
+from gputune.runtime.backends import Backend, Batch, Bound
+from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
+from gputune.server.agent import backend as agent_backend
+from gputune.server.agent.backend import AgentBackend
+from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection, AgentLost
+from gputune.server.agent.messages import Free, Read, Span
+from gputune.server.agent.opening import find_device, open_device
+from tests.native.compiling import agent as agent_program
+from tests.native.compiling import compiler, opencl_library
+from tests.waiting import PATIENCE_SECONDS
+
+TOKEN = "a token that only tests know"
+OPTIONS = "-cl-std=CL1.2"
+ADD = "__kernel void add(__global float *x, int n) { x[get_global_id(0)] += n; }"
+ENDLESS = "__kernel void endless(volatile __global float *x) { while (x[0] < 1e30f) ; }"
+WILD = "__kernel void wild(__global int *x) { *(__global int *)(8 + 0 * (size_t)x) = 1; }"
+
+
+@dataclass
+class Agent:
+    process: subprocess.Popen[str]
+    address: str
+
+    def children(self) -> set[str]:
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return set(path.read_text(encoding="ascii").split())
+
+    def wait_until_gone(self, child: str) -> None:
+        until = time.monotonic() + PATIENCE_SECONDS
+        while child in self.children():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def agent(report: DeviceReport) -> Iterator[Agent]:
+    """An agent that sees the driver of the tests' device only."""
+    if compiler() is None:
+        pytest.skip("there is no C compiler")
+    environment = {**opencl_library(), **os.environ, **report.environment(), "GPUTUNE_TOKEN": TOKEN}
+    command = [str(agent_program()), "--listen", "0"]
+    with (
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        assert process.stdout is not None
+        patched.setenv(TOKEN_VARIABLE, TOKEN)
+        yield Agent(process, process.stdout.readline().split()[-1])
+        process.terminate()
+    assert process.returncode == 0
+
+
+@pytest.fixture
+def opened(agent: Agent) -> Iterator[Backend]:
+    backend = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
+    assert isinstance(backend, AgentBackend)
+    yield backend
+    backend.close()
+
+
+def adding(backend: Backend, count: int = 16) -> tuple[Bound, np.ndarray]:
+    values = np.arange(count, dtype=np.float32)
+    program = backend.build(ADD, OPTIONS)
+    return backend.bind(program, "add", (count,), (4,), [backend.upload(values), 3]), values
+
+
+def test_the_agent_knows_the_device_as_its_own_driver_says(agent: Agent, opened: Backend, backend: Backend) -> None:
+    ours, theirs = backend.identity.to_dict(), opened.identity.to_dict()
+    told_anew = ("driver", "global_memory_bytes", "max_allocation_bytes")  # a driver says another one in each process
+    assert all(ours[name] == theirs[name] for name in ours if name not in told_anew)
+    assert opened.cache_bytes == backend.cache_bytes
+
+
+def test_launches_compute_and_have_times(opened: Backend) -> None:
+    bound, values = adding(opened)
+    (buffer,) = bound.buffers
+    running: list[bool] = []
+    first = opened.first_launch(bound, lambda: running.append(True))
+    assert running == [True] and 0 < first.event_ns <= first.wall_ns
+    np.testing.assert_array_equal(opened.read(buffer).view(np.float32), values + 3)
+    timing = opened.time(bound, 5)
+    assert timing.times.shape == (5, 4) and (timing.times[:, 3] >= timing.times[:, 2]).all()
+    assert timing.event_ns == (timing.times[:, 3] - timing.times[:, 2]).sum() and timing.wall_ns > 0
+    timings = opened.time_pass([Batch(bound, 2, 1 << 20), Batch(bound, 3)])
+    assert [one.launches for one in timings] == [2, 3] and [len(one.times) for one in timings] == [2, 3]
+    assert len(opened.time_pass([Batch(bound), Batch(bound)], 1.0)) == 1
+    stamped = opened.enqueue_timed([bound, bound])
+    opened.finish()
+    assert stamped().shape == (2, 4)
+    opened.enqueue(bound)
+    np.testing.assert_array_equal(opened.read(buffer).view(np.float32), values + 3 * 15)
+
+
+def test_parts_are_read_and_written_where_they_lie(opened: Backend) -> None:
+    step = opened.identity.base_address_alignment_bytes
+    whole = opened.allocate(3 * step)
+    opened.fill(whole, 7)
+    part = opened.part(whole, step, 8)
+    opened.write(part, np.array([1.0, 2.0], np.float32))
+    opened.enqueue(opened.bind(opened.build(ADD, OPTIONS), "add", (2,), (1,), [part, 1]))
+    content = opened.read(whole)
+    np.testing.assert_array_equal(content[step : step + 8].view(np.float32), [2.0, 3.0])
+    assert (np.delete(content, np.s_[step : step + 8]) == 7).all()
+    into = np.empty(8, np.uint8)
+    assert opened.read(part, into) is into and into.view(np.float32)[0] == 2.0
+
+
+def test_a_bound_kernel_takes_another_buffer(opened: Backend) -> None:
+    bound, values = adding(opened)
+    other = opened.upload(values)
+    opened.set_buffer(bound, 0, other)
+    opened.enqueue(bound)
+    np.testing.assert_array_equal(opened.read(other).view(np.float32), values + 3)
+
+
+def test_a_binary_is_loaded_again(opened: Backend) -> None:
+    bound, values = adding(opened)
+    opened.first_launch(bound, lambda: None)
+    binary = opened.harvest(bound.kernel.program)
+    program = opened.load_binary(binary)
+    buffer = opened.upload(values)
+    opened.enqueue(opened.bind(program, "add", (16,), (4,), [buffer, 3]))
+    np.testing.assert_array_equal(opened.read(buffer).view(np.float32), values + 3)
+    with pytest.raises(BuildFailed):
+        opened.load_binary(b"no binary")
+
+
+def test_what_fails_says_why_and_costs_nothing_else(opened: Backend) -> None:
+    with pytest.raises(BuildFailed, match="oops"):
+        opened.build("__kernel void run(__global float *x) { oops }", OPTIONS)
+    program, buffer = opened.build(ADD, OPTIONS), opened.allocate(64)
+    with pytest.raises(BuildFailed, match="no kernel 'other'"):
+        opened.bind(program, "other", (16,), (4,), [buffer, 3])
+    with pytest.raises(LaunchFailed, match="takes 2 arguments, 1 are given"):
+        opened.bind(program, "add", (16,), (4,), [buffer])
+    with pytest.raises(LimitExceeded, match="largest allocation"):
+        opened.allocate(opened.identity.max_allocation_bytes + 1)
+    with pytest.raises(LaunchFailed, match="65 bytes"):
+        opened.write(buffer, bytes(65))
+    assert not opened.lost()
+
+
+def test_spans_and_handles_are_checked_by_the_agent(agent: Agent) -> None:
+    connection = AgentConnection(agent.address)
+    with pytest.raises(LaunchFailed, match="handle 1 is no buffer"):
+        connection.ask(Read((Span(1, 0, 1),)))
+    connection.post(Read((Span(9, 0, 1),)))
+    with pytest.raises(LaunchFailed, match="handle 9 is no buffer"):  # of the request that was not waited for
+        connection.ask(Free(()))
+    connection.ask(Free((1, 2, 1 << 40)))
+    connection.close()
+
+
+def test_memory_is_free_again_when_nothing_has_it(opened: Backend) -> None:
+    for _ in range(8):
+        opened.fill(opened.allocate(64 << 20), 1)
+    bound, _ = adding(opened)  # its buffer is nowhere else
+    assert opened.time(bound, 1).launches == 1
+
+
+def test_a_stranger_learns_nothing_and_changes_nothing(agent: Agent, opened: Backend) -> None:
+    with pytest.raises(DeviceNotFound, match="knows the token"):
+        AgentConnection(agent.address, TOKEN + "?")
+    with pytest.raises(DeviceNotFound, match="16 to 4096"):
+        AgentConnection(agent.address, "short")
+    assert not opened.lost()
+
+
+def test_a_kernel_that_never_ends_goes_with_its_connection(agent: Agent) -> None:
+    report, others = find_device(f"{AGENT_PREFIX}{agent.address}").report, agent.children()
+    backend = open_device(report)
+    assert isinstance(backend, AgentBackend)
+    (child,) = agent.children() - others
+    bound = backend.bind(backend.build(ENDLESS, OPTIONS), "endless", (1,), (1,), [backend.upload(bytes(64))])
+    started = threading.Event()
+    lost: list[BaseException] = []
+
+    def launch() -> None:
+        try:
+            backend.first_launch(bound, started.set)
+        except AgentLost as error:
+            lost.append(error)
+
+    thread = threading.Thread(target=launch)
+    thread.start()
+    assert started.wait(PATIENCE_SECONDS)
+    backend._connection._socket.shutdown(2)
+    thread.join(PATIENCE_SECONDS)
+    assert len(lost) == 1
+    agent.wait_until_gone(child)
+    assert AgentConnection(agent.address).ended == ""
+
+
+def test_a_crash_is_told_to_the_next_connection(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
+    if backend.identity.device_type != "cpu":
+        pytest.skip("only a CPU device's kernels take their process with them for certain")
+    bound = backend.bind(backend.build(WILD, OPTIONS), "wild", (1,), (1,), [backend.upload(bytes(64))])
+    with pytest.raises(AgentLost):
+        backend.first_launch(bound, lambda: None)
+    assert backend.lost()
+    assert re.search("signal 11", AgentConnection(agent.address).ended)
+    ended: list[tuple[int, int]] = []
+    monkeypatch.setattr(agent_backend.os, "kill", lambda *arguments: ended.append(arguments))
+    monkeypatch.setattr(agent_backend, "AgentConnection", refusing)
+    assert backend.lost() and ended == [(os.getpid(), signal.SIGKILL)]
+
+
+def refusing(address: str) -> AgentConnection:
+    raise DeviceNotFound(address)
+
+
+def test_tuning_behind_an_agent_blames_those_that_fail(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_search, "family_of", lambda op: planted.PlantedFamily())
+    monkeypatch.delenv("TARGET_SERVER_SOCKET", raising=False)
+    task = Task(planted.PlantedFamily.op, planted.Doubled(), 1)
+    with (
+        choose_target(None, {}, device=f"{AGENT_PREFIX}{agent.address}") as target,
+        target.connect() as client,
+        PerformanceCache.open(tmp_path / "cache.sqlite") as cache,
+    ):
+        (outcome,) = Tuner([client], cache, EFFORTS["quick"]).tune([task])
+    assert outcome.trials == {"compile": 1, "correctness": 2, "crash": 1, "device_limits": 1, "ok": 2, "timeout": 1}
+    assert outcome.configuration == {"PLANT": planted.FASTEST}, (outcome.default_ns, outcome.tuned_ns, outcome.drift)
