@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gpu.compiling.listing import Dialect, Facts, Line, counted, listed
+from gputune.runtime.devices.resources import ptxas_resources
 
-_COMPILING = re.compile(r"Compiling entry function '(\w+)'")
-_PROPERTIES = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_USED = re.compile(r"Used (\d+) registers(?:.*?(\d+) bytes smem)?")
 _SECTION = re.compile(r"(?m)^//-+ \.text\.(\S+)")
 _LABEL = re.compile(r"^(\.L_\w+):")
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?);")
@@ -22,14 +20,11 @@ def read(ptx: str, said: str, sass: str) -> dict[str, Facts]:
     listings = {name: counted(*listed(text, _LABEL, _INSTRUCTION, _line), DIALECT) for name, text in _sections(sass)}
     ordering = Counter(_ORDERING.findall(ptx))
     found: dict[str, Facts] = {}
-    for part in re.split(r"(?=Compiling entry function)", said)[1:]:
-        name, used = _COMPILING.findall(part)[0], _USED.search(part)
-        assert used is not None, part
-        own = _PROPERTIES.search(part)  # functions that are called follow, with frames of their own
-        stack, stores, loads = map(int, own.groups() if own else (0, 0, 0))
-        fields = dict(listings[name])
-        fields["instructions"] = {**fields["instructions"], **ordering}
-        found[name] = Facts(int(used[1]), stores + loads, stack, int(used[2] or 0), **fields)
+    for name, own in ptxas_resources(said).items():
+        if own.registers is not None:  # else it is a function that kernels call
+            fields = dict(listings[name])
+            fields["instructions"] = {**fields["instructions"], **ordering}
+            found[name] = Facts(own.registers, own.spilled_bytes, own.private_bytes, own.local_bytes, **fields)
     return found
 
 
