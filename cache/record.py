@@ -56,7 +56,7 @@ class TrialRecord:
     message: str = ""
     """Why it failed, in one line; empty for "ok"."""
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """How it was measured, as plain JSON values."""
+    """How it was measured, and what the kernels take (core/resources.py), as plain JSON values."""
     rendered_sha256: str = ""
     """Identity of the launches, prepare and main, that the configuration rendered to when it was measured."""
 

@@ -178,7 +178,7 @@ class Trial:
     A sample is the mean time of one launch within a batch: `samples_ns` by the device's clock (by the host's where
     measured["timing"] is "wall"), `wall_ns` by the host's. `compile_ns` is the driver's compiler (0 when the program
     was still there), `first_launch_ns` the host's time for the first launch, which may hide code generation. `measured`
-    says how the samples were taken.
+    says how the samples were taken, and what the kernels take of the device (core/resources.py).
     """
 
     status: TrialStatus

@@ -105,6 +105,9 @@ class Quirks:
     affinity: str = ""
     """The variable that binds its threads to cores of their own where it is 1, and lets them move where it is 0."""
 
+    verbose: str = ""
+    """The build option that has its build log say what each kernel takes, which runtime/devices/resources.py reads."""
+
     deciding: Mapping[str, str] = field(default_factory=dict)
     """Variables that change its code or how long that takes: names, with * for any characters, and what each does."""
 
@@ -186,6 +189,7 @@ NVIDIA = Quirks(
     # Its binaries are PTX, which it compiles when they are loaded. Its compute cache has what any program has compiled,
     # so that loading is fast, and a variant seems to be built in no time.
     measuring={"CUDA_CACHE_DISABLE": "1"},
+    verbose="-cl-nv-verbose",
     deciding={
         "CUDA_DEVICE_MAX_CONNECTIONS": "how many queues run at the same time",
         "CUDA_FORCE_PTX_JIT": "binaries are compiled again",

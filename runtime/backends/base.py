@@ -18,6 +18,7 @@ from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import ArgumentForm, Work, check_sizes
+from gputune.core.resources import Resources
 from gputune.runtime.backends.answers import (
     Bytes,
     Checked,
@@ -83,13 +84,14 @@ class Program:
     """A built program; `build_ns` is what the driver's compiler took.
 
     prefix: what its kernels' names begin with before what their source calls them; others share its handle then, and
-    it has no binary of its own.
+    it has no binary of its own. log: what the compiler said of its kernels, if this driver was asked to.
     """
 
     handle: Any
     build_ns: int
     binary: bytes | None = None
     prefix: str = ""
+    log: str = ""
 
 
 @dataclass(eq=False)
@@ -361,6 +363,11 @@ class Backend(ABC):
         """A name of the machine code that a kernel runs as with its sizes, once it was launched: equal names mean equal
         code. None where that cannot be known, or not cheaply."""
         return None
+
+    def resources_of(self, program: Program, bound: Bound) -> tuple[Resources, ...]:
+        """Return what each kernel of a launch of a program takes, in the order in which they run; empty if that cannot
+        be known."""
+        return ()
 
     @property
     def cache_bytes(self) -> int:

@@ -22,6 +22,7 @@ from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
 from gputune.core.launches import ArgumentForm, Work
 from gputune.core.quirks import quirks_of
+from gputune.core.resources import UNKNOWN, Resources
 from gputune.runtime.backends.answers import Bytes, Times, Timing, in_order_of_time, timing_of
 from gputune.runtime.backends.base import Backend, Bound, Buffer, Imported, Program, attempted, buffers_of
 from gputune.runtime.backends.compiled_kernels import code_of, spare_general_code
@@ -30,6 +31,7 @@ from gputune.runtime.backends.opencl_devices import cl, drivers, identity_of, vi
 from gputune.runtime.backends.sources import shortened_log
 from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.resources import asked_resources, ptxas_resources
 from gputune.runtime.devices.scratch import scratch_environment
 from gputune.runtime.devices.settings import deciding, scarce_processors
 from gputune.runtime.memory.handles import MemHandle
@@ -96,7 +98,9 @@ class OpenCLBackend(Backend):
             self._context = cl.Context([device])
         self._queue = self._new_queue(timed=profiling)
         self._symbol = symbols_of(cl._cl.__file__)
-        self._generates_late = self.identity.device_type in quirks_of(self.identity).compiles_at_first_launch
+        quirks = quirks_of(self.identity)
+        self._verbose = quirks.verbose
+        self._generates_late = self.identity.device_type in quirks.compiles_at_first_launch
 
     def _new_queue(self, timed: bool) -> cl.CommandQueue:
         clock = {"properties": cl.command_queue_properties.PROFILING_ENABLE} if timed else {}
@@ -155,11 +159,11 @@ class OpenCLBackend(Backend):
 
     def _build(self, source: str, options: str) -> Program:
         with warnings.catch_warnings(action="ignore"):
-            return self._built(lambda: cl.Program(self._context, source), options)
+            return self._built(lambda: cl.Program(self._context, source), options, self._verbose)
 
     def load_binary(self, binary: bytes) -> Program:
         with warnings.catch_warnings(action="ignore"):
-            return self._load(binary)
+            return self._load(binary, self._verbose)
 
     def load_binaries(self, binaries: Sequence[bytes]) -> list[Program | BuildFailed]:
         # Warnings are silenced for all threads at once, because that is a setting of the process.
@@ -167,8 +171,8 @@ class OpenCLBackend(Backend):
         with warnings.catch_warnings(action="ignore"), ThreadPoolExecutor(at_once) as threads:
             return list(threads.map(functools.partial(attempted, self._load), binaries))
 
-    def _load(self, binary: bytes) -> Program:
-        return self._built(lambda: cl.Program(self._context, [self._device], [binary]), "")
+    def _load(self, binary: bytes, verbose: str = "") -> Program:
+        return self._built(lambda: cl.Program(self._context, [self._device], [binary]), "", verbose)
 
     def harvest(self, program: Program) -> bytes:
         if program.binary is None:
@@ -272,6 +276,15 @@ class OpenCLBackend(Backend):
         if self.compiled is None or not name.startswith(OWN_NAMES):  # other names may be those of many kernels
             return None
         return code_of(self.compiled, name, bound.local_size)
+
+    def resources_of(self, program: Program, bound: Bound) -> tuple[Resources, ...]:
+        drivers().check()
+        said, ask = ptxas_resources(program.log), self._ladder.calls.query_kernel
+        kernels = [one.kernel for one in bound.sequence]
+        asked = [asked_resources(functools.partial(ask, kernel.int_ptr), self.identity) for kernel in kernels]
+        return tuple(
+            said.get(kernel.function_name, UNKNOWN).over(each) for kernel, each in zip(kernels, asked, strict=True)
+        )
 
     @property
     def cache_bytes(self) -> int:
@@ -378,14 +391,18 @@ class OpenCLBackend(Backend):
         with _translated(f"a buffer part at offset {offset}"):
             return parent.handle.get_sub_region(offset, nbytes)
 
-    def _built(self, make: Any, options: str) -> Program:
+    def _built(self, make: Any, options: str, verbose: str = "") -> Program:
+        """verbose: the driver's option to say in its log what kernels take; contexts are loaded without it."""
         drivers().check()
         start = time.perf_counter_ns()
         try:
-            program = make().build(options)
+            program = make().build(f"{options} {verbose}".strip())
         except cl.Error as error:
             raise BuildFailed(shortened_log(str(error))) from None
-        return Program(program, time.perf_counter_ns() - start)
+        built = Program(program, time.perf_counter_ns() - start)
+        with contextlib.suppress(cl.Error):  # a log that cannot be read says nothing
+            built.log = program.get_build_info(self._device, cl.program_build_info.LOG) if verbose else ""
+        return built
 
     def _bind(
         self,

@@ -79,7 +79,7 @@ class ProgramCache:
             return 0
         share_ns = max(program.build_ns // len(launches), 1)
         for launch, prefix in zip(launches, text.prefixes, strict=True):
-            self._keep(launch, Program(program.handle, share_ns, prefix=prefix))
+            self._keep(launch, Program(program.handle, share_ns, prefix=prefix, log=program.log))
         return share_ns
 
     def _keep(self, key: Launch | tuple[str, str], program: Program) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputune.core.launches import OUTPUT, Launch, Variant
+from gputune.core.resources import Resources
 from gputune.runtime.backends import Bound, Buffer, Checked, Program, ProgramCache, Timing
 from gputune.runtime.backends.merging import groups
 from gputune.runtime.measuring.launching import Launcher
@@ -41,6 +42,7 @@ class Verified:
     estimate_ns: float
     compile_ns: int
     first_launch_ns: int
+    resources: tuple[Resources, ...]
 
 
 class VariantBuilder:
@@ -159,7 +161,15 @@ class VariantBuilder:
         timing = self._verify(built.bound, packed, scratch)
         estimate_ns = timing.event_ns if timing.event_ns > 0 else timing.wall_ns
         return Verified(
-            variant, built.program, built.bound, packed, scratch, estimate_ns, built.compile_ns, timing.wall_ns
+            variant,
+            built.program,
+            built.bound,
+            packed,
+            scratch,
+            estimate_ns,
+            built.compile_ns,
+            timing.wall_ns,
+            resources=self._backend.resources_of(built.program, built.bound),
         )
 
     def _scratch_of(self, name: str, nbytes: int) -> GuardedBuffer:

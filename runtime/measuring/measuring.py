@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from gputune.core.errors import DeviceError, LaunchFailed
 from gputune.core.launches import Trial
+from gputune.core.resources import measured_of
 from gputune.core.statuses import CORRECTNESS, OK, TrialStatus
 from gputune.runtime.backends import Backend, ProgramCache
 from gputune.runtime.measuring.building import VariantBuilder, Verified, WrongOutput
@@ -135,7 +136,12 @@ class _Batch:
                 self._fail(index, found)
             else:
                 self._verified[index] = found
-                self._trials[index] = Trial(OK, compile_ns=found.compile_ns, first_launch_ns=found.first_launch_ns)
+                self._trials[index] = Trial(
+                    OK,
+                    compile_ns=found.compile_ns,
+                    first_launch_ns=found.first_launch_ns,
+                    measured=measured_of(found.resources),
+                )
                 self._watcher.verified(index, self._trials[index])
             self._course.yield_device()
         self._course.yield_device()  # also to those that would have disturbed compiling ahead
@@ -233,11 +239,12 @@ class _Batch:
         """Gives a runner's samples to its variant, and to those that are the same."""
         how = how_measured(runner, self._protocol)
         for index in [runner.index, *self._twins(runner.index)]:
+            trial, twin = self._trials[index], {} if index == runner.index else {"same_as": runner.index}
             self._trials[index] = replace(
-                self._trials[index],
+                trial,
                 samples_ns=tuple(runner.samples_ns),
                 wall_ns=tuple(runner.wall_ns),
-                measured=how if index == runner.index else {**how, "same_as": runner.index},
+                measured={**trial.measured, **how, **twin},
             )
 
     def _twins(self, index: int) -> list[int]:

@@ -141,6 +141,7 @@ _TYPES: Mapping[str, tuple[Any, ...]] = {
     "clReleaseMemObject": (c_int32, c_void_p),
     "clGetMemObjectInfo": (c_int32, *_QUERY),
     "clGetDeviceInfo": (c_int32, *_QUERY),
+    "clGetKernelWorkGroupInfo": (c_int32, c_void_p, *_QUERY),
     "clEnqueueMapBuffer": (
         *(c_void_p, c_void_p, c_void_p, c_uint32, c_uint64, c_size_t, c_size_t, *_COMMAND, c_void_p),
     ),
@@ -252,6 +253,16 @@ class OpenCLCalls:
     def query_memory(self, pointer: int, what: int, kind: Any = c_uint64) -> int:
         """A number of type `kind` that clGetMemObjectInfo gives. Raises CallFailed."""
         return self._query("clGetMemObjectInfo", pointer, what, kind)
+
+    def query_kernel(self, kernel: int, what: int) -> int | None:
+        """Return a number that clGetKernelWorkGroupInfo gives; None if it fails."""
+        value = c_uint64(0)
+        where = ctypes.sizeof(value), ctypes.addressof(value)
+        try:
+            self.do("clGetKernelWorkGroupInfo", kernel, self.place.device, what, *where, None)
+        except CallFailed:
+            return None
+        return value.value
 
     def _query(self, name: str, of: int, what: int, kind: Any) -> int:
         # Shorter numbers fill the start of it, as those of cl_uint and cl_bool do.

@@ -118,3 +118,7 @@ def test_kernels_read_a_clock_where_that_is_safe(
 def test_defaults_are_for_variables_that_the_user_leaves_open() -> None:
     assert quirks.unset_defaults({}) == {"POCL_AFFINITY": "1", "POCL_KERNEL_CACHE": "0"}
     assert quirks.unset_defaults({"POCL_AFFINITY": "0", "HOME": "/"}) == {"POCL_KERNEL_CACHE": "0"}
+
+
+def test_nvidias_driver_is_asked_what_kernels_take() -> None:
+    assert {row.driver: row.verbose for row in DRIVERS if row.verbose} == {"NVIDIA": "-cl-nv-verbose"}
