@@ -7,8 +7,8 @@ import logging
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -216,10 +216,16 @@ class Generation:
         return self._graphs.nodes_of
 
     def explain(self) -> dict[Task, Verdict]:
-        """What `run` would do with each task, and why. Nothing is measured and nothing is written: the generation is
-        begun on a copy of the performance cache. Raises GputuneError, CacheError."""
+        """What `run` would do with each task, and why. Raises GputuneError, CacheError."""
         if self._request.effort.name == "none":
             return dict.fromkeys(self._tasks, untuned_verdict())
+        with self.known() as (verdicts, _):
+            return verdicts
+
+    @contextmanager
+    def known(self) -> Iterator[tuple[dict[Task, Verdict], Tuner]]:
+        """Yield what `run` would do with each task, and who knows their trials. Nothing is measured and nothing is
+        written: the generation is begun on a copy of the performance cache. Raises GputuneError, CacheError."""
         with ExitStack() as stack:
             opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
             cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
@@ -229,7 +235,7 @@ class Generation:
             if self._compares:
                 found = {one.plan.name: self._chooser(one, tuner, cache).remembered for one in self._graphs.models}
                 self.remembered = {name: told for name, told in found.items() if told is not None}
-            return tuner.verdicts(self._tasks)
+            yield tuner.verdicts(self._tasks), tuner
 
     def _cache_path(self, stack: ExitStack) -> Path:
         """Open the cache of measurements; with cache_mode off in a folder that goes when the stack is closed. Raises
@@ -475,15 +481,8 @@ class Generation:
             return
         node_ops = {model.plan.name: model.node_ops for model in self._graphs.models}
         sources = [Source(one, node_ops[one.plan.name]) for one in self.decisions]
-        schematic = schematic_of(
-            request.model_paths,
-            request.binary_file,
-            self.tier.name,
-            self.device,
-            sources,
-            built,
-            peaks,
-        )
+        file, tier = request.binary_file, self.tier.name
+        schematic = schematic_of(request.model_paths, file, tier, self.device, sources, built, peaks)
         write_schematic(request.schematic_file, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
 

@@ -107,9 +107,9 @@ def show_kernels(
     """The kernels of the tasks of a model that the request asks to be tuned, in a configuration; nothing is measured
     and nothing is written. Raises GputuneError, CacheError."""
     check_bound(request)
-    with _prepared(request, environment, SILENT, Clock()) as generation:
+    with _prepared(request, environment, SILENT, Clock()) as generation, generation.known() as (verdicts, tuner):
         return shown_kernels(
-            generation.explain(), generation.nodes_of, generation.device, request.tuning, configuration
+            verdicts, generation.nodes_of, generation.device, request.tuning, configuration, tuner.trials
         )
 
 

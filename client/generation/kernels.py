@@ -1,18 +1,21 @@
 """Collect what `gputune show-kernel` shows: the sources and launches of a task's kernels in one configuration."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from gputune.cache import TrialRecord
 from gputune.client.context.persistent import left_out
 from gputune.client.model.plan import Task
 from gputune.client.report.problems import words
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.search.options import TuningOptions
+from gputune.client.tuning.search.rendered import rendered_sha256
 from gputune.client.tuning.search.task_search import check_legal, default_of, device_limits, task_key
 from gputune.client.tuning.tuner import names_of
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Launch, Needs, Stage
+from gputune.core.resources import UNKNOWN, Resources, resources_in
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import Instance
 from gputune.kernels.space import Configuration
@@ -24,7 +27,8 @@ Chosen = Literal["tuned", "default"] | Configuration
 
 @dataclass(frozen=True)
 class ShownKernel:
-    """A task in one configuration. origin: where that comes from, in words; nodes: of the model, that run it."""
+    """A task in one configuration. origin: where that comes from, in words; nodes: of the model, that run it;
+    resources: what a device compiled the kernels of the main launch to, unknown where it was not measured."""
 
     task: Task
     nodes: Sequence[str]
@@ -32,11 +36,20 @@ class ShownKernel:
     configuration: Configuration
     origin: str
     instance: Instance
+    resources: Sequence[Resources]
 
     @property
     def launches(self) -> list[tuple[str, Launch]]:
         """All launches, each with what it is for: those that pack weights, once, and the one of each inference."""
         return [*(("prepare", launch) for launch in self.instance.prepare), ("main", self.instance.main)]
+
+    def kernels(self, purpose: str, launch: Launch) -> Iterator[tuple[Stage | Launch, str, Resources]]:
+        """Yield the kernels of a launch, each with why it is never part of a persistent kernel, and what it takes. Both
+        are known of the main launch only."""
+        if purpose == "main":
+            yield from zip(launch.sequence, left_out(launch), self.resources, strict=True)
+        else:
+            yield from ((kernel, "", UNKNOWN) for kernel in launch.sequence)
 
 
 def shown_kernels(
@@ -45,9 +58,10 @@ def shown_kernels(
     device: DeviceIdentity,
     options: TuningOptions,
     chosen: Chosen,
+    trials_of: Callable[[Task], Sequence[TrialRecord]],
 ) -> list[ShownKernel]:
-    """Those of the tasks that the options want. Raises ConfigError for a configuration that a task's space does not
-    have, TuningError where the device has room for none."""
+    """Those of the tasks that the options want. trials_of: all trials of a task that the cache has. Raises ConfigError
+    for a configuration that a task's space does not have, TuningError where the device has room for none."""
     limits = device_limits(device)
     found = []
     for task, verdict in verdicts.items():
@@ -58,8 +72,22 @@ def shown_kernels(
         configuration, origin = _chosen(verdict, default, chosen)
         check_legal(configuration, family.space(task.problem, limits), default, names_of(task)[0])
         instance = family.rendered(task.problem, configuration, limits)
-        found.append(ShownKernel(task, nodes, device.name, configuration, origin, instance))
+        resources = _resources(configuration, instance, trials_of(task))
+        found.append(ShownKernel(task, nodes, device.name, configuration, origin, instance, resources))
     return found
+
+
+def _resources(
+    configuration: Configuration, instance: Instance, trials: Sequence[TrialRecord]
+) -> tuple[Resources, ...]:
+    """Return what each kernel of the main launch took when these very launches were measured last."""
+    kernels, sha256 = instance.main.sequence, rendered_sha256(instance)
+    for trial in reversed(trials):
+        if trial.configuration == configuration and trial.rendered_sha256 == sha256:
+            known = resources_in(trial.measured)
+            if len(known) == len(kernels):
+                return known
+    return (UNKNOWN,) * len(kernels)
 
 
 def _chosen(verdict: Verdict, default: Configuration, chosen: Chosen) -> tuple[Configuration, str]:
@@ -90,11 +118,13 @@ def lines_of(kernels: Sequence[ShownKernel]) -> Iterator[str]:
         for source, launches in by_source.items():
             yield "//"
             for purpose, launch in launches:
-                for stage, why in zip(launch.sequence, left_out(launch), strict=True):
+                for stage, why, resources in kernel.kernels(purpose, launch):
                     yield f"// {purpose}: {_call(stage)}"
                     if stage.needs is not None:
                         yield from (f"//   {line}" for line in _in_words(stage.needs))
-                    if why and purpose == "main":
+                    if any(resources.known.values()):
+                        yield f"//   compiled to: {_compiled(resources)}"
+                    if why:
                         yield f"//   never part of a persistent kernel: {why}"
                 yield f"//   options: {launch.options or 'none'}"
                 if reason := built_alone(launch):
@@ -130,9 +160,10 @@ def fields_of(kernels: Sequence[ShownKernel]) -> list[dict[str, Any]]:
                             "arguments": list(one.arguments),
                             "writes": None if one.writes is None else list(one.writes),
                             "needs": None if one.needs is None else asdict(one.needs),
+                            "resources": resources.known,
                             "left_out_of_persistent_kernels": why if purpose == "main" else None,
                         }
-                        for one, why in zip(launch.sequence, left_out(launch), strict=True)
+                        for one, why, resources in kernel.kernels(purpose, launch)
                     ],
                     "source": launch.source,
                 }
@@ -154,6 +185,20 @@ def _in_words(needs: Needs) -> Iterator[str]:
         yield f"local memory of a work-group, bytes: {needs.local_bytes}"
     if needs.extensions or needs.features:
         yield f"needs of the device: {', '.join((*needs.extensions, *needs.features))}"
+
+
+def _compiled(resources: Resources) -> str:
+    """Return what a kernel takes, in words; what it does not use is left out, except spills next to registers."""
+    known, named = resources.known, []
+    if known.get("registers"):
+        named.append(f"{known['registers']} registers")
+    if known.get("spilled_bytes") or known.keys() >= {"registers", "spilled_bytes"}:
+        named.append(f"{known['spilled_bytes']} bytes spilled")
+    if known.get("private_bytes"):
+        named.append(f"{known['private_bytes']} bytes of private memory")
+    if known.get("local_bytes"):
+        named.append(f"{known['local_bytes']} bytes of local memory")
+    return ", ".join(named)
 
 
 def _pairs(values: Mapping[str, int]) -> str:

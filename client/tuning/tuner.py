@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gputune.cache import PerformanceCache, WinnerRecord
+from gputune.cache import PerformanceCache, TrialRecord, WinnerRecord
 from gputune.cache.record import Contents
 from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.model.plan import Task
@@ -252,7 +252,7 @@ class Tuner:
         if not self.is_free(task) or (winner := self._judge(task).winner) is None:
             return []
         if not search.known:
-            search.resume(self._cache.trials_of(search.key, search.validity))
+            search.resume(self.trials(task))
         others = runners_up(search, winner.configuration)[: most - 1]
         if search.default != winner.configuration and search.default not in others and search.time_ns(search.default):
             others.append(search.default)
@@ -273,7 +273,7 @@ class Tuner:
         if not self.is_free(task):
             return []
         if not search.known:
-            search.resume(self._cache.trials_of(search.key, search.validity))
+            search.resume(self.trials(task))
         found = [
             (record.configuration, cost, time_ns)
             for record in search.known.values()
@@ -281,6 +281,11 @@ class Tuner:
             and (time_ns := search.time_ns(record.configuration)) is not None
         ]
         return sorted(found, key=lambda one: (one[1], configuration_key(one[0])))
+
+    def trials(self, task: Task) -> list[TrialRecord]:
+        """Return all trials of a task, in the order of their arrival. Raises CacheError."""
+        search = self._search(task)
+        return self._cache.trials_of(search.key, search.validity)
 
     def still_holds(self, task: Task, winner: WinnerRecord) -> bool:
         """Whether what was chosen for a task is legal today and renders to the launches that were measured."""

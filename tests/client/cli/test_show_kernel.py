@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import onnx
 import pytest
 
+from gputune.cache import PerformanceCache
 from gputune.kernels.catalogue import family_of
 from tests.client import models
 from tests.client.commands import Gputune
@@ -139,3 +141,40 @@ def test_what_a_kernel_needs_is_shown_and_why_it_is_never_persistent(show: Any, 
     lines = show("Softmax", "--configuration", chosen, model=model).out.splitlines()
     assert "//   local memory of a work-group, bytes: 16" in lines
     assert "//   never part of a persistent kernel: work-items of a group wait for each other" in lines
+
+
+def test_what_was_measured_says_what_the_kernels_take(
+    gputune: Gputune, show: Any, model: Path, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    """The null device says nothing, so a trial of the cache gets the numbers of another device."""
+    ran = gputune(
+        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path, *null_target,
+        "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick",
+    )  # fmt: skip
+    assert ran.code == 0, ran.err
+    before = only(show("Conv", "--json"))
+    assert [kernel["resources"] for kernel in before["launches"][-1]["kernels"]] == [{}]
+    assert not any("compiled to" in line for line in show("Conv").out.splitlines())
+
+    takes = {"registers": 40, "spilled_bytes": 0, "local_bytes": 4096}
+    (path,) = (tmp_path / "cache").glob("*.sqlite")
+    with PerformanceCache.open(path) as cache:
+        (summary,) = [one for one in cache.tasks() if one.task.op == "Conv"]
+        trials = cache.trials_of(summary.task, summary.validity)
+        trial = next(one for one in reversed(trials) if one.configuration == before["configuration"])
+        measured = {**trial.measured, "resources": [takes]}
+        others = {**trial.measured, "resources": [{"registers": 99}]}
+        cache.store_trials(
+            summary.task,
+            summary.validity,
+            [
+                replace(trial, measured=measured),
+                replace(trial, measured=others, rendered_sha256="0" * 64),  # of another source
+                replace(trial, measured={**trial.measured, "resources": [takes, takes]}),  # of another launch
+            ],
+        )
+    shown = only(show("Conv", "--json"))
+    assert [kernel["resources"] for kernel in shown["launches"][-1]["kernels"]] == [takes]
+    assert all(kernel["resources"] == {} for launch in shown["launches"][:-1] for kernel in launch["kernels"])
+    lines = show("Conv").out.splitlines()
+    assert "//   compiled to: 40 registers, 0 bytes spilled, 4096 bytes of local memory" in lines
