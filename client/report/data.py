@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.intervals import Interval
 from gputune.client.tuning.measuring.sequential import Gain
+from gputune.core.resources import UNKNOWN, Resources
 
 PHASES = ("build", "verify", "measure")
 """What the host's time for a variant is divided into."""
@@ -36,6 +37,8 @@ class Timed:
     samples_ns: tuple[float, ...] = ()
     interval: Interval | None = None
     compile_ns: float | None = None
+    resources: Resources = UNKNOWN
+    """What its kernels take; of several, the most that any of them does."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from gputune.cache import TrialRecord
 from gputune.client.report.data import PHASES
 from gputune.core.json_text import finite_number
+from gputune.core.resources import Resources, resources_in
 
 SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
 """Times beyond these are no launch's, and would spoil every scale."""
@@ -49,6 +50,12 @@ def spent_of(trial: TrialRecord) -> dict[str, float]:
         return {}
     known = {phase: finite_number(spent.get(phase)) for phase in PHASES}
     return {phase: time_ns for phase, time_ns in known.items() if time_ns is not None and time_ns <= LONGEST_NS}
+
+
+def resources_of(trial: TrialRecord) -> Resources:
+    """Return the most that any of its kernels takes of each resource."""
+    kernels = [kernel.known for kernel in resources_in(trial.measured)]
+    return Resources(**{name: max(kernel.get(name, 0) for kernel in kernels) for name in set().union(*kernels)})
 
 
 def how_measured(trials: Sequence[TrialRecord], settings: Mapping[str, str]) -> tuple[str, ...]:

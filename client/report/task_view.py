@@ -12,7 +12,7 @@ from datetime import datetime
 from gputune.cache import TaskSummary, TrialRecord
 from gputune.client.report.data import PHASES, Attempt, Failure, Roof, Roofline, TaskView, Timed, Value
 from gputune.client.report.problems import meanings, problem_of, words, work_of
-from gputune.client.report.reading import batch_of, drift_of, how_measured, spent_of
+from gputune.client.report.reading import batch_of, drift_of, how_measured, resources_of, spent_of
 from gputune.client.tuning.measuring.intervals import (
     Interval,
     median_interval,
@@ -139,6 +139,7 @@ def _timed(found: TrialRecord | Timed | None, level: _Level) -> Timed | None:
         samples_ns=tuple(samples),
         interval=median_interval(samples),
         compile_ns=found.compile_ns,
+        resources=resources_of(found),
     )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import PerformanceCache, TaskKey, TrialRecord, Validity, WinnerRecord
+from gputune.core.resources import Resources, measured_of
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.family import DeviceLimits, problem_to_dict
@@ -131,9 +132,8 @@ def make(folder: Path) -> tuple[Path, Path]:
         for task in reversed((*TASKS, ALTERNATIVE, OTHER)):
             _store(cache, task, VALIDITY, chance)
         unknown = TaskKey(op="Sparkle & <b>Co</b>", problem={"colour": HOSTILE, "limit": math.inf})
-        trial = TrialRecord(
-            {"<A>": 1}, "ok", [1e5, 1.1e5, 0.9e5], measured={"spent_ns": HOSTILE, "batch": [], "drift": "x"}
-        )
+        odd = {"spent_ns": HOSTILE, "batch": [], "drift": "x", "resources": [{"registers": HOSTILE}]}
+        trial = TrialRecord({"<A>": 1}, "ok", [1e5, 1.1e5, 0.9e5], measured=odd)
         failed = TrialRecord({"<A>": 2}, "runtime", message=HOSTILE, measured={"spent_ns": {"build": -1}})
         cache.store_trials(unknown, VALIDITY, [trial, failed])
     context = folder / "made_up.bin"
@@ -188,6 +188,7 @@ def _trial(
         stopped = {1: "slower", 16: "settled"}.get(count, "slower")
         spent["measure"] = count * 1.2e6
         measured |= {"batch": batch, "cold": False, "stopped": stopped, "spent_ns": spent}
+        measured |= measured_of([Resources(32 + 8 * (batch % 5), 16 * (batch % 3), 0, 4096)])
         if chance.random() < 0.05:
             measured["same_as"] = 0
     return TrialRecord(configuration, "ok", taken, compile_ns=spent["build"], measured=measured)

@@ -15,6 +15,13 @@ SURE = 0.9
 """From here on a range that does not hold 1 says that one is faster."""
 SAID = 0.5
 """A range that holds less often than this is not worth its place."""
+RESOURCES: Mapping[str, Column] = {
+    "registers": Column("Registers", "number", True, "of a work-item, in the kernel that takes most"),
+    "spilled_bytes": Column("Spilled", "number", True, "bytes of registers that went to memory"),
+    "private_bytes": Column("Private", "number", True, "bytes of memory of a work-item"),
+    "local_bytes": Column("Local", "number", True, "bytes of memory of a work-group"),
+}
+"""What kernels take, as the driver says it: the columns for it."""
 
 
 def section(task: TaskView, place: Place) -> str:
@@ -179,15 +186,17 @@ def _value(value: Value, best_ns: float, chosen: bool) -> str:
 def _best(task: TaskView) -> str:
     if not task.best:
         return ""
+    taken = _taken(task.best)
     columns = (
         Column("Time", "number", hint="scaled to the state of the device when the tuned configuration was measured"),
         Column("Range", "number", True, "confidence interval of the median"),
         Column("Samples", "number", True),
         Column("Build", "number", True, "build and first launch"),
+        *(RESOURCES[name] for name in taken),
         Column("Configuration"),
     )
     names = [(name, one.configuration) for name, one in (("default", task.default), ("tuned", task.tuned)) if one]
-    rows = [_row(timed, [name for name, own in names if own == timed.configuration]) for timed in task.best]
+    rows = [_row(timed, [name for name, own in names if own == timed.configuration], taken) for timed in task.best]
     return f"<h3>Fastest configurations</h3>{_above(task)}{table(columns, rows)}"
 
 
@@ -203,13 +212,20 @@ def _above(task: TaskView) -> str:
     )
 
 
-def _row(timed: Timed, names: Sequence[str]) -> tuple[Cell, ...]:
+def _taken(best: Sequence[Timed]) -> list[str]:
+    """Return the resources that any of them is known to take."""
+    return [name for name in RESOURCES if any(timed.resources.known.get(name) for timed in best)]
+
+
+def _row(timed: Timed, names: Sequence[str], taken: Sequence[str]) -> tuple[Cell, ...]:
+    resources = [timed.resources.known.get(name) for name in taken]
     marks = "".join(f'<b class="soft">{name}</b> ' for name in names)
     return (
         Cell(time_text(timed.median_ns), timed.median_ns),
         Cell(_range(timed.interval, time_range), timed.interval.low if timed.interval else None),
         Cell(str(len(timed.samples_ns)), len(timed.samples_ns)),
         Cell(time_text(timed.compile_ns), timed.compile_ns),
+        *(Cell("" if known is None else str(known), known) for known in resources),
         Cell(
             marks + settings(timed.configuration), " ".join(f"{n}={v}" for n, v in sorted(timed.configuration.items()))
         ),
