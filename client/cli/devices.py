@@ -72,7 +72,7 @@ def _importers(reports: Sequence[DeviceReport]) -> list[dict[str, Any]]:
 
 def _features(report: DeviceReport) -> dict[str, Any]:
     """Which features work on a device, and why not the others."""
-    found = [{"name": name, "reason": reason} for name, reason in sorted(features_of(report).items())]
+    found = [{"name": name, "reason": reason} for name, reason in sorted(features_of(report, fresh=True).items())]
     return {"index": report.index, "device": _name(report), "features": found}
 
 

@@ -5,7 +5,6 @@ A backend is a file in this folder that defines `open_device`; a device's report
 
 from __future__ import annotations
 
-import functools
 import importlib
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from gputune.runtime.backends.base import (
 )
 from gputune.runtime.backends.programs import ProgramCache
 from gputune.runtime.devices.discovery import DeviceReport
-from gputune.runtime.devices.features import working
+from gputune.runtime.devices.features import AskedOnce
 
 __all__ = [
     "LAUNCHES_ENQUEUED",
@@ -63,5 +62,5 @@ def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | 
         raise DeviceNotFound(f"{report.title} is not usable: {report.reason}")
     module = importlib.import_module(f"{__name__}.{report.backend}")
     backend: Backend = module.open_device(report, profiling, compiled)
-    backend.prove = functools.cache(functools.partial(working, report))
+    backend.prove = AskedOnce(report)
     return backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Self
@@ -13,7 +13,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from gputune.core.assembly import has_assembly
 from gputune.core.bounds import Scalar
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, InvalidLaunch, LimitExceeded
 from gputune.core.identity import DeviceIdentity
@@ -30,7 +29,7 @@ from gputune.runtime.backends.answers import (
     compared,
     guards_of,
 )
-from gputune.runtime.backends.sources import refuse_files
+from gputune.runtime.backends.sources import Prove, refuse_files, unproven
 from gputune.runtime.devices import load, state
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.queues.recorded import RecordedQueue
@@ -153,8 +152,8 @@ class Backend(ABC):
     finds_compiled: bool = field(default=False, init=False)
     profiles: bool = field(default=True, init=False)
     """Whether launches have the device's clock."""
-    prove: Callable[[], Collection[str]] = field(default=tuple, init=False, repr=False)
-    """Returns the features that the device proves; asked before a source with inline assembly is built."""
+    prove: Prove = field(default=unproven, init=False, repr=False)
+    """Asked before a source with inline assembly is built, and before a context is loaded that needs features."""
     _held_bytes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     """Of buffers that live, by their ids."""
     _flushers: dict[int, Bound] = field(default_factory=dict, init=False, repr=False)
@@ -319,7 +318,7 @@ class Backend(ABC):
 
     def build(self, source: str, options: str) -> Program:
         """Builds OpenCL C. Raises BuildFailed with the shortened build log, or with what refuse_files has to say."""
-        refuse_files(source, options, self.prove() if has_assembly(source) else ())
+        refuse_files(source, options, self.prove)
         return self._build(source, options)
 
     @abstractmethod

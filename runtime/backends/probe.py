@@ -1,8 +1,8 @@
 """Probe the one driver that this process sees: python -m gputune.runtime.backends.probe [driver.icd [--list]].
 
 The program lists the driver's devices and, without --list, tests them. With --memory and a report as JSON as arguments,
-it says how the report's device imports memory without a copy. With --features, a report and names of features, it says
-which of them the device proves.
+it says how the report's device imports memory without a copy. With --features, a report and a feature, it says whether
+the device proves that.
 
 It writes a line for each device when it is listed ("not tested") and again when its smoke test is done, so that the
 reader knows to which device a crash belongs.
@@ -10,8 +10,8 @@ reader knows to which device a crash belongs.
 
 import json
 import re
+import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound
 from gputune.core.quirks import DRIVERS
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices.discovery import LIST_OPTION, MEMORY_MARK, MEMORY_OPTION, PROBE_MARK, DeviceReport
-from gputune.runtime.devices.features import FEATURES_MARK, FEATURES_OPTION, PROBES
+from gputune.runtime.devices.features import FEATURE_SECONDS, FEATURES_MARK, FEATURES_OPTION, PROBES
 from gputune.runtime.devices.scratch import scratch_environment
 
 SMOKE_SOURCE = """
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == [MEMORY_OPTION]:
         return _tell_importers(DeviceReport.from_dict(json.loads(arguments[1])))
     if arguments[:1] == [FEATURES_OPTION]:
-        return _tell_features(DeviceReport.from_dict(json.loads(arguments[1])), arguments[2:])
+        return _tell_feature(DeviceReport.from_dict(json.loads(arguments[1])), arguments[2])
     driver_file = arguments[0] if arguments else ""
     driver = Path(driver_file).name
     try:
@@ -93,29 +93,30 @@ def _tell_importers(report: DeviceReport) -> int:
     return 0
 
 
-def _tell_features(report: DeviceReport, names: Sequence[str]) -> int:
+def _tell_feature(report: DeviceReport, name: str) -> int:
     backend = open_backend(report)
-    for name in names:
-        print(FEATURES_MARK + json.dumps([name, _prove(backend, name)]), flush=True)
+    if hasattr(signal, "setitimer"):  # ends a process that hangs in a driver, too, as no thread of Python could
+        signal.setitimer(signal.ITIMER_REAL, FEATURE_SECONDS)
+    print(FEATURES_MARK + json.dumps(_prove(backend, name)), flush=True)
     return 0
 
 
-def _prove(backend: Backend, name: str) -> str:
-    """Return why a feature is not there, or nothing."""
+def _prove(backend: Backend, name: str) -> tuple[str, bool]:
+    """Return why a feature is not there, or nothing, and whether the device would say so again."""
     probe = PROBES[name]
     given, wanted = probe.buffers()
-    backend.prove = lambda: [name]
+    backend.prove = lambda names: dict.fromkeys(names, "")
     try:
         buffer = backend.upload(given)
         program = backend.build(probe.source, probe.options)
         bound = backend.bind(program, "probe", (probe.items,), (probe.items,), [buffer])
         backend.time(bound, 1)
     except BuildFailed as error:
-        return f"it does not compile: {_first_of(str(error))}"
+        return f"it does not compile: {_first_of(str(error))}", True
     except DeviceError as error:
-        return " ".join(str(error).split())[:MOST_CHARACTERS]
+        return " ".join(str(error).split())[:MOST_CHARACTERS], False
     got = backend.read(buffer).view(given.dtype)
-    return "" if np.array_equal(got, wanted) else f"it computes {got.tolist()}, not {wanted.tolist()}"
+    return "" if np.array_equal(got, wanted) else f"it computes {got.tolist()}, not {wanted.tolist()}", True
 
 
 def _first_of(log: str) -> str:

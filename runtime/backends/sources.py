@@ -13,12 +13,14 @@ this module guards against compilers only.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 from gputune.core.assembly import check_features, has_assembly, without_assembly
 from gputune.core.errors import BuildFailed
 
 LOG_CHARACTERS = 2000
+Prove = Callable[[Collection[str]], Mapping[str, str]]
+"""Returns for each of some features why a device does not prove it; empty if it does."""
 
 _SPLICE = re.compile(r"\\[ \t\v\f\0]*(?:\r\n|\n\r|\n|\r)")
 # Wherever a # stands, in a comment or a text too, since who removes those first can be deceived about where they end.
@@ -43,9 +45,14 @@ _OPTION = re.compile(r"-D[A-Za-z_]\w*(?:=[\w.+*/()<>,:-]*)?|-cl-[\w.=+-]+|-w|-We
 _ALONE = "is not allowed: a source must stand alone, without other files"
 
 
-def refuse_files(source: str, options: str, features: Collection[str] = ()) -> None:
+def unproven(features: Collection[str]) -> Mapping[str, str]:
+    """Prove nothing, as a device of which nothing is known."""
+    return dict.fromkeys(features, "nothing is known of it")
+
+
+def refuse_files(source: str, options: str, prove: Prove = unproven) -> None:
     """Raises BuildFailed, with one line that names it, for anything that could make a compiler use a file, and for
-    inline assembly that is not listed or that needs a feature which is not given."""
+    inline assembly that is not listed or that needs a feature which is not proved."""
     for option in options.split():
         if not _OPTION.fullmatch(option):
             allowed = "-DNAME=VALUE, -cl-..., -w and -Werror"
@@ -64,7 +71,8 @@ def refuse_files(source: str, options: str, features: Collection[str] = ()) -> N
             )
     if has_assembly(text):
         text, instructions = without_assembly(source, options)
-        check_features(instructions, features)
+        reasons = prove({each.feature for each in instructions})
+        check_features(instructions, [name for name, reason in reasons.items() if not reason])
         text = source = text + '\n""'  # it has texts, for which macros could paste an operator together
     for where in (text, options):
         if operator := _OPERATOR.search(where):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gputune.core.bounds import in_files
 from gputune.core.decoder import record_of
@@ -274,21 +274,30 @@ def importers_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> l
     """Return the ways in which a usable device takes memory without a copy, in the order in which they are tried. Each
     has the reason why this device cannot use it (empty: it can). The device is opened in a process of its own. Raises
     DeviceNotFound if that fails or takes longer than time_limit_s."""
-    output, ending = run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
-    for line in output.splitlines():
+    probed = run_probe([MEMORY_OPTION, json.dumps(report.to_dict())], report.environment(), time_limit_s)
+    for line in probed.output.splitlines():
         if line.startswith(MEMORY_MARK):
             return [(str(name), str(reason)) for name, reason in json.loads(line.removeprefix(MEMORY_MARK))]
-    raise DeviceNotFound(f"{report.title} cannot be asked for its memory: {ending or 'the probe said nothing'}")
+    raise DeviceNotFound(f"{report.title} cannot be asked for its memory: {probed.ending or 'the probe said nothing'}")
 
 
 def _probe(arguments: Sequence[str], time_limit_s: float) -> list[DeviceReport]:
     """arguments: of the probe, the driver's file first."""
     driver_file = arguments[0]
-    return _reports_of(driver_file, *run_probe(arguments, environment_for(driver_file), time_limit_s))
+    probed = run_probe(arguments, environment_for(driver_file), time_limit_s)
+    return _reports_of(driver_file, probed.output, probed.ending)
 
 
-def run_probe(arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float) -> tuple[str, str]:
-    """Return what the probe wrote, and why its end was no good end."""
+class Probed(NamedTuple):
+    """What a probe wrote, and why its end was no good end; signal: the name of the signal that ended it, if any."""
+
+    output: str
+    ending: str = ""
+    signal: str = ""
+
+
+def run_probe(arguments: Sequence[str], environment: Mapping[str, str], time_limit_s: float) -> Probed:
+    """Run the probe in a process of its own and say what it said."""
     command = [sys.executable, "-m", "gputune.runtime.backends.probe", *arguments]
     try:
         done = subprocess.run(
@@ -298,28 +307,26 @@ def run_probe(arguments: Sequence[str], environment: Mapping[str, str], time_lim
             timeout=time_limit_s,
             stdin=subprocess.DEVNULL,
         )
-        output, errors, ending = done.stdout, done.stderr, _ending(done.returncode)
     except subprocess.TimeoutExpired as expired:
-        output, errors, ending = (
-            expired.stdout or b"",
-            b"",
-            f"the driver hung for more than {time_limit_s:g} s",
-        )
+        return Probed(_text(expired.stdout), f"the driver hung for more than {time_limit_s:g} s")
     except OSError as error:
-        output, errors, ending = b"", b"", f"the probe could not be started: {error}"
-    last_words = errors.decode("utf-8", "replace").strip().splitlines()[-1:]
+        return Probed("", f"the probe could not be started: {error}")
+    killed_by = _signal_name(-done.returncode) if done.returncode < 0 else ""
+    ending = f"the driver crashed with {killed_by}" if killed_by else ""
+    if done.returncode > 0:
+        ending = f"the probe ended with code {done.returncode}"
+    last_words = _text(done.stderr).strip().splitlines()[-1:]
     if ending and last_words:
         ending = f"{ending} ({last_words[0][:200]})"
-    return output.decode("utf-8", "replace"), ending
+    return Probed(_text(done.stdout), ending, killed_by)
 
 
-def _ending(returncode: int) -> str:
-    """Why a child's end was no good end, or nothing."""
-    if returncode < 0:
-        number = -returncode
-        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-        return f"the driver crashed with {name}"
-    return f"the probe ended with code {returncode}" if returncode else ""
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def _text(written: bytes | None) -> str:
+    return (written or b"").decode("utf-8", "replace")
 
 
 def _why_none(driver_file: str) -> str:

@@ -1,15 +1,24 @@
 """Prove features of devices: each is there if a small kernel that uses it computes the right numbers.
 
-A child process (runtime/backends/probe.py) runs the kernels, because an instruction that a processor lacks ends the
-process. Each feature that a child dies of costs itself; another child goes on with the rest. So only who builds a
-source with inline assembly waits for the proof.
+A child process for each feature (runtime/backends/probe.py) runs its kernel, because an instruction that a processor
+lacks ends the process. Once the child has opened the device, the kernel has FEATURE_SECONDS. So only the first process
+that needs a feature waits for its proof: proofs.py keeps the answer.
+
+An answer is kept if the device would give it again: the numbers that it computes, what its compiler refuses, and a
+crash. Everything else may come from a busy machine, such as a kernel that was late or a device without memory. It holds
+for this process only: a hang then costs some seconds each time, but a device that was busy once does not lose its
+fastest kernels for ever.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +26,15 @@ import numpy.typing as npt
 from gputune.core.dtypes import HALF_EXTENSION
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import json_value
-from gputune.runtime.devices.discovery import PROBE_SECONDS, DeviceReport, run_probe
+from gputune.runtime.devices.discovery import PROBE_SECONDS, REPLAY, DeviceReport, run_probe
+from gputune.runtime.devices.proofs import LONGEST_REASON, Answer, Proofs
+from gputune.runtime.devices.recording import BadRecording, read_all
 
 FEATURES_MARK = "gputune-feature "
 FEATURES_OPTION = "--features"
+FEATURE_SECONDS = 3.0
+CRASHES = frozenset(["SIGILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGABRT", "SIGTRAP"])
+"""The signals by which a processor or a driver ends a process. Others come from a timer or another program."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +56,11 @@ class Probe:
             return f"the device is no {self.device_type.upper()}"
         offered = not self.extension or self.extension in device.extensions
         return "" if offered else f"the driver does not offer {self.extension}"
+
+    @property
+    def digest(self) -> str:
+        """Return what stands for the test: an answer to another one says nothing."""
+        return sha256(repr(self).encode()).hexdigest()
 
     def buffers(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return what the kernel is given, and what it has to make of it."""
@@ -92,28 +111,72 @@ PROBES: Mapping[str, Probe] = {
 """By feature; those of inline assembly as core/assembly.py names them. A feature without a probe works nowhere."""
 
 
-def features_of(report: DeviceReport, time_limit_s: float = PROBE_SECONDS) -> dict[str, str]:
-    """Return for each feature why it does not work on a usable device; empty if it does."""
+class _Proof(NamedTuple):
+    """Say why a feature is not there, or nothing; lasts: whether the device would say so again."""
+
+    reason: str
+    lasts: bool
+
+
+def features_of(report: DeviceReport, names: Iterable[str] | None = None, fresh: bool = False) -> dict[str, str]:
+    """Return for each feature why it does not work on a usable device; empty if it does. names: all that have a probe
+    if it is None. fresh: the device is asked again, whatever was kept of it."""
     assert report.identity is not None
-    found = {name: probe.unsuited(report.identity) for name, probe in PROBES.items()}
-    left = [name for name, reason in found.items() if not reason]
-    found = {name: reason for name, reason in found.items() if reason}
-    while left:
-        arguments = [FEATURES_OPTION, json.dumps(report.to_dict()), *left]
-        output, ending = run_probe(arguments, report.environment(), time_limit_s)
-        found |= _answers(output)
-        found.setdefault(next((name for name in left if name not in found), left[0]), ending or "it was not answered")
-        left = [name for name in left if name not in found]
+    wanted = list(PROBES if names is None else names)
+    if report.simulated:
+        return _simulated(report, wanted)
+    proofs = Proofs(report.identity)
+    kept = {} if fresh else proofs.read()
+    found, new = {}, {}
+    for name in wanted:
+        probe = PROBES.get(name)
+        reason = "this gputune has no test for it" if probe is None else probe.unsuited(report.identity)
+        if probe is not None and not reason:
+            known = kept.get(name)
+            if known is not None and known.probe == probe.digest:
+                reason = known.reason
+            else:
+                reason, lasts = _proof(report, name)
+                if lasts:
+                    new[name] = Answer(probe.digest, reason)
+        found[name] = reason
+    if new:
+        proofs.add(new)
     return found
 
 
-def working(report: DeviceReport) -> Sequence[str]:
-    """Return the names of the features that work on a device."""
-    return [name for name, reason in features_of(report).items() if not reason]
+@dataclass
+class AskedOnce:
+    """Prove features of a device when they are first asked for. In a process each answer stays as it is."""
+
+    report: DeviceReport
+    found: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, names: Collection[str]) -> Mapping[str, str]:
+        if missing := [name for name in names if name not in self.found]:
+            self.found |= features_of(self.report, missing)
+        return {name: self.found[name] for name in names}
 
 
-def _answers(output: str) -> Iterator[tuple[str, str]]:
-    for line in output.splitlines():
+def _simulated(report: DeviceReport, names: Iterable[str]) -> dict[str, str]:
+    """Answer for a device that computes nothing: it has what its recordings say."""
+    recorded: frozenset[str] = frozenset()
+    if report.backend == REPLAY:
+        with suppress(BadRecording):  # who opens the device is told
+            recorded = frozenset(name for each in read_all(Path(report.driver_file)) for name in each.header.features)
+        return {name: "" if name in recorded else "the recording does not have it" for name in names}
+    return dict.fromkeys(names, "the device computes nothing")
+
+
+def _proof(report: DeviceReport, name: str) -> _Proof:
+    """Ask the device, in a process of its own."""
+    arguments = [FEATURES_OPTION, json.dumps(report.to_dict()), name]
+    probed = run_probe(arguments, report.environment(), PROBE_SECONDS)
+    for line in probed.output.splitlines():
         if line.startswith(FEATURES_MARK):
-            name, reason = json_value(line.removeprefix(FEATURES_MARK))
-            yield str(name), str(reason)
+            reason, lasts = json_value(line.removeprefix(FEATURES_MARK))
+            return _Proof(str(reason)[:LONGEST_REASON], bool(lasts))
+    if probed.signal == "SIGALRM":
+        return _Proof(f"it took longer than {FEATURE_SECONDS:g} s", lasts=False)
+    reason = probed.ending or "it was not answered"
+    return _Proof(reason[:LONGEST_REASON], probed.signal in CRASHES)

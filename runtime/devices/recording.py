@@ -63,14 +63,14 @@ class Row:
     first_launch_ns: Nanoseconds
 
 
-@in_files(closed=True)
+@in_files("features", closed=True)
 @dataclass(frozen=True)
 class Header:
     """Whose rows follow, and how they were measured.
 
     op, problem: the task; space_size: how many configurations it has on the device, recorded or not; prepare: digests
     of the launches that rearrange weights and of stages, which are not timed apart; measured: sample_ns and whatever
-    else says how.
+    else says how; features: those for which the task's space asks and which the device had proved.
     """
 
     op: str
@@ -80,10 +80,13 @@ class Header:
     parameters: tuple[str, ...]
     prepare: tuple[str, ...]
     measured: Mapping[str, Any]
+    features: tuple[str, ...] = ()
 
     def to_line(self) -> str:
         """The first line of a file."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        if not self.features:
+            del fields["features"]
         return json_text({MARK: FORMAT_VERSION, **fields, "device": self.device.to_dict()})
 
     @classmethod

@@ -73,7 +73,7 @@ def examine(chance: random.Random, folder: Path) -> str:
     """How one source ends. Raises Broken, and whatever else is raised that must not be."""
     source, options = made(chance), " ".join(chance.sample(OPTIONS, chance.choice((0, 0, 0, 1, 2))))
     try:
-        refuse_files(source, options, FEATURES)
+        refuse_files(source, options, lambda names: {name: "" if name in FEATURES else "no" for name in names})
     except BuildFailed as error:
         check_line(error)
         return "refused"

@@ -1,6 +1,7 @@
 """Test which devices may build inline assembly: those that have proven the feature of each statement."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from gputune.core.errors import BuildFailed
 from gputune.core.launches import Launch
 from gputune.runtime.backends import open_backend
 from gputune.runtime.backends.merging import merged
-from gputune.runtime.backends.sources import refuse_files
+from gputune.runtime.backends.sources import Prove, refuse_files
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.core.statements import CONVERT, FENCE, KERNEL, written
 
@@ -26,15 +27,20 @@ PROBED = {
 EVERY_FEATURE = {each.feature for each in INSTRUCTIONS}
 
 
+def proving(features: Collection[str]) -> Prove:
+    """Return what a device says that proves these features alone."""
+    return lambda names: {name: "" if name in features else "no" for name in names}
+
+
 @pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda each: each.name)
 def test_an_instruction_needs_its_feature(instruction: Instruction) -> None:
     source = KERNEL + f"void g() {{ {written(next(instruction.statements()))}; }}"
-    refuse_files(source, "-DN=1", {instruction.feature})
+    refuse_files(source, "-DN=1", proving({instruction.feature}))
     needed = (
         f"assembly {re.escape(instruction.name)} needs the feature {instruction.feature}, which this device has not"
     )
     with pytest.raises(BuildFailed, match=needed):
-        refuse_files(source, "-DN=1", EVERY_FEATURE - {instruction.feature})
+        refuse_files(source, "-DN=1", proving(EVERY_FEATURE - {instruction.feature}))
 
 
 def test_no_device_has_proven_a_feature_yet() -> None:
@@ -58,9 +64,9 @@ def test_no_device_has_proven_a_feature_yet() -> None:
     ],
 )
 def test_next_to_assembly_nothing_else_is_allowed(source: str, options: str) -> None:
-    refuse_files(CONVERT, "", EVERY_FEATURE)
+    refuse_files(CONVERT, "", proving(EVERY_FEATURE))
     with pytest.raises(BuildFailed, match="not allowed"):
-        refuse_files(source, options, EVERY_FEATURE)
+        refuse_files(source, options, proving(EVERY_FEATURE))
 
 
 @pytest.mark.parametrize("probe", PROBED)
@@ -68,7 +74,7 @@ def test_the_probes_of_a_gpu_hold_only_what_is_listed(probe: str) -> None:
     sections = re.split(r"\n\n(?=#if|//)", (PROGRAMS / "probes.cl").read_text())
     (section,) = [section for section in sections if re.search(rf"#if.*\b{probe}\b", section)]
     assert {each.feature for each in without_assembly(section)[1]} == PROBED[probe]
-    refuse_files(section, f"-D{probe}", PROBED[probe])
+    refuse_files(section, f"-D{probe}", proving(PROBED[probe]))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +84,7 @@ def test_the_probes_of_a_gpu_hold_only_what_is_listed(probe: str) -> None:
 def test_the_programs_for_a_gpu_hold_only_what_is_listed(program: str, features: set[str]) -> None:
     source = (PROGRAMS / program).read_text()
     assert {each.feature for each in without_assembly(source)[1]} == features
-    refuse_files(source, "", features)
+    refuse_files(source, "", proving(features))
 
 
 def test_assembly_is_merged_as_it_is() -> None:
@@ -92,6 +98,6 @@ def test_assembly_is_merged_as_it_is() -> None:
     assert both is not None
     assert both.source.count(CONVERT) == both.source.count(FENCE) == 2
     assert without_assembly(both.source)[1] == without_assembly(source)[1]
-    refuse_files(both.source, both.options, {"ptx.cvt", "ptx.fence"})
+    refuse_files(both.source, both.options, proving({"ptx.cvt", "ptx.fence"}))
     with pytest.raises(BuildFailed, match="has not proven"):
         refuse_files(both.source, both.options)
