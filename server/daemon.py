@@ -19,6 +19,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import quirks_of
 from gputune.core.version import software_version
 from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.features import PROBES
 from gputune.runtime.power.instances import controls_of, setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.clients.admission import Admission
@@ -128,6 +129,7 @@ class Daemon:
                 "software": software_version(),
                 "backend": ready.backend,
                 "settings": ready.settings,
+                "features": sorted(PROBES),
                 "instance": secrets.token_hex(8),  # tells a server that was started again from a lost connection
             }
             await self._serve_clients(announce, ready)

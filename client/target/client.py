@@ -9,9 +9,10 @@ When the target is lost, the client connects again, restores there what a reques
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -47,6 +48,7 @@ from gputune.server.protocol.messages import (
     ExecuteContext,
     Executed,
     ExecuteKernel,
+    FeaturesProven,
     FreeBuffers,
     FreeContexts,
     Limits,
@@ -57,6 +59,7 @@ from gputune.server.protocol.messages import (
     Profiled,
     ProfileKernel,
     Progress,
+    ProveFeatures,
     RegisterMemory,
     SetPerfProfile,
     Status,
@@ -64,6 +67,8 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
 )
 from gputune.server.protocol.remaining import Remaining
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 Data: TypeAlias = NDArray[Any] | Blob
@@ -153,6 +158,20 @@ class TargetClient(Closing):
     def status(self) -> StatusReport:
         """How the server is."""
         return self._session.through(lambda link: self._session.ask(link, Status(), StatusReport))
+
+    def proven(self, features: Collection[str]) -> frozenset[str]:
+        """Which of these features the device has proven. A server that cannot test a feature, because it is older, has
+        not proven it."""
+        testable = self.server.get("features")
+        asked = tuple(sorted(name for name in {*features} if isinstance(testable, list) and name in testable))
+        if not asked:
+            return frozenset()
+        request = ProveFeatures(asked)
+        reasons = self._session.through(lambda link: self._session.ask(link, request, FeaturesProven)).reasons
+        for name in asked:
+            if reason := reasons.get(name, "the target does not answer"):
+                log.info(f"the device does not have the feature {name}: {reason}")
+        return frozenset(name for name in asked if reasons.get(name) == "")
 
     # --- buffers ----------------------------------------------------------------------------------
 

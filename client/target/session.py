@@ -33,6 +33,7 @@ from gputune.server.protocol.messages import (
     ProfileContext,
     ProfileKernel,
     Progress,
+    ProveFeatures,
 )
 
 R = TypeVar("R")
@@ -44,7 +45,15 @@ LOSSES = 5
 """So many lost connections in one request are too many."""
 DEATHS = 2
 """So many servers that end with the same request are its doing."""
-DEVICE_WORK = (ProfileKernel, CompileKernel, ExecuteKernel, LoadContext, ExecuteContext, ProfileContext)
+DEVICE_WORK = (
+    ProfileKernel,
+    CompileKernel,
+    ExecuteKernel,
+    LoadContext,
+    ExecuteContext,
+    ProfileContext,
+    ProveFeatures,
+)
 """Requests that run code on the target, which may end a server."""
 _PING = Ping()
 

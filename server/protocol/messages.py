@@ -110,8 +110,8 @@ class Proof:
 @dataclass(frozen=True)
 class Welcome:
     """The server knows the token too, as the MAC shows, and is ready: its limits, its device's identity, itself
-    (software, backend, the settings in its environment that change a driver's code or its time, and `instance`,
-    which is another one each time the server is started)."""
+    (software, backend, the settings in its environment that change a driver's code or its time, `features`, the names
+    of those that it can test, and `instance`, which is another one each time the server is started)."""
 
     limits: Limits
     device: Facts
@@ -262,6 +262,14 @@ class FreeContexts:
     contexts: Annotated[tuple[Handle, ...], Within(0, 4096)]
 
 
+@dataclass(frozen=True)
+class ProveFeatures:
+    """Asks which of these features the device has. Older servers do not know it: ask only for features that Welcome
+    names."""
+
+    features: Annotated[tuple[Name, ...], Within(1, 64)]
+
+
 # --- replies --------------------------------------------------------------------------------------
 
 
@@ -392,6 +400,13 @@ class PerfProfileSet:
 
 
 @dataclass(frozen=True)
+class FeaturesProven:
+    """Why the device does not have each feature that was asked for; empty if it has it."""
+
+    reasons: Annotated[dict[Key, Text], Within(0, 64)]
+
+
+@dataclass(frozen=True)
 class Error:
     """The request failed; `name` is one of errors.ERROR_NAMES."""
 
@@ -417,6 +432,7 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         ProfileContext: ContextProfiled,
         FreeContexts: Done,
         SetPerfProfile: PerfProfileSet,
+        ProveFeatures: FeaturesProven,
     }
 )
 # what requests are called where they are counted
@@ -437,6 +453,7 @@ KINDS: Mapping[type, str] = MappingProxyType(
         ProfileContext: "profile_context",
         FreeContexts: "free_contexts",
         SetPerfProfile: "set_perf_profile",
+        ProveFeatures: "prove_features",
     }
 )
 FROM_CLIENT: tuple[type, ...] = (Hello, Proof, *REPLIES)

@@ -72,6 +72,7 @@ class Handlers:
             messages.ExecuteKernel: self.execute_kernel,
             messages.ExecuteContext: self.execute_context,
             messages.ProfileContext: self.profile_context,
+            messages.ProveFeatures: self.prove_features,
             link.PutBuffer: self.put_buffer,
             link.PutMemory: self.put_memory,
             link.PutContext: self.put_context,
@@ -158,6 +159,10 @@ class Handlers:
         buffers = {name: self._buffer(handle) for name, handle in request.buffers.items()}
         outputs = launching.execute(self._programs, request.launches, buffers, request.outputs, self._watcher())
         return messages.Executed({name: data.data for name, data in outputs.items()})
+
+    def prove_features(self, request: messages.ProveFeatures) -> messages.FeaturesProven:
+        """A process of its own asks the device, which must not die of that here."""
+        return messages.FeaturesProven(dict(self._backend.prove(request.features)))
 
     # --- contexts -------------------------------------------------------------------------------------
 

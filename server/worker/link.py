@@ -26,6 +26,7 @@ from gputune.server.protocol.messages import (
     LoadContext,
     ProfileContext,
     ProfileKernel,
+    ProveFeatures,
 )
 
 DEVICE_LOST = 75
@@ -138,7 +139,7 @@ class PutPrograms:
     binaries: dict[str, Blob]
 
 
-REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext)
+REQUESTS = (CompileKernel, ProfileKernel, ExecuteKernel, ExecuteContext, ProfileContext, ProveFeatures)
 # the worker is our own process, so the link has no limits of its own
 LINK_LIMITS = framing.UNLIMITED
 TO_WORKER = codec.registry(

@@ -19,6 +19,7 @@ from gputune.server.protocol.messages import (
     Done,
     Error,
     ExecuteContext,
+    FeaturesProven,
     FreeBuffers,
     FreeContexts,
     Hello,
@@ -30,6 +31,7 @@ from gputune.server.protocol.messages import (
     ProfileKernel,
     Progress,
     Proof,
+    ProveFeatures,
     UploadBuffer,
     Welcome,
 )
@@ -68,6 +70,8 @@ def plain_answer(connection: int, request: Any) -> Any:
             return ContextLoaded(1000 * connection + 1, True, (), 5)
         case ExecuteContext():
             return ContextExecuted(dict(request.inputs), 5)
+        case ProveFeatures():
+            return FeaturesProven(dict.fromkeys(request.features, ""))
     return Error("internal_error", f"the test did not expect {type(request).__name__}")
 
 

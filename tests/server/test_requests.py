@@ -10,6 +10,7 @@ import pytest
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
 from gputune.core.launches import Variant, source_sha256
+from gputune.runtime.devices.features import PROBES
 from gputune.server.protocol.messages import (
     Compiled,
     CompileKernel,
@@ -34,6 +35,15 @@ def test_the_welcome_names_device_limits_and_software(client: TargetClient) -> N
     assert client.server["backend"] == "null"
     assert client.server["settings"] == {}
     assert str(client.server["software"]).startswith("gputune")
+
+
+def test_a_device_that_computes_nothing_has_no_feature(client: TargetClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert client.server["features"] == sorted(PROBES)
+    before = client.requests["prove_features"]
+    assert client.proven(["half", "sorcery"]) == frozenset()
+    assert client.requests["prove_features"] == before + 1
+    assert "the device does not have the feature half: the device computes nothing" in caplog.text
 
 
 @pytest.mark.parametrize(

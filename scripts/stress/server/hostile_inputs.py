@@ -36,6 +36,7 @@ from gputune.server.protocol.messages import (
     ProfileContext,
     Progress,
     Proof,
+    ProveFeatures,
     RegisterMemory,
     SetPerfProfile,
     Status,
@@ -71,6 +72,7 @@ REQUESTS: tuple[Any, ...] = (
     ProfileContext(HANDLE, {"x": DATA}, 3, "detailed"),
     FreeContexts((HANDLE,)),
     SetPerfProfile(PerfProfile.from_preset("burst").to_dict()),
+    ProveFeatures(("half", "sorcery")),
 )
 OF_A_SERVER: tuple[Any, ...] = (
     Welcome(Limits(), {}, {}),
