@@ -16,7 +16,8 @@ module there that defines FAMILY. You make a family in these steps:
 5. `render` turns a configuration into launches. The source is the epilogue's macros (Chain.prelude) and the template,
    the same for every configuration of one template; sizes and parameters are -D integers. Weights are packed once,
    under `prepare`. Each kernel declares the buffers that it writes and what it needs of a device: ALONE if its
-   work-items share nothing; a `Declared` (tiling/streaming.py) if that depends on the configuration.
+   work-items share nothing; a `Declared` (tiling/streaming.py) if that depends on the configuration. A family whose
+   kernels need a feature in some configurations names it in Declared.asks. Devices are asked for no other features.
 6. `reference` is numpy in float64 by another way than the kernel's; tests compare it with onnxruntime.
 7. `work` and `tolerance` say what the task costs at least, and how far a right result may be off.
 
@@ -68,8 +69,8 @@ class DeviceLimits:
 
     The first four say how much there is room for. Rules about them are DeviceLimits of a space, and no parameter's
     values depend on them, so that they decide what can run and not what a measurement belongs to. `standard` is the
-    latest OpenCL C that it compiles, `features` are those that it has proven, `argument_form` is how its launches are
-    given what lies in arenas.
+    latest OpenCL C that it compiles, `features` are those that it has proven of those for which a space asks,
+    `argument_form` is how its launches are given what lies in arenas.
     """
 
     max_work_group_size: int

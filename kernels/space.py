@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from operator import itemgetter
 
@@ -51,7 +51,11 @@ class DeviceLimit(Constraint):
     """A rule that holds back what the device has no room for: memory, work-items of a work-group.
 
     It filters and is no part of a space's identity, because what a driver reports varies from one process to the next.
+    asks: the features that it wants to know of. A device is asked for the features that a space asks for, and what it
+    has proven of them is part of the validity of the space's task.
     """
+
+    asks: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,11 @@ class TuningSpace:
     def size(self) -> int:
         """The number of valid configurations."""
         return sum(1 for _ in self.configurations())
+
+    @property
+    def asks(self) -> frozenset[str]:
+        """The features that any configuration needs, whether the device has them or not."""
+        return frozenset(name for rule in self.constraints if isinstance(rule, DeviceLimit) for name in rule.asks)
 
     @cached_property
     def sha256(self) -> str:

@@ -41,6 +41,7 @@ from gputune.client.report import write_report
 from gputune.client.report.sizes import split_told
 from gputune.client.target.client import TargetClient
 from gputune.client.target.status import state_of
+from gputune.client.tuning.features import proven_features
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome, untuned
@@ -99,9 +100,11 @@ class Generation:
         self._computes = self.device.platform not in SIMULATED
         self._settings = {one.plan.name: request.config.settings_of(one.plan.name) for one in graphs.models}
         self._compares = self._computes and request.effort.contexts > 1
+        self._features: frozenset[str] = frozenset()
+        self._features = proven_features(clients, graphs.tasks(fused=True), self.limits)
         self._tasks = graphs.tasks(fused=self._compares)
         if request.effort.name == "none":
-            self._tasks = tasks_of(graphs.untuned(self._limits))
+            self._tasks = tasks_of(graphs.untuned(self.limits))
         self._mode = request.tuning.cache_mode
         self.outcomes: list[Outcome] = []
         self.decisions: Sequence[Decision] = ()
@@ -123,8 +126,9 @@ class Generation:
             raise ConfigError(f"--verify: the device {self.device.name} computes nothing; choose another")
 
     @property
-    def _limits(self) -> DeviceLimits:
-        return device_limits(self.device, self._form)
+    def limits(self) -> DeviceLimits:
+        """What the device allows and has proven, and how launches are given their arguments."""
+        return device_limits(self.device, self._form, self._features)
 
     def run(self) -> None:
         """The whole generation. With tuning effort none no cache is read or written."""
@@ -133,10 +137,10 @@ class Generation:
             if self._request.effort.name == "none":
                 log.info("tuning effort none: default configurations, no performance cache")
                 self._open_repository(stack)
-                outcomes = _by_key(untuned(task, self._limits) for task in self._tasks)
-                plans = self._graphs.untuned(self._limits)
+                outcomes = _by_key(untuned(task, self.limits) for task in self._tasks)
                 untuned_ones = [
-                    Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name)) for plan in plans
+                    Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name))
+                    for plan in self._graphs.untuned(self.limits)
                 ]
                 self._make(self._within_limit(untuned_ones, lambda task: ()))
                 return
@@ -259,6 +263,7 @@ class Generation:
             self._arrived,
             load=self.quiet.record,
             form=self._form,
+            features=self._features,
         )
 
     def _form_choice(self, cache: PerformanceCache) -> FormChoice:
@@ -407,7 +412,7 @@ class Generation:
 
     def _chooser(self, model: Alternatives, tuner: Tuner, cache: PerformanceCache) -> InChain:
         asked, persistent = self._request, self._persistent(model.plan.name)
-        return InChain(model, tuner, cache, asked.effort, asked.tuning, self._limits, persistent)
+        return InChain(model, tuner, cache, asked.effort, asked.tuning, self.limits, persistent)
 
     def _write_to(self, built: builder.Built, path: Path) -> int:
         return write_context(path, self._context(built))
@@ -476,13 +481,12 @@ class Generation:
 
     def _write_schematic(self, built: builder.Built, peaks: RooflinePeaks | None) -> None:
         """What the launches of the context stand for, where a profile of the generation is asked for."""
-        request = self._request
-        if request.profiling is None:
+        if (request := self._request).profiling is None:
             return
         node_ops = {model.plan.name: model.node_ops for model in self._graphs.models}
         sources = [Source(one, node_ops[one.plan.name]) for one in self.decisions]
-        file, tier = request.binary_file, self.tier.name
-        schematic = schematic_of(request.model_paths, file, tier, self.device, sources, built, peaks)
+        files = request.model_paths, request.binary_file
+        schematic = schematic_of(*files, self.tier.name, self.device, sources, built, peaks, self.limits)
         write_schematic(request.schematic_file, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
 

@@ -108,9 +108,8 @@ def show_kernels(
     and nothing is written. Raises GputuneError, CacheError."""
     check_bound(request)
     with _prepared(request, environment, SILENT, Clock()) as generation, generation.known() as (verdicts, tuner):
-        return shown_kernels(
-            verdicts, generation.nodes_of, generation.device, request.tuning, configuration, tuner.trials
-        )
+        device, limits = generation.device, generation.limits
+        return shown_kernels(verdicts, generation.nodes_of, device, limits, request.tuning, configuration, tuner.trials)
 
 
 @contextmanager

@@ -11,13 +11,13 @@ from gputune.client.report.problems import words
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.rendered import rendered_sha256
-from gputune.client.tuning.search.task_search import check_legal, default_of, device_limits, task_key
+from gputune.client.tuning.search.task_search import check_legal, default_of, space_of, task_key
 from gputune.client.tuning.tuner import names_of
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Launch, Needs, Stage
 from gputune.core.resources import UNKNOWN, Resources, resources_in
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import Instance
+from gputune.kernels.family import DeviceLimits, Instance
 from gputune.kernels.space import Configuration
 from gputune.runtime.backends.merging import built_alone
 
@@ -56,13 +56,14 @@ def shown_kernels(
     verdicts: Mapping[Task, Verdict],
     nodes_of: Mapping[Task, Sequence[str]],
     device: DeviceIdentity,
+    limits: DeviceLimits,
     options: TuningOptions,
     chosen: Chosen,
     trials_of: Callable[[Task], Sequence[TrialRecord]],
 ) -> list[ShownKernel]:
-    """Those of the tasks that the options want. trials_of: all trials of a task that the cache has. Raises ConfigError
-    for a configuration that a task's space does not have, TuningError where the device has room for none."""
-    limits = device_limits(device)
+    """Those of the tasks that the options want. limits: of the device; trials_of: all trials of a task that the cache
+    has. Raises ConfigError for a configuration that a task's space does not have, TuningError where the device has room
+    for none."""
     found = []
     for task, verdict in verdicts.items():
         nodes = tuple(nodes_of.get(task, ()))
@@ -70,7 +71,7 @@ def shown_kernels(
             continue
         family, default = family_of(task.op), default_of(task, limits)
         configuration, origin = _chosen(verdict, default, chosen)
-        check_legal(configuration, family.space(task.problem, limits), default, names_of(task)[0])
+        check_legal(configuration, space_of(task, limits), default, names_of(task)[0])
         instance = family.rendered(task.problem, configuration, limits)
         resources = _resources(configuration, instance, trials_of(task))
         found.append(ShownKernel(task, nodes, device.name, configuration, origin, instance, resources))

@@ -19,7 +19,7 @@ from gputune.client.target.client import TargetClient
 from gputune.client.tuning.expected_gain import Rates, Standing, rates_of
 from gputune.client.tuning.measuring import peaks
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.task_search import default_of, device_limits, task_key
+from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.client.viewer.schematic import GraphPlan, OperationPlan, RooflinePeaks, Schematic, TensorPlan
 from gputune.core.files import open_file
@@ -49,10 +49,10 @@ def schematic_of(
     sources: Sequence[Source],
     built: Built,
     peaks: RooflinePeaks | None,
+    limits: DeviceLimits,
 ) -> Schematic:
     """What the launches of a context stand for. models, context: its files; sources: in the order of the built graphs.
     Raises ModelError for a model that cannot be read any more."""
-    limits = device_limits(device)
     return Schematic(
         model=",".join(model.name for model in models),
         model_sha256=_sha256_of(models),

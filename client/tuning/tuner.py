@@ -83,11 +83,12 @@ class Tuner:
         arrived: Callable[[], TargetClient | None] | None = None,
         load: LoadRecord | None = None,
         form: ArgumentForm | None = None,
+        features: frozenset[str] = frozenset(),
     ) -> None:
         """nodes: the names of the model's nodes that run a task, for the patterns of the options; inference_ns: what an
         inference takes when its tasks take what a function says, all of them together unless told otherwise; arrived:
         gives another target, like the others, that was not there before, None while there is none; load: hears how
-        busy targets are; form: as of device_limits."""
+        busy targets are; form, features: as of device_limits."""
         self._targets = list(targets)
         self._arrived = arrived
         self._load = load
@@ -98,7 +99,7 @@ class Tuner:
         self._nodes = nodes or {}
         self._inference_ns = inference_ns
         self._device = DeviceIdentity.from_dict(targets[0].device)
-        self._limits = device_limits(self._device, form)
+        self._limits = device_limits(self._device, form, features)
         self._settings = settings_of(targets[0].server)
         self._searches: dict[tuple[str, object], TaskSearch] = {}
         self._optional: frozenset[Task] = frozenset()

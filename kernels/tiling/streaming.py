@@ -86,25 +86,35 @@ class NeedsLimit(DeviceLimit):
 @dataclass(frozen=True)
 class Declared:
     """Declare the needs of a kernel in each configuration: `needs` of the values of the parameters `names`. `shared`
-    names for people what a work-group has in local memory."""
+    names for people what a work-group has in local memory; `asks` has the features that are needed in some
+    configuration."""
 
     names: tuple[str, ...]
     needs: Callable[..., Needs]
     shared: str
+    asks: tuple[str, ...] = ()
 
     def of(self, configuration: Configuration) -> Needs:
         """Return the needs in a configuration."""
-        return self.needs(*(configuration[name] for name in self.names))
+        return self._of(*(configuration[name] for name in self.names))
 
     def limit(self, limits: DeviceLimits) -> NeedsLimit:
         """Return the rule that a device has them all."""
 
         return NeedsLimit(
             self.names,
-            lambda *values: not limits.lack(self.needs(*values)),
+            lambda *values: not limits.lack(self._of(*values)),
             self.shared,
             lambda configuration: limits.lack(self.of(configuration)),
+            asks=self.asks,
         )
+
+    def _of(self, *values: int) -> Needs:
+        """Return the needs of values. A feature that is not asked for would never be there; so it is a defect."""
+        needs = self.needs(*values)
+        if unasked := [name for name in needs.features if name not in self.asks]:
+            raise ValueError(f"{self.shared}: the kernel needs {', '.join(unasked)}, for which its family does not ask")
+        return needs
 
 
 def fits(extent: int, axis: str, name: str = "VW") -> Constraint:

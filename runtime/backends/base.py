@@ -364,8 +364,7 @@ class Backend(ABC):
         return None
 
     def resources_of(self, program: Program, bound: Bound) -> tuple[Resources, ...]:
-        """Return what each kernel of a launch of a program takes, in the order in which they run; empty if that cannot
-        be known."""
+        """Return what each kernel of a launch takes, in their order; nothing where that cannot be known."""
         return ()
 
     @property

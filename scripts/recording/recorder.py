@@ -19,6 +19,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.model.plan import Task
 from gputune.client.progress import Progress
 from gputune.client.target.client import TargetClient
+from gputune.client.tuning.features import proven_features
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS, Effort
@@ -66,8 +67,9 @@ class Recorder:
         device = DeviceIdentity.from_dict(client.device)
         settings = client.server.get("settings")
         known = {str(name): str(value) for name, value in settings.items()} if isinstance(settings, Mapping) else {}
-        self._limits = device_limits(device)
+        self._limits = device_limits(device, features=proven_features([client], [task], device_limits(device)))
         self.search = TaskSearch(task, device, self._limits, way.effort, known, cold=way.cold)
+        self._features = tuple(sorted(self.search.space.asks & self._limits.features))
         self._names = tuple(parameter.name for parameter in self.search.space.parameters)
         self.chosen = self._choose()
         self.header = self._header(device, known)
@@ -140,7 +142,9 @@ class Recorder:
         }
         key = self.search.key
         size = self.search.space.size
-        return Header(key.op, dict(key.problem), device, size, self._names, tuple(sorted(prepare)), measured)
+        return Header(
+            key.op, dict(key.problem), device, size, self._names, tuple(sorted(prepare)), measured, self._features
+        )
 
     def _resumed(self) -> list[Row]:
         """What an earlier run has measured; of a configuration that it measured twice, what came last."""

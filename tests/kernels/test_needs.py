@@ -81,13 +81,27 @@ def test_a_device_says_what_it_lacks(needs: Needs, lacks: str) -> None:
     device = replace(GPU, local_memory_bytes=32768, extensions=frozenset(["cl_khr_fp16"]))
     assert device.lack(needs) == lacks
     assert replace(device, standard="CL3.0", features=frozenset(["ptx.mma"])).lack(Needs(standard="CL3.0")) == ""
-    declared = Declared(("TWICE",), lambda twice: replace(needs, local_bytes=twice * needs.local_bytes), "rows")
+    declared = Declared(
+        ("TWICE",), lambda twice: replace(needs, local_bytes=twice * needs.local_bytes), "rows", needs.features
+    )
     space = TuningSpace((Parameter("TWICE", (1,), "times"),), (declared.limit(device),))
     assert space.violations({"TWICE": 1}) == ([f"rows: the kernel needs {lacks}"] if lacks else [])
     if lacks:
         with pytest.raises(ValueError, match=re.escape("nothing can run this problem on this device: rows: the ker")):
             space.first()
     assert space.sha256 == TuningSpace(space.parameters, ()).sha256, "what a driver offers today identifies no space"
+    assert space.asks == {*needs.features}
+
+
+def test_a_feature_for_which_a_family_does_not_ask_is_a_defect() -> None:
+    declared = Declared(
+        ("TWICE",), lambda twice: Needs(features=("half",) if twice else ()), "rows", asks=("subgroups",)
+    )
+    space = TuningSpace((Parameter("TWICE", (0, 1), "times"),), (declared.limit(GPU),))
+    assert space.violations({"TWICE": 0}) == []
+    for ask in (declared.of, space.violations):
+        with pytest.raises(ValueError, match="rows: the kernel needs half, for which its family does not ask"):
+            ask({"TWICE": 1})
 
 
 @pytest.mark.parametrize(("op", "problem"), PROBLEMS)

@@ -37,13 +37,18 @@ GAIN = 0.01
 COLD = "gputune.cold"
 """The setting that keeps what was measured with cold caches apart from the rest."""
 
+FEATURE = "gputune.feature."
+"""What the settings begin with that say which features a device has proven; of a task, those for which it asks."""
+
 DEADLY = ("timeout", "crash")
 """Statuses of what costs the target its worker."""
 
 
-def device_limits(device: DeviceIdentity, form: ArgumentForm | None = None) -> DeviceLimits:
+def device_limits(
+    device: DeviceIdentity, form: ArgumentForm | None = None, features: frozenset[str] = frozenset()
+) -> DeviceLimits:
     """Return the properties of a device that constraints and kernels depend on. form: how launches take tensors that
-    lie in arenas; None if that was not measured."""
+    lie in arenas; None if that was not measured. features: those that it has proven."""
     return DeviceLimits(
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=device.max_work_item_sizes,
@@ -54,6 +59,7 @@ def device_limits(device: DeviceIdentity, form: ArgumentForm | None = None) -> D
         preferred_float_width=device.preferred_float_width,
         standard=standard_of(device),
         extensions=frozenset(device.extensions),
+        features=features,
         argument_form=form or usual_form(device),
     )
 
@@ -67,7 +73,18 @@ def task_key(task: Task) -> TaskKey:
 def space_of(task: Task, limits: DeviceLimits) -> TuningSpace:
     """The configurations that are legal for the task on the device: one object for equal tasks, since it may take
     seconds to count what it holds."""
-    return _space(family_of(task.op), task.problem, limits)
+    return _space(family_of(task.op), task.problem, limits_for(task, limits))
+
+
+def limits_for(task: Task, limits: DeviceLimits) -> DeviceLimits:
+    """The limits as a task sees them: with the features for which it asks, so that others change nothing for it."""
+    return replace(limits, features=limits.features & asked_by([task], limits)) if limits.features else limits
+
+
+def asked_by(tasks: Iterable[Task], limits: DeviceLimits) -> frozenset[str]:
+    """The features for which the spaces of tasks ask, whatever the device has proven."""
+    bare = replace(limits, features=frozenset())
+    return frozenset(name for task in tasks for name in _space(family_of(task.op), task.problem, bare).asks)
 
 
 @lru_cache(maxsize=1024)
@@ -78,7 +95,7 @@ def _space(family: KernelFamily, problem: Any, limits: DeviceLimits) -> TuningSp
 def default_of(task: Task, limits: DeviceLimits) -> dict[str, int]:
     """The default configuration. Raises TuningError when the device has room for none."""
     try:
-        return family_of(task.op).default(task.problem, limits)
+        return family_of(task.op).default(task.problem, limits_for(task, limits))
     except ValueError as error:
         raise TuningError(f"{task.op} does not fit on this device: {error}") from None
 
@@ -97,6 +114,11 @@ def source_sha256(task: Task, limits: DeviceLimits) -> str:
     everything, so that it does not depend on which default a process finds room for. Raises TuningError."""
     default = default_of(task, limits.unbounded)
     return rendered_sha256(family_of(task.op).rendered(task.problem, default, limits))
+
+
+def _proven(space: TuningSpace, limits: DeviceLimits) -> dict[str, str]:
+    """The settings that say whether the device has proven each feature for which a space asks."""
+    return {FEATURE + name: "proven" if name in limits.features else "not proven" for name in space.asks}
 
 
 def cost_of(record: TrialRecord) -> float | None:
@@ -128,11 +150,12 @@ class TaskSearch:
         cold: bool = False,
     ) -> None:
         self.task = task
-        self._limits = limits
+        self._limits = limits = limits_for(task, limits)
         self.family = family_of(task.op)
         self.space = space_of(task, limits)
         self.default = default_of(task, limits)
         self.key = task_key(task)
+        measured_under = {**settings, **_proven(self.space, limits)} | ({COLD: "1"} if cold else {})
         self.validity = Validity(
             device_name=device.name,
             platform=device.platform,
@@ -145,7 +168,7 @@ class TaskSearch:
             platform_version=device.platform_version,
             device_version=device.device_version,
             device_type=device.device_type,
-            settings={**settings, COLD: "1"} if cold else settings,
+            settings=measured_under,
         )
         self.compiler = compiler_of(device, settings)
         self.title = f"{task.op} {self.key.digest[:10]}"

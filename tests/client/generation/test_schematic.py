@@ -80,7 +80,7 @@ def made(folder: Path, fused: bool) -> tuple[Schematic, Built, Path]:
     wanted = [Wanted(one.decision.plan, one.decision.outcomes) for one in sources]
     built = build_all(wanted, target)
     file = folder / "small_schematic.bin"
-    write_schematic(file, schematic_of([path], folder / "small.bin", "tier", DEVICE, sources, built, PEAKS))
+    write_schematic(file, schematic_of([path], folder / "small.bin", "tier", DEVICE, sources, built, PEAKS, LIMITS))
     return read_schematic(file), built, path
 
 
