@@ -134,6 +134,8 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
         yield f"graph {graph.name!r}: operations: {operations}, launches: {len(graph.launches)}{persistent}"
         if graph.argument_form != ARGUMENT_FORMS[0]:
             yield f"  arguments: {IN_WORDS[graph.argument_form]}"
+        if needs := header.needs_of(graph):
+            yield f"  needs of the device: {', '.join(needs)}"
         yield f"  inputs: {_tensors(graph.inputs)}"
         yield f"  outputs: {_tensors(graph.outputs)}"
         if (gain := gains.get(graph.name)) is not None:

@@ -8,7 +8,7 @@ share a program; without a cache for programs all launches do, if the driver cha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.core.identity import DeviceIdentity
-from gputune.core.launches import ArgumentForm, Launch, Variant, as_stage
+from gputune.core.launches import ArgumentForm, Launch, Needs, Variant, as_stage
 from gputune.core.quirks import device_fence, groups_at_once, quirks_of, usual_form
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.family import DeviceLimits, Instance
@@ -274,7 +274,8 @@ class _Programs:
     def add(self, kernel: Persistent, groups: int, arguments: Sequence[BufferRef]) -> int:
         """The place of a persistent kernel's program, which is run once on zeros when it is compiled."""
         sizes = {f"{ref.kind}_{ref.index}": ref.nbytes for ref in arguments}
-        launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes))
+        needs = Needs(features=_features(self.records[each.program].needs for each in kernel.launches))
+        launch = Launch(kernel.source, kernel.entry, kernel.options, (groups,), (1,), tuple(sizes), needs=needs)
         return self._append(Variant({}, (), launch, {}), sizes)
 
     def packing(self, kernels: Sequence[PackingKernel]) -> dict[PackingKernel, int]:
@@ -305,7 +306,8 @@ class _Programs:
             if text is not None:
                 request = _together([self._requests.pop(place) for place in group], text)
                 self._requests[group[0]] = request
-                self.records[group[0]] = ProgramRecord(b"", text.source, text.options)
+                needs = _features(self.records[place].needs for place in group)
+                self.records[group[0]] = ProgramRecord(b"", text.source, text.options, needs)
                 for place, prefix in zip(group, text.prefixes, strict=True):
                     self._shared[place] = group[0], prefix
 
@@ -346,8 +348,14 @@ class _Programs:
 
     def _append(self, variant: Variant, sizes: Mapping[str, int]) -> int:
         self._requests[len(self.records)] = CompileKernel(variant, sizes)
-        self.records.append(ProgramRecord(b"", variant.main.source, variant.main.options))
+        needs = _features(kernel.needs.features for kernel in variant.main.sequence if kernel.needs is not None)
+        self.records.append(ProgramRecord(b"", variant.main.source, variant.main.options, needs))
         return len(self.records) - 1
+
+
+def _features(needed: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return the features that are needed anywhere."""
+    return tuple(sorted({name for names in needed for name in names}))
 
 
 def _groups(requests: Mapping[int, CompileKernel], most: int) -> list[list[int]]:

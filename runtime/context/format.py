@@ -83,7 +83,9 @@ def write_context(path: Path | str, context: Context) -> int:
         return known[kind, digest]
 
     programs = tuple(
-        ProgramEntry(place("binary", program.binary), place("source", program.source.encode()), program.options)
+        ProgramEntry(
+            place("binary", program.binary), place("source", program.source.encode()), program.options, program.needs
+        )
         for program in context.programs
     )
     weights = tuple(place("weights", content) for content in context.weights)
@@ -102,7 +104,7 @@ def write_context(path: Path | str, context: Context) -> int:
         versions=dict(context.versions),
         computes=context.computes,
         packing=tuple(context.packing),
-        requires=tuple(dict.fromkeys([*context.requires, *required_by(context.graphs)])),
+        requires=tuple(dict.fromkeys([*context.requires, *required_by(context.graphs, context.programs)])),
     )
     fields = described.to_dict()
     ContextHeader.from_dict(fields)

@@ -47,7 +47,9 @@ MOST_DIMENSIONS = 3
 """A launch has at most so many."""
 OFFSETS = "offset_arguments"
 """The feature of contexts with launches that have `offsets`."""
-FEATURES: tuple[str, ...] = (OFFSETS,)
+NEEDS = "device_features"
+"""The feature of contexts with programs that have `needs`."""
+FEATURES: tuple[str, ...] = (OFFSETS, NEEDS)
 """The names that a context may have in `requires`. Add a name together with its readers in Python and C."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
@@ -186,19 +188,22 @@ class GraphRecord:
         return sorted({ref.index for launch in self.launches for ref in launch.refs if ref.kind == kind})
 
 
-def required_by(graphs: Iterable[GraphRecord]) -> list[str]:
-    """Return the features that a reader must know to run these graphs."""
-    offsets = any(launch.offsets for graph in graphs for launch in (*graph.launches, *graph.persistent))
-    return [OFFSETS] if offsets else []
-
-
 @dataclass(frozen=True)
 class ProgramRecord:
-    """A program: the binary for the context's own device, and source and options for any other."""
+    """A program: the binary for the context's own device, and source and options for any other. needs: the features
+    without which a device must not run it, such as an instruction."""
 
     binary: bytes
     source: str
     options: str
+    needs: tuple[str, ...] = ()
+
+
+def required_by(graphs: Iterable[GraphRecord], programs: Iterable[ProgramRecord]) -> list[str]:
+    """Return the features that a reader must know to run these graphs."""
+    offsets = any(launch.offsets for graph in graphs for launch in (*graph.launches, *graph.persistent))
+    needs = any(program.needs for program in programs)
+    return [name for name, required in ((OFFSETS, offsets), (NEEDS, needs)) if required]
 
 
 @dataclass(frozen=True)
@@ -229,14 +234,15 @@ class Section:
     sha256: CText
 
 
-@in_files()
+@in_files("needs")
 @dataclass(frozen=True)
 class ProgramEntry:
-    """Where a program's binary and source lie: indices of sections."""
+    """Where a program's binary and source lie: indices of sections. needs: as of ProgramRecord."""
 
     binary: Amount
     source: Amount
     options: CText
+    needs: tuple[CText, ...] = ()
 
 
 @in_files("requires")
@@ -283,12 +289,22 @@ class ContextHeader:
         """Return how its floats are stored and computed."""
         return str(self.configuration.get("precision_mode") or FLOAT)
 
+    def needs_of(self, graph: GraphRecord) -> list[str]:
+        """Return the features without which a device must not run a graph."""
+        parts = (graph, *(self.packing[place] for place in graph.constants("packed")))
+        programs = {launch.program for part in parts for launch in (*part.launches, *part.persistent)}
+        return sorted({name for place in programs for name in self.programs[place].needs})
+
     def to_dict(self) -> dict[str, Any]:
         """Maps, lists, texts, numbers and bools only, as they lie in the file; fit for JSON."""
         fields = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        for name in ("packing", "requires"):  # present files lack both
-            if not fields[name]:
-                del fields[name]
+        for record, name in (
+            (fields, "packing"),
+            (fields, "requires"),
+            *((each, "needs") for each in fields["programs"]),
+        ):
+            if not record[name]:  # present files lack them
+                del record[name]
         return fields | {"device": self.device.to_dict()}
 
     @classmethod

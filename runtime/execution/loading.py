@@ -34,7 +34,7 @@ from gputune.runtime.devices.discovery import (
 from gputune.runtime.devices.drivers import driver_files
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.programs import SharedParts
-from gputune.runtime.execution.verdict import made_by_null, open_chosen, verdict_on
+from gputune.runtime.execution.verdict import lacking_features, made_by_null, open_chosen, verdict_on
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
@@ -217,6 +217,9 @@ def executor_on(
     verdict, reason = verdict_on(file.header, [chosen], backend.identity, backend.computes)
     if verdict is ContextVerdict.UNSUPPORTED:
         raise WrongDevice(f"{file.path}: {reason}")
+    if lacking := lacking_features(file.header, chosen, backend):
+        name = backend.identity.name
+        raise WrongDevice(f"{file.path}: graph {chosen.name!r} needs features that {name} does not prove: {lacking}")
     recompiles = verdict is ContextVerdict.PREFER_RECOMPILATION and backend.computes
     if recompiles and strict:
         raise WrongDevice(f"{file.path}: made for another device: {reason}")

@@ -67,8 +67,10 @@ class TenfoldFamily(KernelFamily):
         return {"FAST": 0}
 
     def render(self, problem: TenfoldProblem, configuration: Configuration) -> Instance:
-        options, own = build_options(dict(configuration)), {"writes": ("output",), "needs": NEEDS.of(configuration)}
-        return Instance(Launch(SOURCE, "tenfold", options, (problem.size,), (1,), ("input", "output"), **own))
+        options, needs = build_options(dict(configuration)), NEEDS.of(configuration)
+        names = ("input", "output")
+        main = Launch(SOURCE, "tenfold", options, (problem.size,), (1,), names, needs=needs, writes=names[1:])
+        return Instance(main)
 
     def reference(self, problem: TenfoldProblem, inputs: Mapping[str, Array]) -> Array:
         return np.asarray(inputs["input"].astype(np.float64) * 10, np.float32)

@@ -89,7 +89,7 @@ class Captures:
     def _context(self, file: ContextFile, captures: Sequence[Capture]) -> Context:
         header = file.header
         programs = [
-            ProgramRecord(file.binary(index), file.source(index), program.options)
+            ProgramRecord(file.binary(index), file.source(index), program.options, program.needs)
             for index, program in enumerate(header.programs)
         ]
         return Context(

@@ -68,7 +68,8 @@ typedef struct section {
 
 typedef struct program_entry {
     size_t binary, source; /* sections */
-    const char *options;
+    size_t need_count;
+    const char *options, *const *needs; /* needs: features of the device, without which only its binary is run */
 } program_entry;
 
 typedef struct context {

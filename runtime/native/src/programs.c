@@ -68,6 +68,10 @@ static gputune_code build(const gputune_graph *graph, size_t index, bool binary,
     const size_t place = binary ? entry->binary : entry->source, nbytes = graph->context->sections[place].nbytes;
     uint8_t *copied = NULL;
     cl_int status = 0, loaded = 0;
+    if (!binary && entry->need_count) /* a proof may end its process, so none is made here */
+        return fail(error, GPUTUNE_WRONG_DEVICE, "%s: program %zu needs the feature %s, which only a proof on this "
+                    "device shows, and C makes none; generate the context on this device", graph->context->path, index,
+                    entry->needs[0]);
     if (!graph->copies[place]) TRY(copy_section(graph->context, place, &copied, error));
     const uint8_t *data = copied ? copied : graph->copies[place];
     const char *text = (const char *)data;

@@ -19,7 +19,7 @@ typedef char numbers_are_equal[STATUS_BYTES == 64 && FLAG == 0 && ROUNDS == 1 &&
 const char *const DTYPES[] = {"float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16",
     "uint8", "bool", NULL};
 const char *const SECTION_KINDS[] = {"head", "binary", "source", "weights", NULL};
-const char *const FEATURES[] = {"offset_arguments", NULL};
+const char *const FEATURES[] = {"offset_arguments", "device_features", NULL};
 const uint8_t DTYPE_BYTES[] = {4, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
 
 static const char *const DEVICE_TYPES[] = {"cpu", "gpu", "accelerator", NULL};
@@ -98,10 +98,11 @@ static const form GRAPH = {
 
 static const form PROGRAM = {
     .what = "program", .row_bytes = sizeof(program_entry), .least_bytes = 26,
-    .count = 3, .fields = (const field[]){
+    .count = 4, .fields = (const field[]){
         {"binary", A_NUMBER, IN(program_entry, binary)},
         {"source", A_NUMBER, IN(program_entry, source)},
         {"options", A_TEXT, IN(program_entry, options)},
+        {"needs", TEXTS, MANY(program_entry, needs, need_count), .optional = true},
     }};
 
 static const form SECTION = {

@@ -165,6 +165,9 @@ static void records(const char *key, const context *context) {
         number("binary", context->programs[at].binary);
         number("source", context->programs[at].source);
         text("options", context->programs[at].options);
+        begin("needs", '[');
+        for (size_t j = 0; j < context->programs[at].need_count; j++) text(NULL, context->programs[at].needs[j]);
+        end(']');
         end('}');
     }
     end(']');

@@ -19,6 +19,7 @@ from gputune.runtime.context.format import REQUIRING_VERSION, aligned, context_o
 from gputune.runtime.context.package import KINDS, PREFIX
 from gputune.runtime.context.packing import write_package
 from gputune.runtime.context.records import (
+    NEEDS,
     OFFSETS,
     STATUS_BYTES,
     BufferRef,
@@ -89,7 +90,7 @@ def rich() -> bytes:
 
 @functools.cache
 def compact() -> bytes:
-    """The same with packings, of which graphs read one each, with offsets, and with the feature of these."""
+    """The same with packings, of which graphs read one each, with offsets and needs, and with the features of these."""
     _, header = head_of(rich())
     fields = msgpack.unpackb(header)
     first, second = (fields["graphs"][place]["launches"][0] for place in (0, 2))
@@ -101,7 +102,8 @@ def compact() -> bytes:
     arguments = [dict(zip(("kind", "index", "offset", "nbytes"), one, strict=True)) for one in buffers]
     pack = {**second, "operation": "pack", "arguments": [*arguments, 7]}
     fields["packing"] = [{**graph, "launches": [pack]}, {**graph, "name": "f" * 64, "launches": [pack, pack]}]
-    first["offsets"], fields["requires"] = True, [OFFSETS]
+    first["offsets"], fields["requires"] = True, [OFFSETS, NEEDS]
+    fields["programs"][0]["needs"] = ["half", "größer"]
     whole = rich()[:8] + struct.pack("<I", REQUIRING_VERSION) + rich()[12:]
     return with_head(whole, need_of(fields, b""), fields)
 

@@ -138,6 +138,7 @@ def described(header: ContextHeader, name: str) -> Any:
     """Records as dump.c writes them."""
     plain = header.to_dict()
     fields = {key: plain[key] for key in ("tier", "computes", "device", "weights", "programs", "sections")}
+    fields["programs"] = [{"needs": [], **program} for program in plain["programs"]]  # C makes no difference
     return {
         "context": name,
         **fields,

@@ -13,12 +13,16 @@ from gputune.client.context.builder import Built, Wanted, build, build_all
 from gputune.client.errors import MemoryPlanError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Operation, Plan, Task
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
-from gputune.kernels.catalogue import family_of
+from gputune.kernels import catalogue
+from gputune.kernels.catalogue import Packaged, family_of
+from gputune.kernels.family import TensorSpec
 from gputune.runtime.context.records import BufferRef
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel
+from tests.asking_package.tenfold import FAMILY, FEATURE, TenfoldProblem
 from tests.client import models
 
 
@@ -134,3 +138,31 @@ def test_tasks_that_run_the_same_launch_share_a_program(tmp_path: Path) -> None:
     assert first.program == second.program != other.program
     assert len(made.programs) == 2
     assert sorted(each.binary for each in made.programs) == sorted(target.compiled)
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_programs_name_the_features_of_all_their_kernels(monkeypatch: pytest.MonkeyPatch, share: bool) -> None:
+    """Also programs that launches share, and those of persistent kernels."""
+    monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", 1)
+    names, fast = "abcdef", (1, 0, 0, 0, 0, 0)
+    tensors = {name: TensorSpec(name, (64 * place,)) for place, name in enumerate(names, start=1)}
+    tensors |= {f"{name}10": replace(each, name=f"{name}10") for name, each in tensors.items()}
+    with catalogue.using({"Tenfold": Packaged(FAMILY, "asking_package 1.0")}):
+        tasks = [Task("Tenfold", TenfoldProblem(tensors[name].shape[0]), 1) for name in names]
+        operations = tuple(
+            Operation(name, task, {"input": name}, f"{name}10") for name, task in zip(names, tasks, strict=True)
+        )
+        inputs, outputs = (tuple(tensors[name + end] for name in names) for end in ("", "10"))
+        plan = Plan("six", inputs, outputs, operations, tensors, {}, aliases={})
+        outcomes: Any = {
+            task_key(task).digest: SimpleNamespace(configuration={"FAST": each})
+            for task, each in zip(tasks, fast, strict=True)
+        }
+        target: Any = FakeTarget(platform="Portable Computing Language", name="pthread-x", compute_units=2)
+        found = build_all([Wanted(plan, outcomes, persistent=True)], target, share_programs=share)
+    graph = found.graph
+    assert [found.programs[launch.program].needs for launch in graph.launches] == (
+        [(FEATURE,)] * 3 + [()] * 3 if share else [(FEATURE,), *[()] * 5]
+    )
+    (launch,) = graph.persistent
+    assert found.programs[launch.program].needs == (FEATURE,)
