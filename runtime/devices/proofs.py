@@ -22,6 +22,7 @@ from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
 from gputune.core.json_text import canonical_json, json_text, json_value
 from gputune.core.ownership import untrusted
+from gputune.core.quirks import unset_defaults
 from gputune.core.whole_file import whole_file
 from gputune.runtime.devices.settings import deciding
 
@@ -90,10 +91,15 @@ class Proofs:
         except RuntimeError:
             return None
         decides: dict[str, object] = {name: getattr(self._identity, name) for name in _DECIDING}
-        decides |= {"extensions": self._identity.extensions, "settings": deciding(os.environ)}
+        decides |= {"extensions": self._identity.extensions, "settings": _settings()}
         if self._identity.device_type == "cpu":
             decides["instructions"] = _instructions()
         return folder / f"{hashlib.sha256(canonical_json(decides).encode()).hexdigest()[:32]}.json"
+
+
+def _settings() -> dict[str, str]:
+    """Return the settings under which drivers run in every process of gputune."""
+    return deciding({**os.environ, **unset_defaults(os.environ)})
 
 
 def _instructions() -> str:

@@ -84,6 +84,8 @@ def test_answers_are_kept_for_the_device_its_driver_and_the_settings(
     children.answers = [answer(), answer("no")]
     assert features_of(of_type(), ["a", "b"]) == features_of(of_type(), ["a", "b"]) == {"a": "", "b": "no"}
     assert features_of(of_type(global_memory_bytes=5, compute_units=7), ["a"]) == {"a": ""}, "these vary by themselves"
+    monkeypatch.delenv("POCL_AFFINITY")
+    assert features_of(of_type(), ["a"]) == {"a": ""}, "processes that open the driver set it to its default"
     assert children.asked == ["a", "b"]
     for changed in ("name", "platform_version", "driver_version", "device_version"):
         children.answers = [answer("other")]
