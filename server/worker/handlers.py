@@ -160,10 +160,6 @@ class Handlers:
         outputs = launching.execute(self._programs, request.launches, buffers, request.outputs, self._watcher())
         return messages.Executed({name: data.data for name, data in outputs.items()})
 
-    def prove_features(self, request: messages.ProveFeatures) -> messages.FeaturesProven:
-        """A process of its own asks the device, which must not die of that here."""
-        return messages.FeaturesProven(dict(self._backend.prove(request.features)))
-
     # --- contexts -------------------------------------------------------------------------------------
 
     def execute_context(self, request: messages.ExecuteContext) -> messages.ContextExecuted:
@@ -207,6 +203,10 @@ class Handlers:
                 context=request.title,
             )
         return messages.ContextProfiled(log.getbuffer())
+
+    def prove_features(self, request: messages.ProveFeatures) -> messages.FeaturesProven:
+        """A process of its own asks the device, which must not die of that here."""
+        return messages.FeaturesProven(dict(self._backend.prove(request.features)))
 
     # --- what the daemon puts on the device -----------------------------------------------------------
 
