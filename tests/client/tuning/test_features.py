@@ -8,9 +8,13 @@ import pytest
 
 from gputune.cache import PerformanceCache
 from gputune.cache.key import Validity
+from gputune.client.errors import ConfigError
+from gputune.client.generation.kernels import lines_of, shown_kernels
 from gputune.client.model.plan import Task
 from gputune.client.tuning.features import proven_features
+from gputune.client.tuning.search.cache_hit import untuned_verdict
 from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import TaskSearch, asked_by, default_of, device_limits, space_of
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels import catalogue
@@ -120,3 +124,15 @@ def test_another_answer_has_only_the_tasks_measured_again_that_ask(cache: Perfor
     again = tuned()
     assert again["asking"] == ("hit", {"FAST": 0}) and again["other"] == "hit"
     assert "Tenfold" in families()
+
+
+def test_a_kernel_is_shown_with_what_it_needs() -> None:
+    assert IDENTITY is not None
+
+    def lines(limits: DeviceLimits) -> list[str]:
+        verdicts = {ASKING: untuned_verdict()}
+        return [*lines_of(shown_kernels(verdicts, {}, IDENTITY, limits, TuningOptions(), {"FAST": 1}))]
+
+    assert "//   needs of the device: subgroups" in lines(HAS)
+    with pytest.raises(ConfigError, match="the kernel needs subgroups, which the device has not proven"):
+        lines(BARE)
