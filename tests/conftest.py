@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
-from xdist.scheduler.loadgroup import LoadGroupScheduling  # type: ignore[import-untyped]
 
 NO_CI = ("", "0", "false", "no")
 """Values of CI that say that this is not continuous integration; systems differ in what they set it to."""
@@ -55,23 +54,18 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests under tests/opencl, and run them last (see scripts/test)."""
+    below = functools.cache(lambda path: OPENCL_TESTS in path.parents)  # asked of a few files for many tests
     for item in items:
-        if OPENCL_TESTS in item.path.parents:
+        if below(item.path):
             item.add_marker(pytest.mark.opencl)
     items.sort(key=lambda item: item.get_closest_marker("opencl") is not None)
 
 
-class OpenCLByFile(LoadGroupScheduling):  # type: ignore[misc]  # pytest-xdist has no types
-    """Tests of a file with OpenCL run on one process, which makes their fixtures once; others run wherever there is
-    room. By names, since pytest 9 does not take the ones that pytest-xdist 3.8 gives to tests of a group."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return nodeid.partition("::")[0] if nodeid.startswith("tests/opencl/") else nodeid
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """For `--dist loadgroup`, as scripts/test has it."""
+    from tests.scheduling import OpenCLByFile
+
     return OpenCLByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 

@@ -55,15 +55,6 @@ def test_where_no_driver_is_found_the_whole_run_says_so(tmp_path: Path, value: s
     assert {word for word in ("passed", "error", "skipped") if f" {word}" in run.stdout.splitlines()[-1]} == {outcome}
 
 
-def test_tests_of_a_file_with_opencl_are_kept_together() -> None:
-    one, same, other, plain = (
-        rules.OpenCLByFile._split_scope(None, name)  # type: ignore[arg-type]  # it needs no nodes
-        for name in ("tests/opencl/a.py::x", "tests/opencl/a.py::y", "tests/opencl/b.py::x", "tests/core/a.py::x")
-    )
-    assert one == same != other
-    assert plain == "tests/core/a.py::x"
-
-
 @pytest.mark.parametrize("value", [None, "", "1", "false"])
 def test_continuous_integration_says_so(tmp_path: Path, value: str | None) -> None:
     (tmp_path / ".ci").mkdir()

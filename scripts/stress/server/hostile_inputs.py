@@ -191,7 +191,7 @@ def odd_amounts(chance: random.Random) -> bytes:
 
 @cache
 def _large() -> tuple[bytes, ...]:
-    return tuple(b"".join(framing.encode(parts)) for parts in full_headers().values())
+    return tuple(b"".join(framing.encode(make())) for make in full_headers().values())
 
 
 def as_large_as_allowed(chance: random.Random) -> bytes:
