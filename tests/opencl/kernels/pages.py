@@ -1,11 +1,12 @@
 """Run kernels of all families on buffers that end, and then begin, at a page without access.
 
 A kernel that reads or writes outside a buffer ends the process. Kernels therefore run in a process of their own, which
-prints the name of a case before it begins: `python -m tests.opencl.kernels.pages PART PARTS` for every PARTS-th case
-from PART on, and with PART "outside" kernels that do read outside.
+prints the name of a case before it begins: `python -m tests.opencl.kernels.pages REPORT PART PARTS` for every PARTS-th
+case from PART on, and with PART "outside" kernels that do read outside. REPORT is the device's, as JSON.
 """
 
 import ctypes
+import json
 import mmap
 import sys
 from collections.abc import Iterable, Iterator
@@ -28,9 +29,9 @@ from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.backends import Backend, Buffer, ProgramCache, open_backend
 from gputune.runtime.backends.merging import groups
+from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.watcher import UNWATCHED, Course
-from tests.devices import device
 from tests.kernels.batched_problems import BATCHED
 from tests.kernels.drawing import drawn
 from tests.kernels.inverted_residual_problems import INVERTED
@@ -135,8 +136,8 @@ def fenced(nbytes: int, begins: bool) -> Array:
 class Pages:
     """Runs cases on fenced buffers."""
 
-    def __init__(self) -> None:
-        self.backend: Backend = open_backend(device())
+    def __init__(self, report: DeviceReport) -> None:
+        self.backend: Backend = open_backend(report)
         self.programs = ProgramCache(self.backend)
         self.limits = device_limits(self.backend.identity)
         self._launcher = Launcher(self.programs, Course(UNWATCHED))
@@ -200,11 +201,11 @@ def read_outside(pages: Pages, first: int) -> None:
 
 
 if __name__ == "__main__":
-    pages = Pages()
-    if sys.argv[1] == "outside":
-        read_outside(pages, int(sys.argv[2]))
+    pages = Pages(DeviceReport.from_dict(json.loads(sys.argv[1])))
+    if sys.argv[2] == "outside":
+        read_outside(pages, int(sys.argv[3]))
     else:
-        chosen = list(cases(pages.limits))[int(sys.argv[1]) :: int(sys.argv[2])]
+        chosen = list(cases(pages.limits))[int(sys.argv[2]) :: int(sys.argv[3])]
         pages.build_together(chosen)
         pages.run(chosen)
         print("done")

@@ -1,5 +1,6 @@
 """Test that no kernel reads or writes outside its buffers, which end or begin at a page without access (pages.py)."""
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from gputune.core.quirks import reads_in_place
+from gputune.runtime.devices.discovery import DeviceReport
 from tests.kernels.problems import CPU
 from tests.opencl.kernels.pages import cases, entries
 
@@ -24,22 +26,23 @@ def _in_place(bench: Any) -> None:
         pytest.skip("the device does not read memory of the host where it lies")
 
 
-def run(*arguments: object) -> tuple[int, list[str]]:
+def run(report: DeviceReport, *arguments: object) -> tuple[int, list[str]]:
     """How the program in pages.py ended, and the lines that it wrote."""
-    command = [sys.executable, "-m", "tests.opencl.kernels.pages", *map(str, arguments)]
+    device = json.dumps(report.to_dict())
+    command = [sys.executable, "-m", "tests.opencl.kernels.pages", device, *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
     return done.returncode, done.stdout.splitlines() or [done.stderr]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_kernels_stay_inside_of_their_buffers(part: int) -> None:
-    code, lines = run(part, PARTS)
+def test_kernels_stay_inside_of_their_buffers(report: DeviceReport, part: int) -> None:
+    code, lines = run(report, part, PARTS)
     assert (code, lines[-1]) == (0, "done"), f"ended with {code} in: {lines[-1]}"
 
 
 @pytest.mark.parametrize(("first", "read"), [(2, 2), (3, 0), (-1, 1)], ids=["inside", "behind", "before"])
-def test_a_read_outside_ends_the_process(first: int, read: int) -> None:
-    code, lines = run("outside", first)
+def test_a_read_outside_ends_the_process(report: DeviceReport, first: int, read: int) -> None:
+    code, lines = run(report, "outside", first)
     assert (code == 0) == (read == 2)
     assert lines.count("read") == read
 
