@@ -3,72 +3,98 @@
 An application needs only this package:
 
     gputune.runtime.load("context.bin").run({"x": array})
+
+Importing it loads nothing: each part is loaded when it is first used (PEP 562). Commands, servers and probes need a few
+modules below it, and do not wait for all others.
 """
 
-from gputune.core.errors import (
-    BuildFailed,
-    CannotImport,
-    ChecksumMismatch,
-    ContextError,
-    DeviceError,
-    DeviceNotFound,
-    FileChanged,
-    InvalidLaunch,
-    LaunchFailed,
-    LimitExceeded,
-    MalformedEpContext,
-    MalformedHeader,
-    MalformedPackage,
-    MemoryClosed,
-    MemoryInUse,
-    NotAContext,
-    OnlyParts,
-    Truncated,
-    UnsupportedFormatVersion,
-    UnusableMemory,
-    WrongDevice,
-)
-from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.groups import ContextGroup, GroupMemory, load_group
-from gputune.runtime.execution.loading import load
-from gputune.runtime.execution.persistent import Runs
-from gputune.runtime.execution.pipeline import Pipeline, pipeline
-from gputune.runtime.memory.handles import MemHandle
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.runtime.profiling.profiler import Observer, Profiler
+from __future__ import annotations
 
-__all__ = [
-    "BuildFailed",
-    "CannotImport",
-    "ChecksumMismatch",
-    "ContextError",
-    "ContextGroup",
-    "DeviceError",
-    "DeviceNotFound",
-    "Executor",
-    "FileChanged",
-    "GroupMemory",
-    "InvalidLaunch",
-    "LaunchFailed",
-    "LimitExceeded",
-    "MalformedEpContext",
-    "MalformedHeader",
-    "MalformedPackage",
-    "MemHandle",
-    "MemoryClosed",
-    "MemoryInUse",
-    "NotAContext",
-    "Observer",
-    "OnlyParts",
-    "PerfProfile",
-    "Pipeline",
-    "Profiler",
-    "Runs",
-    "Truncated",
-    "UnsupportedFormatVersion",
-    "UnusableMemory",
-    "WrongDevice",
-    "load",
-    "load_group",
-    "pipeline",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gputune.core.errors import BuildFailed as BuildFailed
+    from gputune.core.errors import CannotImport as CannotImport
+    from gputune.core.errors import ChecksumMismatch as ChecksumMismatch
+    from gputune.core.errors import ContextError as ContextError
+    from gputune.core.errors import DeviceError as DeviceError
+    from gputune.core.errors import DeviceNotFound as DeviceNotFound
+    from gputune.core.errors import FileChanged as FileChanged
+    from gputune.core.errors import InvalidLaunch as InvalidLaunch
+    from gputune.core.errors import LaunchFailed as LaunchFailed
+    from gputune.core.errors import LimitExceeded as LimitExceeded
+    from gputune.core.errors import MalformedEpContext as MalformedEpContext
+    from gputune.core.errors import MalformedHeader as MalformedHeader
+    from gputune.core.errors import MalformedPackage as MalformedPackage
+    from gputune.core.errors import MemoryClosed as MemoryClosed
+    from gputune.core.errors import MemoryInUse as MemoryInUse
+    from gputune.core.errors import NotAContext as NotAContext
+    from gputune.core.errors import OnlyParts as OnlyParts
+    from gputune.core.errors import Truncated as Truncated
+    from gputune.core.errors import UnsupportedFormatVersion as UnsupportedFormatVersion
+    from gputune.core.errors import UnusableMemory as UnusableMemory
+    from gputune.core.errors import WrongDevice as WrongDevice
+    from gputune.runtime.execution.executor import Executor as Executor
+    from gputune.runtime.execution.groups import ContextGroup as ContextGroup
+    from gputune.runtime.execution.groups import GroupMemory as GroupMemory
+    from gputune.runtime.execution.groups import load_group as load_group
+    from gputune.runtime.execution.loading import load as load
+    from gputune.runtime.execution.persistent import Runs as Runs
+    from gputune.runtime.execution.pipeline import Pipeline as Pipeline
+    from gputune.runtime.execution.pipeline import pipeline as pipeline
+    from gputune.runtime.memory.handles import MemHandle as MemHandle
+    from gputune.runtime.power.profiles.perf_profile import PerfProfile as PerfProfile
+    from gputune.runtime.profiling.profiler import Observer as Observer
+    from gputune.runtime.profiling.profiler import Profiler as Profiler
+
+_PLACES = {
+    "BuildFailed": "core.errors",
+    "CannotImport": "core.errors",
+    "ChecksumMismatch": "core.errors",
+    "ContextError": "core.errors",
+    "ContextGroup": "runtime.execution.groups",
+    "DeviceError": "core.errors",
+    "DeviceNotFound": "core.errors",
+    "Executor": "runtime.execution.executor",
+    "FileChanged": "core.errors",
+    "GroupMemory": "runtime.execution.groups",
+    "InvalidLaunch": "core.errors",
+    "LaunchFailed": "core.errors",
+    "LimitExceeded": "core.errors",
+    "MalformedEpContext": "core.errors",
+    "MalformedHeader": "core.errors",
+    "MalformedPackage": "core.errors",
+    "MemHandle": "runtime.memory.handles",
+    "MemoryClosed": "core.errors",
+    "MemoryInUse": "core.errors",
+    "NotAContext": "core.errors",
+    "Observer": "runtime.profiling.profiler",
+    "OnlyParts": "core.errors",
+    "PerfProfile": "runtime.power.profiles.perf_profile",
+    "Pipeline": "runtime.execution.pipeline",
+    "Profiler": "runtime.profiling.profiler",
+    "Runs": "runtime.execution.persistent",
+    "Truncated": "core.errors",
+    "UnsupportedFormatVersion": "core.errors",
+    "UnusableMemory": "core.errors",
+    "WrongDevice": "core.errors",
+    "load": "runtime.execution.loading",
+    "load_group": "runtime.execution.groups",
+    "pipeline": "runtime.execution.pipeline",
+}
+"""The module below gputune where each name is."""
+
+__all__ = [*_PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what is asked for first. Raises AttributeError for other names."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(f"gputune.{_PLACES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
