@@ -38,7 +38,6 @@ static const char *reason(void) {
 
 static bool allows(frame_error *error, const char *limit, const char *words, uint64_t allowed, uint64_t got) {
     if (got <= allowed) return true;
-    if (got > INT64_MAX) got = INT64_MAX; /* more than a reply about it could hold */
     *error = (frame_error){.name = "limit_exceeded", .limit = limit, .allowed = allowed, .got = got};
     snprintf(error->message, sizeof error->message, "a frame has %s: %llu, the server's limit %s is %llu", words,
              (unsigned long long)got, limit, (unsigned long long)allowed);
@@ -146,7 +145,7 @@ static bool read_front(frame_reader *reader, frame_state *state) {
     bytes = reader->memory + reader->start;
     for (size_t at = 0; at < count; at++) {
         const uint64_t more = number_at(bytes + PREFIX_BYTES + 8 * at, 8);
-        nbytes = more > INT64_MAX - nbytes ? INT64_MAX : nbytes + more;
+        nbytes = more > INT64_MAX - nbytes ? INT64_MAX : nbytes + more; /* at most what a reply about it can hold */
     }
     if (!sizes_allowed(&reader->error, &reader->limits, count, header_bytes, nbytes)) return false;
     reader->nbytes = (size_t)nbytes;

@@ -40,9 +40,8 @@ void pbkdf2(const uint8_t *password, size_t password_bytes, const uint8_t *salt,
     hmac salted;
     hmac_begin(&salted, password, password_bytes);
     hmac_add(&salted, salt, salt_bytes);
-    for (uint32_t number = 1; nbytes; number++, key += 32, nbytes -= 32) {
-        const uint8_t counted[4] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16), (uint8_t)(number >> 8),
-                                    (uint8_t)number};
+    for (uint8_t number = 1; nbytes; number++, key += 32, nbytes -= 32) {
+        const uint8_t counted[4] = {0, 0, 0, number};
         hmac block = salted;
         hmac_add(&block, counted, sizeof counted);
         hmac_end(&block, key);

@@ -15,7 +15,7 @@ void hmac_begin(hmac *mac, const uint8_t *key, size_t key_bytes);
 void hmac_add(hmac *mac, const void *data, size_t nbytes);
 void hmac_end(hmac *mac, uint8_t digest[32]);
 
-/* nbytes: a multiple of 32. */
+/* nbytes: a multiple of 32, and below 255 of them. */
 void pbkdf2(const uint8_t *password, size_t password_bytes, const uint8_t *salt, size_t salt_bytes, uint8_t *key,
             size_t nbytes);
 /* It takes 16 MiB meanwhile; false where there are none. */

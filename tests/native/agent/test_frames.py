@@ -85,6 +85,7 @@ def cut(stream: bytes, steps: Sequence[int]) -> Iterator[bytes]:
 def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
     one, other = socket.socketpair()
     with one, other:
+        one.settimeout(20)  # Python's side, so that a test of a defect ends
         yield one, other
 
 
@@ -290,14 +291,17 @@ def test_a_stranger_gets_no_memory() -> None:
     assert library().asked_bytes() == before
 
 
-def test_a_frame_without_memory_is_refused() -> None:
-    library().refuse_memory(True)
-    try:
-        frames, error = by_agent([stream_of(FRAMES[3:4], None)], Limits(), None)
-    finally:
-        library().refuse_memory(False)
-    assert error is not None and frames == []
-    assert str(error) == "limit_exceeded: there is no memory for a frame of this size"
+def test_a_frame_without_memory_is_refused_and_stays_refused() -> None:
+    stream = stream_of(FRAMES[3:4], None)
+    with Reader(Limits()) as reader:
+        library().refuse_memory(True)
+        try:
+            with pytest.raises(Refused, match=r"^limit_exceeded: there is no memory for a frame of this size$"):
+                list(reader.feed(stream))
+        finally:
+            library().refuse_memory(False)
+        with pytest.raises(Refused, match="there is no memory"):
+            list(reader.feed(b""))
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
