@@ -1,5 +1,6 @@
 """Look for failures with random inputs, which a seed repeats.
 
+    scripts/fuzz agent          tampers with frames that the agent reads in C
     scripts/fuzz connections    sends malformed and hostile inputs to a target server
     scripts/fuzz frames         tampers with the frames of authenticated sessions
     scripts/fuzz models         imports hostile and broken models
@@ -25,6 +26,7 @@ from typing import Protocol
 from stress.farm import hostile
 from stress.fuzz import cache, connections, context, ep_context, frames, models, native, package, profile, tests
 from stress.graphs import fuzzing
+from stress.native import agent
 from stress.sources import fuzzing as sources
 
 
@@ -41,6 +43,7 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, Command] = {
+    "agent": agent,
     "cache": cache,
     "connections": connections,
     "context": context,

@@ -15,6 +15,7 @@ import random
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from gputune.runtime import native
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     """Runs the cases and the fuzzer, and returns the exit code."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        program = built("cc", folder / "dump", DUMP, "address,undefined")
+        program = built("cc", folder / "dump", (DUMP, *SOURCES), "address,undefined")
         with NativeReader(program) as reader:
             originals = files.originals(folder)
             code = cases.explore("native", options, functools.partial(examine, folder=folder, reader=reader))
@@ -65,18 +66,10 @@ def examine(chance: random.Random, folder: Path, reader: NativeReader) -> str:
     return _compared(path, reader)
 
 
-def built(compiler: str, program: Path, source: Path, sanitizers: str) -> Path:
-    """The reader with a source in front of it. Raises RuntimeError with what the compiler says."""
-    command = [
-        compiler,
-        *FLAGS,
-        f"-fsanitize={sanitizers}",
-        str(source),
-        *map(str, SOURCES),
-        "-pthread",
-        "-o",
-        str(program),
-    ]
+def built(compiler: str, program: Path, sources: Sequence[Path], sanitizers: str, more: Sequence[str] = ()) -> Path:
+    """Return a program that is built from sources, by more flags than FLAGS. Raises RuntimeError with what the compiler
+    says."""
+    command = [compiler, *FLAGS, f"-fsanitize={sanitizers}", *more, *map(str, sources), "-pthread", "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{compiler}: {done.stderr}")
@@ -87,21 +80,27 @@ def fuzz(options: argparse.Namespace, folder: Path, originals: list[Path]) -> in
     """Runs libFuzzer on good files, and returns the exit code. What it keeps is in the folder `corpus`."""
     corpus = folder / "corpus"
     corpus.mkdir()
+    for path in originals:
+        shutil.copy(path, corpus)
+    words = folder / "words"
+    words.write_text("".join(f'"{word}"\n' for word in WORDS.split()), encoding="ascii")
+    return guided((FUZZER, *SOURCES), corpus, options, (f"-dict={words}", f"-max_len={LARGEST_INPUT_BYTES}"))
+
+
+def guided(
+    sources: Sequence[Path], corpus: Path, options: argparse.Namespace, limits: Sequence[str], more: Sequence[str] = ()
+) -> int:
+    """Run libFuzzer on what is in a folder, which then has what it keeps, and return the exit code; 0 without clang.
+
+    limits: options of libFuzzer; more: flags of the compiler.
+    """
     clang = shutil.which("clang")
     if clang is None:
         print("clang is not installed: only the cases above were read, and nothing is guided by coverage")
         return 0
-    for path in originals:
-        shutil.copy(path, corpus)
-    (folder / "words").write_text("".join(f'"{word}"\n' for word in WORDS.split()), encoding="ascii")
-    program = built(clang, folder / "fuzzer", FUZZER, "fuzzer,address,undefined")
-    command = [
-        str(program),
-        f"-runs={options.executions}",
-        f"-seed={options.seed % 2**32 or 1}",
-        f"-dict={folder / 'words'}",
-    ]
-    command += [f"-max_len={LARGEST_INPUT_BYTES}", f"-rss_limit_mb={MOST_MIB}", f"-timeout={SLOWEST_S}", "-verbosity=0"]
+    program = built(clang, corpus.with_name("fuzzer"), sources, "fuzzer,address,undefined", more)
+    command = [str(program), f"-runs={options.executions}", f"-seed={options.seed % 2**32 or 1}", *limits]
+    command += [f"-rss_limit_mb={MOST_MIB}", f"-timeout={SLOWEST_S}", "-verbosity=0"]
     command += ["-print_final_stats=1", f"-artifact_prefix={Path.cwd()}/", str(corpus)]
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1:max_allocation_size_mb=256"}
     done = subprocess.run(command, env=environment, text=True, stderr=subprocess.PIPE)
