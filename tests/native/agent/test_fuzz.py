@@ -64,6 +64,7 @@ def test_both_halves_run_and_say_what_they_found(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, program: Path
 ) -> None:
     monkeypatch.setattr(agent, "built", lambda *_: program)
+    monkeypatch.setattr(cases, "MOST_BYTES", 1 << 46)  # AddressSanitizer takes most of it
     asked: list[Path] = []
 
     def guided(sources: object, corpus: Path, *_: object) -> int:
