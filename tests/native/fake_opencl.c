@@ -288,6 +288,7 @@ static object *program_of(object *context, const char *text, size_t length, int3
     program->parent = shared(context);
     program->owns_bytes = true;
     program->bytes = memcpy(calloc(length + 1, 1), text, length);
+    program->nbytes = length;
     return program;
 }
 
@@ -316,6 +317,12 @@ API int32_t clBuildProgram(object *program, uint32_t count, void *const *devices
 API int32_t clGetProgramBuildInfo(object *program, void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     (void)program, (void)of, (void)what;
     return answer_text("the log of a build that failed", room, to, needed);
+}
+
+API int32_t clGetProgramInfo(object *program, uint32_t what, size_t room, void *to, size_t *needed) {
+    if (what == 0x1165) return answer_number(program->nbytes, sizeof(size_t), room, to, needed); /* sizes of binaries */
+    memcpy(*(void **)to, program->bytes, program->nbytes);
+    return 0;
 }
 
 API int32_t clReleaseProgram(object *program) { return release(program); }
@@ -486,6 +493,12 @@ API void *clGetExtensionFunctionAddressForPlatform(void *of, const char *name) {
 API int32_t clWaitForEvents(uint32_t count, object *const *events) { return (void)count, (void)events, 0; }
 API int32_t clRetainEvent(object *event) { return shared(event), 0; }
 API int32_t clReleaseEvent(object *event) { return release(event); }
+
+/* It has run when it was enqueued. */
+API int32_t clGetEventInfo(object *event, uint32_t what, size_t room, void *to, size_t *needed) {
+    (void)event, (void)what;
+    return answer_number(0, 4, room, to, needed);
+}
 
 API int32_t clGetEventProfilingInfo(object *event, uint32_t what, size_t room, void *to, size_t *needed) {
     const bool end = what == 0x1283;

@@ -131,7 +131,7 @@ def test_a_kernel_is_shown_with_what_it_needs() -> None:
 
     def lines(limits: DeviceLimits) -> list[str]:
         verdicts = {ASKING: untuned_verdict()}
-        return [*lines_of(shown_kernels(verdicts, {}, IDENTITY, limits, TuningOptions(), {"FAST": 1}))]
+        return [*lines_of(shown_kernels(verdicts, {}, IDENTITY, limits, TuningOptions(), {"FAST": 1}, lambda task: []))]
 
     assert "//   needs of the device: subgroups" in lines(HAS)
     with pytest.raises(ConfigError, match="the kernel needs subgroups, which the device has not proven"):

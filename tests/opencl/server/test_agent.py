@@ -224,7 +224,7 @@ def test_a_crash_is_told_to_the_next_connection(agent: Agent, monkeypatch: pytes
     assert backend.lost()
     assert re.search("signal 11", AgentConnection(agent.address).ended)
     ended: list[tuple[int, int]] = []
-    monkeypatch.setattr(agent_backend.os, "kill", lambda *arguments: ended.append(arguments))
+    monkeypatch.setattr(os, "kill", lambda *arguments: ended.append(arguments))
     monkeypatch.setattr(agent_backend, "AgentConnection", refusing)
     assert backend.lost() and ended == [(os.getpid(), signal.SIGKILL)]
 
