@@ -7,7 +7,7 @@ import c_tables
 from gputune.runtime import native
 from tests.native.binding import SIGNATURES
 
-MOST_LINES = 6840
+MOST_LINES = 6841
 """Of those that people write; scripts/docs writes GENERATED."""
 MOST_LINES_OF_THE_PLUGIN = 1371
 """For onnxruntime, beside the runtime."""

@@ -270,9 +270,10 @@ size_t read_head(reader *reader, extent file, context *context) {
     if (reader->code) return 0;
     size_t blocks = little_endian(data + PREFIX_BYTES), headers = little_endian(data + 12); /* their bytes */
     const uint8_t *digest = data + PREFIX_BYTES + 4;
-    item block = checked_part(reader, file, FRONT_BYTES, blocks, LARGEST_MEMORY_BLOCK_BYTES, digest, "memory block");
+    const size_t most_block = (size_t)LARGEST_MEMORY_BLOCK_BYTES, most_header = (size_t)LARGEST_HEADER_BYTES;
+    item block = checked_part(reader, file, FRONT_BYTES, blocks, most_block, digest, "memory block");
     read_row(reader, &MEMORY, block, &memory);
-    item header = checked_part(reader, file, FRONT_BYTES + blocks, headers, LARGEST_HEADER_BYTES, data + 16, "header");
+    item header = checked_part(reader, file, FRONT_BYTES + blocks, headers, most_header, data + 16, "header");
     read_row(reader, &REQUIREMENTS, header, context); /* first: without a feature the rest may look malformed */
     read_row(reader, &HEADER, header, context);
     if (!reader->code) check(reader, context);

@@ -69,7 +69,7 @@ void read_package(reader *reader, gputune_file *file) {
                little_endian(data + 8), (int)PACKAGE_VERSION);
     if (reader->code) return;
     size_t length = little_endian(data + 12);
-    item index = checked_part(reader, whole, PREFIX_BYTES, length, LARGEST_INDEX_BYTES, data + 16, "index");
+    item index = checked_part(reader, whole, PREFIX_BYTES, length, (size_t)LARGEST_INDEX_BYTES, data + 16, "index");
     read_row(reader, &INDEX, index, file);
     if (!reader->code) check_index(reader, file);
     if (!reader->code) place_sections(reader, whole, PREFIX_BYTES + length, file->sections, file->section_count);
