@@ -48,8 +48,9 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--device",
         metavar="D",
-        help="Number, or part of the name, of a device in `gputune devices`; null, waiting, or replay:FILE, which "
-        "answers from a recording.  [default: GPUTUNE_DEVICE, else a GPU, else the best CPU]",
+        help="Number, or part of the name, of a device in `gputune devices`; agent:HOST:PORT for a gputune-agent whose "
+        "token is in GPUTUNE_AGENT_TOKEN; null, waiting, or replay:FILE, which answers from a recording.  [default: "
+        "GPUTUNE_DEVICE, else a GPU, else the best CPU]",
     )
     add(
         "--token_file",

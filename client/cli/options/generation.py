@@ -113,8 +113,8 @@ enable_intermediate_outputs = click.option(
 )
 
 embedded_device = device_option(
-    "Device of the embedded server: the number, or part of the name, of a device in `gputune devices`; null, waiting, "
-    "or replay:FILE for a recording."
+    "Device of the embedded server: the number, or part of the name, of a device in `gputune devices`; agent:HOST:PORT "
+    "for a gputune-agent; null, waiting, or replay:FILE for a recording."
 )
 
 _GIVEN = (
