@@ -165,17 +165,19 @@ gputune_code read_spans(session *session, const void *asked, void *reply, gputun
     if (code) return code;
     session->contents = malloc(total + 1);
     if (!session->contents) return NO_MEMORY;
-    for (size_t i = 0; i < request->spans_count; i++) {
+    for (size_t i = 0; i < request->spans_count && !code; i++) {
         const span *const span = &request->spans[i];
         data[i] = (slice){session->contents + at, (size_t)span->nbytes};
-        TRY(memory_of(session, span, &buffer, error));
-        if (span->nbytes)
-            TRY(checked(error, "reading a buffer",
-                        session->device->cl.EnqueueReadBuffer(session->device->queue, buffer->memory, false,
-                                                              (size_t)span->offset, (size_t)span->nbytes,
-                                                              session->contents + at, 0, NULL, NULL)));
+        code = memory_of(session, span, &buffer, error);
+        if (!code && span->nbytes)
+            code = checked(error, "reading a buffer",
+                           session->device->cl.EnqueueReadBuffer(session->device->queue, buffer->memory, false,
+                                                                 (size_t)span->offset, (size_t)span->nbytes,
+                                                                 session->contents + at, 0, NULL, NULL));
         at += (size_t)span->nbytes;
     }
     contents->data = data, contents->data_count = request->spans_count;
-    return finish(session->device, error);
+    if (!code) return at ? finish(session->device, error) : code;
+    session->device->cl.Finish(session->device->queue); /* so that nothing is still copied there */
+    return code;
 }

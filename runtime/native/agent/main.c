@@ -60,8 +60,9 @@ static int listen_at_path(const char *path) {
     struct stat known;
     if (strlen(path) >= sizeof address.sun_path) return errno = ENAMETOOLONG, -1;
     strcpy(address.sun_path, path);
-    if (!lstat(path, &known) && S_ISSOCK(known.st_mode)) unlink(path); /* of an agent that has ended */
     const int made = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (!connect(made, (struct sockaddr *)&address, sizeof address)) return errno = EADDRINUSE, -1;
+    if (!lstat(path, &known) && S_ISSOCK(known.st_mode)) unlink(path); /* of an agent that has ended */
     const mode_t before = umask(0177); /* only this user connects */
     const bool bound = made >= 0 && !bind(made, (struct sockaddr *)&address, sizeof address);
     umask(before);
@@ -91,8 +92,9 @@ static int listen_at_port(const char *where) {
 
 /* --- processes of connections ------------------------------------------------------------------------------------- */
 
-/* How a process ended, in words; nothing where that was in order. */
+/* How a process ended, in words; nothing where that was in order. Who has not proved the token changes nothing. */
 static void words_of(int status, char text[ENDED_BYTES]) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == STRANGER) return;
     *text = 0;
     if (WIFSIGNALED(status)) snprintf(text, ENDED_BYTES, "it was ended by signal %d", WTERMSIG(status));
     else if (WEXITSTATUS(status)) snprintf(text, ENDED_BYTES, "it ended with exit code %d", WEXITSTATUS(status));
@@ -103,7 +105,8 @@ static void collect(connection connections[MOST_CONNECTIONS], char ended[ENDED_B
     for (pid_t gone; (gone = waitpid(-1, &status, WNOHANG)) > 0;)
         for (connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
             if (each->process != gone) continue;
-            if (each->descriptor >= 0) words_of(status, ended); /* else it was ended here */
+            if (each->descriptor >= 0) words_of(status, ended);
+            else *ended = 0; /* it was ended here */
             if (each->descriptor >= 0) close(each->descriptor);
             *each = (connection){0, -1};
         }

@@ -1,7 +1,7 @@
 /* Serves a connection: the handshake, then requests, one after the other. */
 #include "session.h"
 
-#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +99,8 @@ static bool answer(session *session, const message *asked) {
     return sent;
 }
 
+static void turn_away(int number) { (void)number, _exit(STRANGER); }
+
 int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, const char *ended) {
     session *const session = calloc(1, sizeof *session);
     message asked;
@@ -106,7 +108,8 @@ int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, 
     session->descriptor = descriptor;
     session->limits = LIMITS;
     reader_open(&session->frames, &HANDSHAKE_LIMITS);
-    alarm(PROOF_SECONDS); /* which ends the process */
+    signal(SIGALRM, turn_away);
+    alarm(PROOF_SECONDS);
     const bool greeted = greet(session, stretched, salt, ended);
     alarm(0);
     while (greeted && hear(session, LIST_DEVICES_MESSAGE, TIME_PASS_MESSAGE, &asked) && answer(session, &asked));
@@ -117,5 +120,5 @@ int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, 
     pool_free(&session->pool);
     free(session->outgoing.data);
     free(session);
-    return EXIT_SUCCESS;
+    return greeted ? EXIT_SUCCESS : STRANGER;
 }

@@ -37,8 +37,10 @@ typedef struct session {
     uint64_t id;
 } session;
 
-/* Serves a connection until it ends, and returns how: an exit code, 0 where that is in order. ended: how the last
- * connection's process ended, for the greeting. It opens the device and may be killed at any time. */
+enum { STRANGER = 3 }; /* the exit code of a connection that has not proved that it knows the token */
+
+/* Serves a connection until it ends; returns an exit code, 0 where that is in order. ended: how the last connection's
+ * process ended, for the greeting. It opens the device and may be killed at any time. */
 int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, const char *ended);
 
 /* Sends a message with the id of the request that is answered. */

@@ -1,0 +1,103 @@
+"""Test the agent's program without a device: where it listens, and whom it hears."""
+
+import os
+import random
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gputune.core.errors import LaunchFailed
+from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.messages import AGENT_VERSION, ListDevices
+from gputune.server.protocol import codec, framing
+from gputune.server.protocol.handshake import Handshake
+from gputune.server.protocol.messages import Hello, Proof
+from tests.native.compiling import agent
+
+TOKEN = "a token that only tests know"
+PATIENCE_SECONDS = 30
+
+
+@contextmanager
+def running(*options: str) -> Iterator[str]:
+    """Run an agent that finds no OpenCL library; yield its address."""
+    environment = {**os.environ, "GPUTUNE_TOKEN": TOKEN, "GPUTUNE_OPENCL_LIBRARY": "/no/library"}
+    with subprocess.Popen([agent(), *options], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.terminate()
+    assert process.returncode == 0
+
+
+def frame(message: object) -> bytes:
+    return b"".join(framing.encode(codec.pack(message, 0)))
+
+
+def answers(address: str, *pieces: bytes, seconds: float = PATIENCE_SECONDS) -> list[bytes]:
+    """What an agent says to each of these pieces: the first bytes, none where it closes the connection, or where it is
+    silent for so long."""
+    host, port = address.split(":")
+    said: list[bytes] = []
+    with socket.create_connection((host, int(port)), seconds) as connected:
+        for piece in pieces:
+            try:
+                connected.sendall(piece)
+                said.append(connected.recv(1 << 16))
+            except (ConnectionError, TimeoutError):
+                said.append(b"")
+    return said
+
+
+def hello(protocol: int = AGENT_VERSION) -> Hello:
+    return Handshake("client", protocol, "tests", TOKEN.encode()).hello
+
+
+@pytest.mark.usefixtures("c_compiler")
+def test_an_agent_on_a_local_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # paths of sockets are short
+    for _ in range(2):  # the second one finds no socket left
+        with running("--listen", "./socket") as address:
+            assert address == "./socket" and Path(address).stat().st_mode & 0o777 == 0o600
+            connection = AgentConnection(address, TOKEN)
+            with pytest.raises(LaunchFailed, match="/no/library"):
+                connection.ask(ListDevices())
+            second = subprocess.run(
+                [agent(), "--listen", "./socket"], env={"GPUTUNE_TOKEN": TOKEN}, capture_output=True, text=True
+            )
+            assert second.returncode == 1 and "in use" in second.stderr
+            connection.close()
+        assert not Path("socket").exists()
+    Path("socket").write_text("a file", encoding="ascii")
+    refused = subprocess.run([agent(), "--listen", "./socket"], env={"GPUTUNE_TOKEN": TOKEN}, capture_output=True)
+    assert refused.returncode == 1 and Path("socket").read_text(encoding="ascii") == "a file"
+
+
+@pytest.mark.usefixtures("c_compiler")
+def test_before_the_proof_an_agent_says_its_hello_and_nothing_else() -> None:
+    numbers = random.Random(3)
+    good = frame(hello())
+    with running("--listen", "0") as address:
+        (greeting,) = answers(address, good)
+        (told,) = framing.FrameReader(framing.UNLIMITED).feed(greeting)
+        _, theirs = codec.unpack(told.header, told.blobs, codec.registry([Hello]))
+        assert theirs.software == "gputune-agent" and theirs.authentication == "token"
+        for more in (frame(Proof()), frame(ListDevices()), bytes(100)):
+            first, second = answers(address, good, more)
+            assert len(first) == len(greeting) and second == b""
+        assert len(answers(address, frame(hello(AGENT_VERSION + 1)))[0]) == len(greeting)
+        assert answers(address, frame(ListDevices())) == answers(address, frame(Proof())) == [b""]
+        for _ in range(100):
+            changed = bytearray(good)
+            for _ in range(numbers.randint(1, 4)):
+                changed[numbers.randrange(len(changed))] = numbers.randrange(256)
+            (said,) = answers(address, bytes(changed), seconds=0.1)
+            assert len(said) in (0, len(greeting))
+        connection = AgentConnection(address, TOKEN)
+        assert connection.ended == ""
+        connection.close()
