@@ -2,7 +2,6 @@
 #include "session.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_OBJECTS = 1 << 16 };
 
