@@ -1,5 +1,6 @@
 """Measure in a few minutes what a machine with a GPU can show, and bring the results back in a few files.
 
+    scripts/gpu/day --wheels 3.12 && python3 scripts/gpu/day.py --budget 450 --out DIR
     scripts/gpu/day --budget 450 --out DIR
     scripts/gpu/day --rehearse --out DIR
     scripts/gpu/day --diff EARLIER/day.json DIR/day.json
@@ -7,23 +8,29 @@
 
 Each phase is a process of its own with a time box. A crash or hang costs only its phase, and what the phase had written
 until then is kept. DIR gets day.json with all records, and the other results of phases, packed. The exit code is 3 if
-there is no GPU to measure.
+there is no GPU to measure. --wheels brings gputune's libraries into .wheels, for a machine without a network whose
+Python has this version; the day installs those that are missing there.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import importlib.util
 import os
+import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014", "manylinux2010", "manylinux1")
+WHEELS = ROOT / ".wheels"
 ROOMS = ("cache", "client", "core", "kernels", "runtime", "server")
 NO_GPU = 3
 
@@ -37,9 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.keep:
         target, *days = options.keep
         return int(importlib.import_module("gpu.page").keep(target, days))
+    if options.wheels:
+        return _bring_wheels(options.wheels)
     work = Path(options.work or tempfile.mkdtemp(prefix="gpu-day-"))
     work.mkdir(parents=True, exist_ok=True)
     _prepare(work)
+    _install(work, WHEELS)
     _link_gputune(work)
     return int(importlib.import_module("gpu.running").run_day(options, work))
 
@@ -62,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--keep", nargs="+", type=Path, metavar=("F", "DAY"), help="keep what docs/gpus.md shows of days"
     )
+    result.add_argument("--wheels", metavar="VERSION", help="bring what the Python of this version needs elsewhere")
     result.set_defaults(start=time.monotonic())
     return result
 
@@ -72,6 +83,32 @@ def _prepare(work: Path) -> None:
         os.environ[f"XDG_{name}_HOME"] = str(work / "home" / name.lower())
     trusted = os.environ.get("GPUTUNE_TRUSTED_FOLDERS", "")
     os.environ["GPUTUNE_TRUSTED_FOLDERS"] = os.pathsep.join(filter(None, [str(ROOT), str(work), trusted]))
+
+
+def _bring_wheels(version: str) -> int:
+    """Download the libraries of gputune, and all that they need, for Linux on x86-64. Return pip's exit code."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        wanted = tomllib.load(file)["project"]["dependencies"]
+    platforms = [f"--platform={tag}_x86_64" for tag in MANYLINUX]
+    command = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", f"--python-version={version}"]
+    return subprocess.run([*command, "--implementation=cp", *platforms, "-d", str(WHEELS), *wanted]).returncode
+
+
+def _install(work: Path, wheels: Path) -> None:
+    """Install the wheels of libraries that this Python lacks."""
+    missing = [str(path) for path in sorted(wheels.glob("*.whl")) if not _has(path.name.split("-")[0])]
+    if missing:
+        options = ["-q", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target", str(work / "site")]
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, *missing], check=True)
+        sys.path.insert(0, str(work / "site"))
+        importlib.invalidate_caches()
+
+
+def _has(library: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(library))
+    except importlib.metadata.PackageNotFoundError:
+        return False
 
 
 def _link_gputune(work: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -296,3 +297,24 @@ def test_a_rehearsal_fills_the_records(tmp_path: Path) -> None:
     assert network["launches"] == len(network["each"]) == len(network["without"]) == len(network["pairs"]) + 1
     assert network["error"].keys() == {"cuda"}
     assert {"us", "enqueue_us"} == network["ways"]["c"].keys() == found["chains"]["made"]["plain"].keys()
+
+
+def test_wheels_that_were_carried_are_installed_where_they_are_missing(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for name in ("gputune_carried", "numpy"):
+        described = f"{name}-1.0.dist-info"
+        with zipfile.ZipFile(wheels / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{name}.py", "WHO = 'carried'\n")
+            wheel.writestr(f"{described}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+            wheel.writestr(f"{described}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{described}/RECORD", "")
+    asked = "import gputune_carried, importlib.util as u; print(gputune_carried.WHO, u.find_spec('numpy').origin)"
+    code = (
+        f"from pathlib import Path; import day; day._install(Path({str(tmp_path)!r}), Path({str(wheels)!r})); {asked}"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS / "gpu")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    who, _, numpy_path = done.stdout.strip().partition(" ")
+    assert who == "carried", done.stderr
+    assert not numpy_path.startswith(str(tmp_path))
