@@ -229,7 +229,7 @@ def test_only_a_port_that_cannot_be_had_is_reported_as_one(
     def refused(wanted: str | None) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gputune.server.__main__.find", refused)
+    monkeypatch.setattr("gputune.server.__main__.find_device", refused)
     assert main(["--port", "0"]) == 1
     error = capsys.readouterr().err
     assert "No space left on device" in error and "listen" not in error
