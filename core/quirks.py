@@ -55,7 +55,7 @@ class Fence(NamedTuple):
 
 
 DEVICE_FENCE = Fence("atomic_work_item_fence(CLK_GLOBAL_MEM_FENCE, memory_order_acq_rel, memory_scope_device)", "CL3.0")
-"""What the language has for it. On an H100 it costs as much as the instruction fence.acq_rel.gpu, which does the same;
+"""The function of the language. On an H100 it costs as much as the instruction fence.acq_rel.gpu, which does the same;
 with mem_fence, groups that had waited for each other read old values in nearly every case (docs/gpu_days)."""
 
 

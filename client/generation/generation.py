@@ -127,7 +127,7 @@ class Generation:
 
     @property
     def limits(self) -> DeviceLimits:
-        """What the device allows and has proven, and how launches are given their arguments."""
+        """Return what the device allows and has proven, and how launches are given their arguments."""
         return device_limits(self.device, self._form, self._features)
 
     def run(self) -> None:

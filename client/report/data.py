@@ -38,7 +38,7 @@ class Timed:
     interval: Interval | None = None
     compile_ns: float | None = None
     resources: Resources = UNKNOWN
-    """What its kernels take; of several, the most that any of them does."""
+    """Return what its kernels take; of several, the most that any of them does."""
 
 
 @dataclass(frozen=True)

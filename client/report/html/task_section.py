@@ -21,7 +21,7 @@ RESOURCES: Mapping[str, Column] = {
     "private_bytes": Column("Private", "number", True, "bytes of memory of a work-item"),
     "local_bytes": Column("Local", "number", True, "bytes of memory of a work-group"),
 }
-"""What kernels take, as the driver says it: the columns for it."""
+"""Show the resources of kernels, as the driver says them, in columns."""
 
 
 def section(task: TaskView, place: Place) -> str:

@@ -38,7 +38,7 @@ COLD = "gputune.cold"
 """The setting that keeps what was measured with cold caches apart from the rest."""
 
 FEATURE = "gputune.feature."
-"""What the settings begin with that say which features a device has proven; of a task, those for which it asks."""
+"""The prefix of settings that name the features of a device, of a task those for which it asks."""
 
 DEADLY = ("timeout", "crash")
 """Statuses of what costs the target its worker."""
