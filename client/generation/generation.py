@@ -220,7 +220,7 @@ class Generation:
         return self._graphs.nodes_of
 
     def explain(self) -> dict[Task, Verdict]:
-        """What `run` would do with each task, and why. Raises GputuneError, CacheError."""
+        """Return what `run` would do with each task, and why. Raises GputuneError, CacheError."""
         if self._request.effort.name == "none":
             return dict.fromkeys(self._tasks, untuned_verdict())
         with self.known() as (verdicts, _):

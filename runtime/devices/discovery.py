@@ -34,7 +34,7 @@ WAITING = "waiting"
 REPLAY = "replay"
 REPLAY_PREFIX = f"{REPLAY}:"
 AGENT_PREFIX = "agent:"
-"""What stands before the address of an agent, whose device is on another machine (server/agent/)."""
+"""The prefix of an agent's address, whose device is on another machine (server/agent/)."""
 SIMULATED = frozenset({NULL, WAITING, REPLAY})
 """Platforms of devices that need no driver and compute nothing."""
 INSTALL_HINT = (

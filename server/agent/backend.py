@@ -18,7 +18,7 @@ from gputune.core.errors import DeviceNotFound, LaunchFailed
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.quirks import quirks_of
-from gputune.runtime.backends import Backend, Batch, Bound, Buffer, Bytes, Program, Times, Timing
+from gputune.runtime.backends import Backend, Batch, Bound, Buffer, Bytes, Program, Times, Timing, buffers_of
 from gputune.runtime.backends.answers import in_order_of_time, timing_of
 from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.settings import deciding
@@ -32,7 +32,7 @@ KINDS_OF_TIME = 4
 
 
 class _Handle:
-    """What an agent knows by a number, which is free again when nothing has this object any more."""
+    """Hold a number by which an agent knows something; the agent frees that when nothing has this object any more."""
 
     def __init__(self, backend: AgentBackend, number: int) -> None:
         self.number = number
@@ -156,8 +156,7 @@ class AgentBackend(Backend):
     ) -> Bound:
         given = tuple(map(_given, arguments))
         request = messages.Bind(program.handle.number, program.prefix + entry, global_size, local_size, given)
-        held = {place: each for place, each in enumerate(arguments) if isinstance(each, Buffer)}
-        return Bound(self._kernel(request, program), global_size, local_size, held)
+        return Bound(self._kernel(request, program), global_size, local_size, buffers_of(arguments))
 
     def _kernel(self, request: messages.Bind, program: Program) -> _Kernel:
         (number,) = self._ask(request).handles

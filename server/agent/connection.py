@@ -24,13 +24,13 @@ from gputune.runtime.devices.discovery import AGENT_PREFIX
 from gputune.server.agent.messages import AGENT_VERSION, REPLIES, UNASKED, Failed, Greeting, Started
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.authentication import read_token
+from gputune.server.protocol.connection import HANDSHAKE_LIMITS
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.handshake import Handshake
 from gputune.server.protocol.messages import DEFAULT_PORT, Hello, Limits, Proof
 
 TOKEN_VARIABLE = "GPUTUNE_AGENT_TOKEN"
 GREETING_SECONDS = 20.0
-HANDSHAKE = Limits(frame_bytes=4 << 10, header_bytes=4 << 10, blobs=0)
 LIMITS = Limits()
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 _ARRIVING = codec.registry(dict.fromkeys([*REPLIES.values(), *UNASKED]))
@@ -61,7 +61,7 @@ class AgentConnection:
         self._open: deque[_Open] = deque()
         self._failed: DeviceError | None = None  # of a request that is not waited for
         self._number = 0
-        self._reader = framing.FrameReader(HANDSHAKE)
+        self._reader = framing.FrameReader(HANDSHAKE_LIMITS)
         self._frames: deque[framing.Frame] = deque()
         self._sending: Any = None
         self._turn = threading.Lock()  # a context is loaded by two threads

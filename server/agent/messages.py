@@ -206,7 +206,7 @@ class Opened:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Made:
-    """What was made has these handles, in the order of the request."""
+    """Name what was made by its handles, in the order of the request."""
 
     handles: Handles
 
@@ -278,4 +278,4 @@ REPLIES: Mapping[type, type] = MappingProxyType(
 """By request, what answers it."""
 
 UNASKED = (Greeting, Started, Failed)
-"""What an agent says besides."""
+"""Messages of an agent that are no reply to a request in order."""
