@@ -168,7 +168,7 @@ class FirstLaunch:
 @dataclass(frozen=True)
 class TimePass:
     """Run batches in their order, and wait for the end of each, until those that are counted add up to `enough_ns` on
-    the device's clock, or that says nothing of one."""
+    the device's clock, or that says nothing of one. Without batches, wait for all that was asked before."""
 
     batches: Annotated[tuple[Batch, ...], Within(0, 1024)]
     enough_ns: Nanoseconds

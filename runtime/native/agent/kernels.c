@@ -115,10 +115,9 @@ gputune_code harvest_program(session *session, const void *asked, void *reply, g
                                    NULL)));
     gputune_code code = GPUTUNE_OK;
     slice *const data = reply_rows(session, 1, sizeof *data, &code, error);
-    if (code) return code;
-    *data = (slice){session->contents, nbytes};
+    if (!code) *data = (slice){session->contents, nbytes};
     contents->data = data, contents->data_count = 1;
-    return GPUTUNE_OK;
+    return code;
 }
 
 /* --- kernels ------------------------------------------------------------------------------------------------------ */
@@ -298,6 +297,7 @@ gputune_code time_pass(session *session, const void *asked, void *reply, gputune
     int64_t *const times = reply_rows(session, kernels + 1, 4 * sizeof *times, &code, error);
     int64_t *const walls = reply_rows(session, request->batches_count + 1, sizeof *walls, &code, error);
     int64_t total_ns = 0;
+    if (!code && !request->batches_count) code = finish(session->device, error);
     for (bool enough = false; batches < request->batches_count && !code && !enough; batches++) {
         const batch *const batch = &request->batches[batches];
         const size_t count = (size_t)batch->launches * batch->bounds_count;
