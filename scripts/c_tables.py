@@ -142,7 +142,15 @@ AGENT_HEAD = """\
  * change those or scripts/c_tables.py, and not this file. */
 """
 MESSAGES = (Hello, Proof, *messages.REPLIES, *dict.fromkeys(messages.REPLIES.values()), *messages.UNASKED)
-AGENT_RECORDS = (messages.Span, messages.Given, messages.Batch)
+AGENT_RECORDS = (
+    messages.Span,
+    messages.Given,
+    messages.Batch,
+    messages.Guarded,
+    messages.Expected,
+    messages.Seen,
+    messages.Found,
+)
 MEMBERS = {
     "A_TEXT": "const char *",
     "A_NAME": "const char *",

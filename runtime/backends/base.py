@@ -175,8 +175,7 @@ class Backend(ABC):
     # --- memory ---
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Device memory with undefined contents. Raises LimitExceeded above the device's largest
-        allocation."""
+        """Device memory with undefined contents. Raises LimitExceeded above the device's largest allocation."""
         self._check_size(nbytes)
         return self._counted(Buffer(nbytes, self._allocate(nbytes)))
 
@@ -284,8 +283,7 @@ class Backend(ABC):
 
     @abstractmethod
     def write(self, buffer: Buffer, data: Any) -> None:
-        """Copies data (at most as long as the buffer) to the start of the buffer; returns when it is
-        copied."""
+        """Copies data (at most as long as the buffer) to the start of the buffer; returns when it is copied."""
 
     def begin_write(self, buffer: Buffer, data: Any) -> object:
         """Like write, but the copy may be made any time before what is enqueued next runs. Until that is finished, data
@@ -295,12 +293,15 @@ class Backend(ABC):
 
     @abstractmethod
     def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
-        """The bytes of the buffer, after all launches before; `into` is an array of exactly its size to
-        fill."""
+        """The bytes of the buffer, after all launches before; `into` is an array of exactly its size to fill."""
 
     @abstractmethod
     def fill(self, buffer: Buffer, pattern: int) -> None:
         """Fills the buffer with a repeated byte (0 to 255)."""
+
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        """Copy all bytes of a buffer to another one that is at least as large. Raises DeviceError."""
+        self.write(target, self.read(source))
 
     def compare(self, zone: Zone, reference: Reference, beside: Sequence[Zone] = ()) -> tuple[Compared, list[Checked]]:
         """Return what is wrong with the contents of a zone, and with its guards; and what checksum says of the zones

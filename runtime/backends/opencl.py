@@ -157,6 +157,10 @@ class OpenCLBackend(Backend):
         with _translated("filling a buffer"):
             cl.enqueue_fill_buffer(self._queue, buffer.handle, np.full(1, pattern, np.uint8), 0, buffer.nbytes)
 
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        with _translated("copying a buffer"):
+            cl.enqueue_copy(self._queue, target.handle, source.handle, byte_count=source.nbytes)
+
     def _build(self, source: str, options: str) -> Program:
         with warnings.catch_warnings(action="ignore"):
             return self._built(lambda: cl.Program(self._context, source), options, self._verbose)

@@ -229,7 +229,7 @@ class VariantBuilder:
 
     def _copy_inputs(self, copies: Mapping[str, Buffer]) -> None:
         for name, copy in copies.items():
-            self._backend.write(copy, self._backend.read(self._request.buffers[name]))
+            self._backend.copy(self._request.buffers[name], copy)
 
     def _packed_for(self, variant: Variant) -> KeptBuffers:
         """The packed buffers of a variant; variants with equal prepare launches share them."""

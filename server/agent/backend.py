@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
 import os
 import signal
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
 
 from gputune.core.bounds import Scalar
+from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.errors import DeviceNotFound, LaunchFailed
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Work
 from gputune.core.quirks import quirks_of
-from gputune.runtime.backends import Backend, Batch, Bound, Buffer, Bytes, Program, Times, Timing, buffers_of
+from gputune.runtime.backends import (
+    Backend,
+    Batch,
+    Bound,
+    Buffer,
+    Bytes,
+    Checked,
+    Compared,
+    Guards,
+    Program,
+    Reference,
+    Times,
+    Timing,
+    Zone,
+    buffers_of,
+)
 from gputune.runtime.backends.answers import in_order_of_time, timing_of
 from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.settings import deciding
@@ -32,11 +51,37 @@ KINDS_OF_TIME = 4
 
 
 class _Handle:
-    """Hold a number by which an agent knows something; the agent frees that when nothing has this object any more."""
+    """Hold a number by which the agent knows something; it frees that when nothing has this object any more."""
 
-    def __init__(self, backend: AgentBackend, number: int) -> None:
-        self.number = number
-        weakref.finalize(self, backend.forget, number).atexit = False
+    def __init__(self, numbers: _Numbers) -> None:
+        self.number = numbers.take()
+        weakref.finalize(self, numbers.given_back.append, self.number).atexit = False
+
+
+class _Numbers:
+    """Choose the handles of what an agent makes, so that nothing has to be waited for. given_back: those that the agent
+    may free. Several threads may use it."""
+
+    def __init__(self) -> None:
+        self.given_back: deque[int] = deque()
+        self._reusable: deque[int] = deque()
+        self._fresh = itertools.count(1)
+
+    def take(self) -> int:
+        """Return a number that is free."""
+        with contextlib.suppress(IndexError):
+            return self._reusable.popleft()
+        return next(self._fresh)
+
+    def free_by(self, post: Callable[[messages.Free], None]) -> None:
+        """Send what frees all that were given back, and only then take them for free."""
+        freed: list[int] = []
+        with contextlib.suppress(IndexError):
+            while len(freed) < _FREED_AT_ONCE:
+                freed.append(self.given_back.popleft())
+        if freed:
+            post(messages.Free(tuple(freed)))
+            self._reusable += freed
 
 
 class _Kernel:
@@ -54,7 +99,8 @@ class AgentBackend(Backend):
         super().__init__(identity)
         self._address = address
         self._connection = AgentConnection(address)
-        self._freed: list[int] = []
+        self._numbers = _Numbers()
+        self._references: weakref.WeakKeyDictionary[Reference, _Handle] = weakref.WeakKeyDictionary()
         opened: messages.Opened = self._connection.ask(messages.Open(place, True))
         self._cache_bytes = last_cache_bytes(identity, opened.cache_bytes)
         self._settings = deciding(dict(each.split("=", 1) for each in opened.variables if "=" in each))
@@ -94,15 +140,12 @@ class AgentBackend(Backend):
         """End the connection, with all that the agent has for it."""
         self._connection.close()
 
-    def forget(self, number: int) -> None:
-        """Let the agent free what it knows by a number, some time before other requests."""
-        self._freed.append(number)
-
     # --- memory ---
 
     def _allocate(self, nbytes: int) -> _Handle:
-        (number,) = self._ask(messages.Allocate((nbytes,))).handles
-        return _Handle(self, number)
+        handle = self._handle()
+        self._post(messages.Allocate(handle.number, nbytes))
+        return handle
 
     def _part(self, parent: Buffer, offset: int, nbytes: int) -> tuple[_Handle, int]:
         return parent.handle, offset
@@ -125,17 +168,41 @@ class AgentBackend(Backend):
     def fill(self, buffer: Buffer, pattern: int) -> None:
         self._post(messages.Fill((_span(buffer, buffer.nbytes),), (pattern,)))
 
+    def copy(self, source: Buffer, target: Buffer) -> None:
+        self._post(messages.Copy((_span(source, source.nbytes),), (_span(target, source.nbytes),)))
+
+    def compare(self, zone: Zone, reference: Reference, beside: Sequence[Zone] = ()) -> tuple[Compared, list[Checked]]:
+        if reference.values.dtype.name not in ELEMENT_TYPES:
+            return super().compare(zone, reference, beside)
+        if (kept := self._references.get(reference)) is None:
+            kept = self._references[reference] = self._handle()
+            self._post(
+                messages.Keep(kept.number, np.ascontiguousarray(reference.values).reshape(-1).view(np.uint8).data)
+            )
+        bounds = np.array(astuple(reference.bounds), "<f8").tobytes()
+        expected = messages.Expected(kept.number, reference.values.dtype.name, bounds)
+        answer: messages.Checked = self._ask(messages.Check(tuple(map(_guarded, (zone, *beside))), (expected,)))
+        first, *others = map(_checked, answer.seen)
+        (found,) = answer.found
+        maximum = float(np.frombuffer(found.maximum, "<f8")[0]) if len(found.maximum) else None
+        compared = Compared(found.wrong, found.poisoned, found.first, bytes(found.found), maximum, first.guards)
+        return compared, others
+
+    def checksum(self, zones: Sequence[Zone]) -> list[Checked]:
+        return list(map(_checked, self._ask(messages.Check(tuple(map(_guarded, zones)), ())).seen))
+
     # --- programs ---
 
     def _build(self, source: str, options: str) -> Program:
-        return self._program(messages.Build(source, options, b""))
+        return self._program(source, options, b"")
 
     def load_binary(self, binary: bytes) -> Program:
-        return self._program(messages.Build("", "", binary))
+        return self._program("", "", binary)
 
-    def _program(self, request: messages.Build) -> Program:
-        built: messages.Built = self._ask(request)
-        return Program(_Handle(self, built.program), built.build_ns)
+    def _program(self, source: str, options: str, binary: bytes) -> Program:
+        handle = self._handle()
+        built: messages.Built = self._ask(messages.Build(handle.number, source, options, binary))
+        return Program(handle, built.build_ns)
 
     def harvest(self, program: Program) -> bytes:
         if program.binary is None:
@@ -154,20 +221,21 @@ class AgentBackend(Backend):
         arguments: Sequence[Buffer | Scalar],
         work: Work | None,
     ) -> Bound:
-        given = tuple(map(_given, arguments))
-        request = messages.Bind(program.handle.number, program.prefix + entry, global_size, local_size, given)
-        return Bound(self._kernel(request, program), global_size, local_size, buffers_of(arguments))
+        given, handle = tuple(map(_given, arguments)), self._handle()
+        entry = program.prefix + entry
+        request = messages.Bind(handle.number, program.handle.number, entry, global_size, local_size, given)
+        return Bound(self._kernel(handle, request, program), global_size, local_size, buffers_of(arguments))
 
-    def _kernel(self, request: messages.Bind, program: Program) -> _Kernel:
-        (number,) = self._ask(request).handles
-        return _Kernel(_Handle(self, number), request, program)
+    def _kernel(self, handle: _Handle, request: messages.Bind, program: Program) -> _Kernel:
+        self._post(request)
+        return _Kernel(handle, request, program)
 
     def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
         known = bound.kernel.request
         given = (*known.arguments[:place], _given(buffer), *known.arguments[place + 1 :])
-        bound.kernel = self._kernel(
-            messages.Bind(known.program, known.entry, known.global_size, known.local_size, given), bound.kernel.program
-        )
+        handle = self._handle()
+        request = replace(known, handle=handle.number, arguments=given)
+        bound.kernel = self._kernel(handle, request, bound.kernel.program)
 
     def enqueue(self, bound: Bound) -> None:
         self._post(messages.TimePass((_batch(bound, 1),), 0))
@@ -213,6 +281,9 @@ class AgentBackend(Backend):
 
     # --- the agent ---
 
+    def _handle(self) -> _Handle:
+        return _Handle(self._numbers)
+
     def _ask(self, request: Any, started: Callable[[], None] = lambda: None) -> Any:
         self._free()
         return self._connection.ask(request, started)
@@ -222,13 +293,13 @@ class AgentBackend(Backend):
         self._connection.post(request, take)
 
     def _free(self) -> None:
-        if self._freed:
-            freed, self._freed = self._freed, []
-            self._connection.post(messages.Free(tuple(freed)))
+        self._numbers.free_by(self._connection.post)
 
 
 _ALL = 10**18
 """Nanoseconds that no pass takes."""
+_FREED_AT_ONCE = 4096
+"""So many handles a message holds."""
 
 
 def _span(buffer: Buffer, nbytes: int) -> Span:
@@ -236,6 +307,15 @@ def _span(buffer: Buffer, nbytes: int) -> Span:
         return Span(buffer.handle.number, 0, nbytes)
     handle, offset = buffer.handle
     return Span(handle.number, offset, nbytes)
+
+
+def _guarded(zone: Zone) -> messages.Guarded:
+    span = _span(zone.buffer, zone.buffer.nbytes)
+    return messages.Guarded(span.buffer, span.offset, span.nbytes, zone.guard_bytes, zone.nbytes, zone.summed)
+
+
+def _checked(seen: messages.Seen) -> Checked:
+    return Checked(seen.crc32, Guards(seen.before, seen.before_distance, seen.after, seen.after_distance))
 
 
 def _given(argument: Buffer | Scalar) -> Given:

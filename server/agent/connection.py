@@ -33,6 +33,8 @@ TOKEN_VARIABLE = "GPUTUNE_AGENT_TOKEN"
 GREETING_SECONDS = 20.0
 LIMITS = Limits()
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
+_MOST_OPEN = 256
+"""Requests without a reply; their replies fit into what systems hold of a connection."""
 _ARRIVING = codec.registry(dict.fromkeys([*REPLIES.values(), *UNASKED]))
 
 
@@ -128,6 +130,8 @@ class AgentConnection:
         return greeting.ended
 
     def _send(self, request: Any, opened: _Open) -> None:
+        while len(self._open) >= _MOST_OPEN:  # else each side may wait for the other to read
+            self._receive()
         self._open.append(opened)
         self._number += 1
         try:

@@ -5,7 +5,8 @@ rule of measuring: it does what a backend does (runtime/backends/base.py), and t
 
 Frames, MACs and the handshake are those of the target protocol (server/protocol/): Hello from the target server, Hello
 from the agent, then Proof and Greeting. After that the target server sends requests, and the agent answers them in
-their order, each with the reply named in REPLIES or with Failed. So requests may be sent without waiting for replies.
+their order, each with the reply named in REPLIES or with Failed. So requests may be sent without waiting for replies,
+and the target server chooses the handles of what they make: numbers from 1 that are free, the smaller the better.
 Started may come before a reply, with the request's id. runtime/native/agent/messages.c is written from this file.
 """
 
@@ -60,6 +61,55 @@ class Batch:
     counted: bool
 
 
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Guarded:
+    """Name a span, of which `inside` bytes lie between two guards; the first has guard_bytes. summed: whether their
+    checksum is wanted."""
+
+    buffer: Handle
+    offset: Bytes
+    nbytes: Bytes
+    guard_bytes: Bytes
+    inside: Bytes
+    summed: bool
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Expected:
+    """What is to lie between guards: data that are kept, of a type. bounds: limit, ordinary, relative and absolute of
+    runtime/backends/answers.py, as four float64."""
+
+    kept: Handle
+    dtype: str
+    bounds: Blob
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Seen:
+    """Say what a guarded span shows: the CRC-32, and the guards as in answers.py."""
+
+    crc32: Amount
+    before: Bytes
+    before_distance: Bytes
+    after: Bytes
+    after_distance: Bytes
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Found:
+    """Say what is wrong, as answers.py does. maximum: a float64, or nothing."""
+
+    wrong: Bytes
+    poisoned: Bytes
+    first: Bytes
+    found: Blob
+    maximum: Blob
+
+
 Spans = Annotated[tuple[Span, ...], Within(0, 1024)]
 Arguments = Annotated[tuple[Given, ...], Within(0, 256)]
 
@@ -85,9 +135,10 @@ class Open:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Allocate:
-    """Make buffers of so many bytes with undefined contents: all, or none."""
+    """Make a buffer of so many bytes with undefined contents."""
 
-    nbytes: Annotated[tuple[Bytes, ...], Within(0, 1024)]
+    handle: Handle
+    nbytes: Bytes
 
 
 @in_files(closed=True)
@@ -118,6 +169,15 @@ class Fill:
 
 @in_files(closed=True)
 @dataclass(frozen=True)
+class Copy:
+    """Copy spans of buffers to as many bytes of others."""
+
+    spans: Spans
+    to: Spans
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
 class Read:
     """Return the contents of spans of buffers."""
 
@@ -126,9 +186,28 @@ class Read:
 
 @in_files(closed=True)
 @dataclass(frozen=True)
+class Keep:
+    """Keep data beside the device, so that outputs are compared there."""
+
+    handle: Handle
+    data: Blob
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Check:
+    """Say what lies between guards and whether they are whole. The first zones are compared with what is expected."""
+
+    zones: Annotated[tuple[Guarded, ...], Within(0, 1024)]
+    expected: Annotated[tuple[Expected, ...], Within(0, 1024)]
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
 class Build:
     """Build a program: of OpenCL C, or of the binary where that is not empty."""
 
+    handle: Handle
     source: CText
     options: CText
     binary: Blob
@@ -147,6 +226,7 @@ class Harvest:
 class Bind:
     """Set all arguments of a kernel, and its sizes."""
 
+    handle: Handle
     program: Handle
     entry: CText
     global_size: Annotated[tuple[Size, ...], Within(1, 3)]
@@ -205,14 +285,6 @@ class Opened:
 
 @in_files(closed=True)
 @dataclass(frozen=True)
-class Made:
-    """Name what was made by its handles, in the order of the request."""
-
-    handles: Handles
-
-
-@in_files(closed=True)
-@dataclass(frozen=True)
 class Done:
     """It is done."""
 
@@ -228,10 +300,18 @@ class Contents:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Built:
-    """A program, and what the driver's compiler took."""
+    """A program is built. build_ns: what the driver's compiler took."""
 
-    program: Handle
     build_ns: Nanoseconds
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Checked:
+    """What was seen of each zone, and found in each that was compared."""
+
+    seen: Annotated[tuple[Seen, ...], Within(0, 1024)]
+    found: Annotated[tuple[Found, ...], Within(0, 1024)]
 
 
 @in_files(closed=True)
@@ -263,14 +343,17 @@ REPLIES: Mapping[type, type] = MappingProxyType(
     {
         ListDevices: Devices,
         Open: Opened,
-        Allocate: Made,
+        Allocate: Done,
         Free: Done,
         Write: Done,
         Fill: Done,
+        Copy: Done,
         Read: Contents,
+        Keep: Done,
+        Check: Checked,
         Build: Built,
         Harvest: Contents,
-        Bind: Made,
+        Bind: Done,
         FirstLaunch: Timed,
         TimePass: Timed,
     }

@@ -267,6 +267,15 @@ API int32_t clEnqueueFillBuffer(object *queue, object *buffer, const void *patte
     return status;
 }
 
+API int32_t clEnqueueCopyBuffer(object *queue, object *from, object *to, size_t from_offset, size_t to_offset,
+                                size_t nbytes, uint32_t count, const void *after, object **event) {
+    (void)count, (void)after;
+    const bool inside = from_offset + nbytes <= from->nbytes && to_offset + nbytes <= to->nbytes;
+    int32_t status = inside ? command(queue, event) : INVALID_VALUE;
+    if (!status) memcpy(to->bytes + to_offset, from->bytes + from_offset, nbytes);
+    return status;
+}
+
 API void *clEnqueueMapBuffer(object *queue, object *buffer, uint32_t waits, uint64_t flags, size_t offset, size_t nbytes,
                              uint32_t count, const void *after, object **event, int32_t *status) {
     (void)waits, (void)flags, (void)count, (void)after;

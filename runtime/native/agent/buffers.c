@@ -2,30 +2,33 @@
 #include "session.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_OBJECTS = 1 << 16 };
 
 gputune_code object_of(session *session, uint64_t handle, object_kind kind, object **found, gputune_error *error) {
-    static const char *const names[] = {"nothing", "buffer", "program", "bound kernel"};
+    static const char *const names[] = {"nothing", "buffer", "program", "bound kernel", "kept data"};
     const bool known = handle && handle <= session->object_count;
     *found = known ? &session->objects[handle - 1] : NULL;
     if (known && (*found)->kind == kind) return GPUTUNE_OK;
     return fail(error, GPUTUNE_INVALID_ARGUMENT, "handle %llu is no %s", (unsigned long long)handle, names[kind]);
 }
 
-gputune_code new_object(session *session, object_kind kind, object **made, size_t *handle, gputune_error *error) {
-    if (!session->device) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no device is open");
-    if (!session->first_free && session->object_count == session->object_room) {
-        const size_t room = 2 * session->object_room + 64;
-        if (room > MOST_OBJECTS) return fail(error, GPUTUNE_LIMIT_EXCEEDED, "more than %d objects", MOST_OBJECTS);
-        object *const larger = realloc(session->objects, room * sizeof *larger);
+gputune_code new_object(session *session, uint64_t handle, object_kind kind, object **made, gputune_error *error) {
+    if (!handle || handle > MOST_OBJECTS)
+        return fail(error, GPUTUNE_LIMIT_EXCEEDED, "handle %llu, those from 1 to %d are known",
+                    (unsigned long long)handle, MOST_OBJECTS);
+    if (handle > session->object_count) {
+        const size_t count = 2 * (size_t)handle;
+        object *const larger = realloc(session->objects, count * sizeof *larger);
         if (!larger) return NO_MEMORY;
-        session->objects = larger, session->object_room = room;
+        for (size_t i = session->object_count; i < count; i++) larger[i] = (object){.kind = NOTHING};
+        session->objects = larger, session->object_count = count;
     }
-    *handle = session->first_free ? session->first_free : ++session->object_count;
-    *made = &session->objects[*handle - 1];
-    if (session->first_free) session->first_free = (*made)->next_free;
-    **made = (object){.kind = kind, .users = 1};
+    *made = &session->objects[handle - 1];
+    if ((*made)->kind)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "handle %llu is in use", (unsigned long long)handle);
+    (*made)->kind = kind;
     return GPUTUNE_OK;
 }
 
@@ -35,73 +38,71 @@ void *reply_rows(session *session, size_t count, size_t nbytes, gputune_code *co
     return made;
 }
 
-static void drop(session *session, size_t handle) {
-    object *const gone = &session->objects[handle - 1];
-    *gone = (object){.next_free = session->first_free};
-    session->first_free = handle;
+gputune_code take_contents(session *session, size_t nbytes, gputune_error *error) {
+    session->contents = malloc(nbytes + 1);
+    return session->contents ? GPUTUNE_OK : NO_MEMORY;
 }
 
-void leave_buffer(session *session, size_t handle) {
-    object *const buffer = &session->objects[handle - 1];
+void leave_buffer(session *session, storage *buffer) {
     if (--buffer->users) return;
     session->device->cl.ReleaseMemObject(buffer->memory);
-    drop(session, handle);
+    free(buffer);
+}
+
+static void drop(session *session, object *gone) {
+    switch (gone->kind) {
+    case NOTHING: break;
+    case BUFFER: leave_buffer(session, gone->buffer); break;
+    case PROGRAM: session->device->cl.ReleaseProgram(gone->program); break;
+    case BOUND: release_prepared(session, gone->prepared); break;
+    case KEPT: free((void *)(uintptr_t)gone->kept.data); break;
+    }
+    *gone = (object){.kind = NOTHING};
+}
+
+void forget_all(session *session) {
+    for (object_kind kind = KEPT; kind > NOTHING; kind--) /* kernels before what they have */
+        for (size_t i = 0; i < session->object_count; i++)
+            if (session->objects[i].kind == kind) drop(session, &session->objects[i]);
+    free(session->objects);
+    session->objects = NULL;
+    session->object_count = 0;
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-gputune_code allocate_buffers(session *session, const void *asked, void *reply, gputune_error *error) {
-    const allocate_message *const request = asked;
-    made_message *const made = reply;
-    gputune_code code = GPUTUNE_OK;
-    size_t *const handles = reply_rows(session, request->nbytes_count, sizeof *handles, &code, error);
-    object *buffer;
-    for (size_t i = 0; i < request->nbytes_count && !code; i++) {
-        code = new_object(session, BUFFER, &buffer, &handles[i], error);
-        if (code) break;
-        made->handles_count = i + 1;
-        buffer->nbytes = request->nbytes[i];
-        code = allocate(session->device, 0, buffer->nbytes, NULL, &buffer->memory, error);
-        if (code) drop(session, handles[--made->handles_count]);
-    }
-    while (code && made->handles_count) leave_buffer(session, handles[--made->handles_count]);
-    made->handles = handles;
-    return code;
-}
-
-/* A buffer keeps its memory while kernels have it, but is no object for the host any more. */
 gputune_code forget(session *session, const void *asked, void *reply, gputune_error *error) {
     const free_message *const request = asked;
     (void)reply, (void)error;
     for (size_t i = 0; i < request->handles_count; i++) {
         const size_t handle = request->handles[i];
-        object *const gone = handle && handle <= session->object_count ? &session->objects[handle - 1] : NULL;
-        if (!gone || gone->kind == NOTHING) continue;
-        if (gone->kind == BUFFER) {
-            gone->kind = NOTHING;
-            leave_buffer(session, handle);
-        } else {
-            if (gone->kind == PROGRAM) session->device->cl.ReleaseProgram(gone->program);
-            else release_prepared(session, gone->prepared);
-            drop(session, handle);
-        }
+        if (handle && handle <= session->object_count) drop(session, &session->objects[handle - 1]);
     }
     return GPUTUNE_OK;
 }
 
-void forget_all(session *session) {
-    for (object_kind kind = BOUND; kind > NOTHING; kind--) /* kernels first, which have buffers */
-        for (size_t handle = 1; handle <= session->object_count; handle++) {
-            const free_message one = {&handle, 1};
-            if (session->objects[handle - 1].kind == kind) forget(session, &one, NULL, NULL);
-        }
-    free(session->objects);
-    session->objects = NULL;
-    session->object_count = session->object_room = session->first_free = 0;
+gputune_code allocate_buffer(session *session, const void *asked, void *reply, gputune_error *error) {
+    const allocate_message *const request = asked;
+    object *holder;
+    (void)reply;
+    storage *const made = calloc(1, sizeof *made);
+    gputune_code code = made ? check_open(session, error) : NO_MEMORY;
+    if (!code) code = allocate(session->device, 0, (size_t)request->nbytes, NULL, &made->memory, error);
+    if (code) {
+        free(made);
+        return code;
+    }
+    *made = (storage){made->memory, (size_t)request->nbytes, 1};
+    code = new_object(session, request->handle, BUFFER, &holder, error);
+    if (code) leave_buffer(session, made);
+    else holder->buffer = made;
+    return code;
 }
 
-static gputune_code memory_of(session *session, const span *span, object **found, gputune_error *error) {
-    TRY(object_of(session, span->buffer, BUFFER, found, error));
+gputune_code memory_of(session *session, const span *span, storage **found, gputune_error *error) {
+    object *buffer;
+    TRY(object_of(session, span->buffer, BUFFER, &buffer, error));
+    *found = buffer->buffer;
     if (span->offset <= (*found)->nbytes && span->nbytes <= (*found)->nbytes - span->offset) return GPUTUNE_OK;
     return fail(error, GPUTUNE_INVALID_ARGUMENT, "%llu bytes at %llu of a buffer of %zu bytes",
                 (unsigned long long)span->nbytes, (unsigned long long)span->offset, (*found)->nbytes);
@@ -109,7 +110,7 @@ static gputune_code memory_of(session *session, const span *span, object **found
 
 gputune_code write_spans(session *session, const void *asked, void *reply, gputune_error *error) {
     const write_message *const request = asked;
-    object *buffer;
+    storage *buffer;
     (void)reply;
     if (request->spans_count != request->data_count)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "%zu spans, and data for %zu", request->spans_count,
@@ -130,7 +131,7 @@ gputune_code write_spans(session *session, const void *asked, void *reply, gputu
 
 gputune_code fill_spans(session *session, const void *asked, void *reply, gputune_error *error) {
     const fill_message *const request = asked;
-    object *buffer;
+    storage *buffer;
     (void)reply;
     if (request->spans_count != request->patterns_count)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "%zu spans, and patterns for %zu", request->spans_count,
@@ -147,12 +148,43 @@ gputune_code fill_spans(session *session, const void *asked, void *reply, gputun
     return GPUTUNE_OK;
 }
 
+gputune_code copy_spans(session *session, const void *asked, void *reply, gputune_error *error) {
+    const copy_message *const request = asked;
+    storage *from, *to;
+    (void)reply;
+    if (request->spans_count != request->to_count)
+        return fail(error, GPUTUNE_INVALID_ARGUMENT, "%zu spans for %zu", request->spans_count, request->to_count);
+    for (size_t i = 0; i < request->spans_count; i++) {
+        const span *const one = &request->spans[i], *const other = &request->to[i];
+        TRY(memory_of(session, one, &from, error));
+        TRY(memory_of(session, other, &to, error));
+        if (one->nbytes != other->nbytes || !one->nbytes || from == to)
+            return fail(error, GPUTUNE_INVALID_ARGUMENT, "a copy of %llu bytes to %llu, or inside a buffer",
+                        (unsigned long long)one->nbytes, (unsigned long long)other->nbytes);
+        TRY(checked(error, "copying a buffer",
+                    session->device->cl.EnqueueCopyBuffer(session->device->queue, from->memory, to->memory,
+                                                          (size_t)one->offset, (size_t)other->offset,
+                                                          (size_t)one->nbytes, 0, NULL, NULL)));
+    }
+    return GPUTUNE_OK;
+}
+
+gputune_code begin_read(session *session, const span *span, void *into, gputune_error *error) {
+    storage *buffer;
+    TRY(memory_of(session, span, &buffer, error));
+    if (!span->nbytes) return GPUTUNE_OK;
+    return checked(error, "reading a buffer",
+                   session->device->cl.EnqueueReadBuffer(session->device->queue, buffer->memory, false,
+                                                         (size_t)span->offset, (size_t)span->nbytes, into, 0, NULL,
+                                                         NULL));
+}
+
 gputune_code read_spans(session *session, const void *asked, void *reply, gputune_error *error) {
     const read_message *const request = asked;
     contents_message *const contents = reply;
-    gputune_code code = GPUTUNE_OK;
+    gputune_code code = check_open(session, error);
     slice *const data = reply_rows(session, request->spans_count, sizeof *data, &code, error);
-    object *buffer;
+    storage *buffer;
     size_t total = 0, at = 0;
     for (size_t i = 0; i < request->spans_count && !code; i++) {
         code = memory_of(session, &request->spans[i], &buffer, error);
@@ -161,22 +193,27 @@ gputune_code read_spans(session *session, const void *asked, void *reply, gputun
                         (unsigned long long)session->limits.frame_bytes);
         if (!code) total += (size_t)request->spans[i].nbytes;
     }
+    if (!code) code = take_contents(session, total, error);
     if (code) return code;
-    session->contents = malloc(total + 1);
-    if (!session->contents) return NO_MEMORY;
     for (size_t i = 0; i < request->spans_count && !code; i++) {
-        const span *const span = &request->spans[i];
-        data[i] = (slice){session->contents + at, (size_t)span->nbytes};
-        code = memory_of(session, span, &buffer, error);
-        if (!code && span->nbytes)
-            code = checked(error, "reading a buffer",
-                           session->device->cl.EnqueueReadBuffer(session->device->queue, buffer->memory, false,
-                                                                 (size_t)span->offset, (size_t)span->nbytes,
-                                                                 session->contents + at, 0, NULL, NULL));
-        at += (size_t)span->nbytes;
+        data[i] = (slice){session->contents + at, (size_t)request->spans[i].nbytes};
+        code = begin_read(session, &request->spans[i], session->contents + at, error);
+        at += data[i].nbytes;
     }
     contents->data = data, contents->data_count = request->spans_count;
-    if (!code) return at ? finish(session->device, error) : code;
+    if (!code) return finish(session->device, error);
     session->device->cl.Finish(session->device->queue); /* so that nothing is still copied there */
     return code;
+}
+
+gputune_code keep_data(session *session, const void *asked, void *reply, gputune_error *error) {
+    const keep_message *const request = asked;
+    object *holder;
+    (void)reply;
+    TRY(new_object(session, request->handle, KEPT, &holder, error));
+    uint8_t *const copy = malloc(request->data.nbytes + 1);
+    holder->kept = (slice){copy, request->data.nbytes};
+    if (!copy) return NO_MEMORY;
+    if (request->data.nbytes) memcpy(copy, request->data.data, request->data.nbytes);
+    return GPUTUNE_OK;
 }

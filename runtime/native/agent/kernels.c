@@ -52,7 +52,7 @@ gputune_code open_device(session *session, const void *asked, void *reply, gputu
     return GPUTUNE_OK;
 }
 
-static gputune_code check_open(const session *session, gputune_error *error) {
+gputune_code check_open(const session *session, gputune_error *error) {
     return session->device ? GPUTUNE_OK : fail(error, GPUTUNE_INVALID_ARGUMENT, "no device is open");
 }
 
@@ -85,17 +85,17 @@ static gputune_code built_of(session *session, const build_message *request, cl_
 }
 
 gputune_code build_program(session *session, const void *asked, void *reply, gputune_error *error) {
+    const build_message *const request = asked;
     built_message *const built = reply;
     const uint64_t begun_ns = now_ns();
     cl_program program = NULL;
     object *made = NULL;
-    size_t handle = 0;
     gputune_code code = check_open(session, error);
-    if (!code) code = built_of(session, asked, &program, error);
-    if (!code) code = new_object(session, PROGRAM, &made, &handle, error);
+    if (!code) code = built_of(session, request, &program, error);
+    if (!code) code = new_object(session, request->handle, PROGRAM, &made, error);
     if (code && program) session->device->cl.ReleaseProgram(program);
     if (!code) made->program = program;
-    built->program = handle, built->build_ns = now_ns() - begun_ns;
+    built->build_ns = now_ns() - begun_ns;
     return code;
 }
 
@@ -108,8 +108,7 @@ gputune_code harvest_program(session *session, const void *asked, void *reply, g
     const opencl *const cl = &session->device->cl;
     TRY(checked(error, "reading a program's binary",
                 cl->GetProgramInfo(program->program, CL_PROGRAM_BINARY_SIZES, sizeof nbytes, &nbytes, NULL)));
-    session->contents = malloc(nbytes + 1);
-    if (!session->contents) return NO_MEMORY;
+    TRY(take_contents(session, nbytes, error));
     TRY(checked(error, "reading a program's binary",
                 cl->GetProgramInfo(program->program, CL_PROGRAM_BINARIES, sizeof session->contents, &session->contents,
                                    NULL)));
@@ -135,11 +134,12 @@ void release_prepared(session *session, prepared *prepared) {
 /* The memory of an argument: a buffer's own, or a part of it that the kernel keeps. */
 static gputune_code argument_of(session *session, prepared *prepared, const given *given, cl_mem *memory,
                                 gputune_error *error) {
-    object *buffer;
-    TRY(object_of(session, given->buffer, BUFFER, &buffer, error));
+    const span span = {given->buffer, given->offset, given->nbytes};
+    storage *buffer;
+    TRY(memory_of(session, &span, &buffer, error));
     *memory = buffer->memory;
     buffer->users++;
-    prepared->buffers[prepared->buffer_count++] = (size_t)given->buffer;
+    prepared->buffers[prepared->buffer_count++] = buffer;
     if (!given->offset && given->nbytes == buffer->nbytes) return GPUTUNE_OK;
     const cl_buffer_region region = {(size_t)given->offset, (size_t)given->nbytes};
     cl_int status = 0;
@@ -213,17 +213,15 @@ static gputune_code make_prepared(session *session, const bind_message *request,
 }
 
 gputune_code bind_kernel(session *session, const void *asked, void *reply, gputune_error *error) {
-    made_message *const made = reply;
+    const bind_message *const request = asked;
     object *holder = NULL;
-    gputune_code code = check_open(session, error);
-    size_t *const handle = reply_rows(session, 1, sizeof *handle, &code, error);
-    prepared *const prepared = code ? NULL : calloc(1, sizeof *prepared);
-    if (!code && !prepared) code = NO_MEMORY;
-    if (!code) code = make_prepared(session, asked, prepared, error);
-    if (!code) code = new_object(session, BOUND, &holder, handle, error);
-    if (code && prepared) release_prepared(session, prepared);
+    (void)reply;
+    TRY(check_open(session, error));
+    prepared *const prepared = calloc(1, sizeof *prepared);
+    gputune_code code = prepared ? make_prepared(session, request, prepared, error) : NO_MEMORY;
+    if (!code) code = new_object(session, request->handle, BOUND, &holder, error);
     if (!code) holder->prepared = prepared;
-    made->handles = handle, made->handles_count = 1;
+    else if (prepared) release_prepared(session, prepared);
     return code;
 }
 

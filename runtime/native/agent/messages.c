@@ -27,6 +27,45 @@ static const form BATCH_FORM = {
         {"counted", A_FLAG, IN(batch, counted)},
     }};
 
+static const form GUARDED_FORM = {
+    .what = "Guarded", .row_bytes = sizeof(guarded), .least_bytes = 54,
+    .is_closed = true, .count = 6, .fields = (const field[]){
+        {"buffer", A_NUMBER, IN(guarded, buffer)},
+        {"offset", A_NUMBER, IN(guarded, offset)},
+        {"nbytes", A_NUMBER, IN(guarded, nbytes)},
+        {"guard_bytes", A_NUMBER, IN(guarded, guard_bytes)},
+        {"inside", A_NUMBER, IN(guarded, inside)},
+        {"summed", A_FLAG, IN(guarded, summed)},
+    }};
+
+static const form EXPECTED_FORM = {
+    .what = "Expected", .row_bytes = sizeof(expected), .least_bytes = 22,
+    .is_closed = true, .count = 3, .fields = (const field[]){
+        {"kept", A_NUMBER, IN(expected, kept)},
+        {"dtype", A_NAME, IN(expected, dtype), .names = DTYPES},
+        {"bounds", A_BLOB, IN(expected, bounds)},
+    }};
+
+static const form SEEN_FORM = {
+    .what = "Seen", .row_bytes = sizeof(seen), .least_bytes = 56,
+    .is_closed = true, .count = 5, .fields = (const field[]){
+        {"crc32", A_NUMBER, IN(seen, crc32)},
+        {"before", A_NUMBER, IN(seen, before)},
+        {"before_distance", A_NUMBER, IN(seen, before_distance)},
+        {"after", A_NUMBER, IN(seen, after)},
+        {"after_distance", A_NUMBER, IN(seen, after_distance)},
+    }};
+
+static const form FOUND_FORM = {
+    .what = "Found", .row_bytes = sizeof(found), .least_bytes = 41,
+    .is_closed = true, .count = 5, .fields = (const field[]){
+        {"wrong", A_NUMBER, IN(found, wrong)},
+        {"poisoned", A_NUMBER, IN(found, poisoned)},
+        {"first", A_NUMBER, IN(found, first)},
+        {"found", A_BLOB, IN(found, found)},
+        {"maximum", A_BLOB, IN(found, maximum)},
+    }};
+
 static const char *const AUTHENTICATIONS[] = {"none", "token", NULL};
 static const form HELLO_MESSAGE_FORM = {
     .what = "Hello", .row_bytes = sizeof(hello_message), .least_bytes = 10,
@@ -54,9 +93,10 @@ static const form OPEN_MESSAGE_FORM = {
     }};
 
 static const form ALLOCATE_MESSAGE_FORM = {
-    .what = "Allocate", .row_bytes = sizeof(allocate_message), .least_bytes = 9,
-    .is_closed = true, .count = 1, .fields = (const field[]){
-        {"nbytes", SIZES, MANY(allocate_message, nbytes, nbytes_count)},
+    .what = "Allocate", .row_bytes = sizeof(allocate_message), .least_bytes = 17,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"handle", A_NUMBER, IN(allocate_message, handle)},
+        {"nbytes", A_NUMBER, IN(allocate_message, nbytes)},
     }};
 
 static const form FREE_MESSAGE_FORM = {
@@ -79,15 +119,37 @@ static const form FILL_MESSAGE_FORM = {
         {"patterns", SIZES, MANY(fill_message, patterns, patterns_count)},
     }};
 
+static const form COPY_MESSAGE_FORM = {
+    .what = "Copy", .row_bytes = sizeof(copy_message), .least_bytes = 12,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"spans", ROWS, MANY(copy_message, spans, spans_count), .form = &SPAN_FORM},
+        {"to", ROWS, MANY(copy_message, to, to_count), .form = &SPAN_FORM},
+    }};
+
 static const form READ_MESSAGE_FORM = {
     .what = "Read", .row_bytes = sizeof(read_message), .least_bytes = 8,
     .is_closed = true, .count = 1, .fields = (const field[]){
         {"spans", ROWS, MANY(read_message, spans, spans_count), .form = &SPAN_FORM},
     }};
 
+static const form KEEP_MESSAGE_FORM = {
+    .what = "Keep", .row_bytes = sizeof(keep_message), .least_bytes = 15,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"handle", A_NUMBER, IN(keep_message, handle)},
+        {"data", A_BLOB, IN(keep_message, data)},
+    }};
+
+static const form CHECK_MESSAGE_FORM = {
+    .what = "Check", .row_bytes = sizeof(check_message), .least_bytes = 18,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"zones", ROWS, MANY(check_message, zones, zones_count), .form = &GUARDED_FORM},
+        {"expected", ROWS, MANY(check_message, expected, expected_count), .form = &EXPECTED_FORM},
+    }};
+
 static const form BUILD_MESSAGE_FORM = {
-    .what = "Build", .row_bytes = sizeof(build_message), .least_bytes = 26,
-    .is_closed = true, .count = 3, .fields = (const field[]){
+    .what = "Build", .row_bytes = sizeof(build_message), .least_bytes = 34,
+    .is_closed = true, .count = 4, .fields = (const field[]){
+        {"handle", A_NUMBER, IN(build_message, handle)},
         {"source", A_TEXT, IN(build_message, source)},
         {"options", A_TEXT, IN(build_message, options)},
         {"binary", A_BLOB, IN(build_message, binary)},
@@ -100,8 +162,9 @@ static const form HARVEST_MESSAGE_FORM = {
     }};
 
 static const form BIND_MESSAGE_FORM = {
-    .what = "Bind", .row_bytes = sizeof(bind_message), .least_bytes = 53,
-    .is_closed = true, .count = 5, .fields = (const field[]){
+    .what = "Bind", .row_bytes = sizeof(bind_message), .least_bytes = 61,
+    .is_closed = true, .count = 6, .fields = (const field[]){
+        {"handle", A_NUMBER, IN(bind_message, handle)},
         {"program", A_NUMBER, IN(bind_message, program)},
         {"entry", A_TEXT, IN(bind_message, entry)},
         {"global_size", DIMENSIONS, FEW(bind_message, global_size, global_size_count, 3)},
@@ -136,12 +199,6 @@ static const form OPENED_MESSAGE_FORM = {
         {"variables", TEXTS, MANY(opened_message, variables, variables_count)},
     }};
 
-static const form MADE_MESSAGE_FORM = {
-    .what = "Made", .row_bytes = sizeof(made_message), .least_bytes = 10,
-    .is_closed = true, .count = 1, .fields = (const field[]){
-        {"handles", SIZES, MANY(made_message, handles, handles_count)},
-    }};
-
 static const form DONE_MESSAGE_FORM = {
     .what = "Done", .row_bytes = sizeof(done_message), .least_bytes = 1,
     .is_closed = true, .count = 0};
@@ -152,10 +209,16 @@ static const form CONTENTS_MESSAGE_FORM = {
         {"data", BLOBS, MANY(contents_message, data, data_count)},
     }};
 
-static const form BUILT_MESSAGE_FORM = {
-    .what = "Built", .row_bytes = sizeof(built_message), .least_bytes = 20,
+static const form CHECKED_MESSAGE_FORM = {
+    .what = "Checked", .row_bytes = sizeof(checked_message), .least_bytes = 14,
     .is_closed = true, .count = 2, .fields = (const field[]){
-        {"program", A_NUMBER, IN(built_message, program)},
+        {"seen", ROWS, MANY(checked_message, seen, seen_count), .form = &SEEN_FORM},
+        {"found", ROWS, MANY(checked_message, found, found_count), .form = &FOUND_FORM},
+    }};
+
+static const form BUILT_MESSAGE_FORM = {
+    .what = "Built", .row_bytes = sizeof(built_message), .least_bytes = 11,
+    .is_closed = true, .count = 1, .fields = (const field[]){
         {"build_ns", A_NUMBER, IN(built_message, build_ns)},
     }};
 
@@ -192,7 +255,10 @@ const form *const MESSAGES[] = {
     [FREE_MESSAGE] = &FREE_MESSAGE_FORM,
     [WRITE_MESSAGE] = &WRITE_MESSAGE_FORM,
     [FILL_MESSAGE] = &FILL_MESSAGE_FORM,
+    [COPY_MESSAGE] = &COPY_MESSAGE_FORM,
     [READ_MESSAGE] = &READ_MESSAGE_FORM,
+    [KEEP_MESSAGE] = &KEEP_MESSAGE_FORM,
+    [CHECK_MESSAGE] = &CHECK_MESSAGE_FORM,
     [BUILD_MESSAGE] = &BUILD_MESSAGE_FORM,
     [HARVEST_MESSAGE] = &HARVEST_MESSAGE_FORM,
     [BIND_MESSAGE] = &BIND_MESSAGE_FORM,
@@ -200,9 +266,9 @@ const form *const MESSAGES[] = {
     [TIME_PASS_MESSAGE] = &TIME_PASS_MESSAGE_FORM,
     [DEVICES_MESSAGE] = &DEVICES_MESSAGE_FORM,
     [OPENED_MESSAGE] = &OPENED_MESSAGE_FORM,
-    [MADE_MESSAGE] = &MADE_MESSAGE_FORM,
     [DONE_MESSAGE] = &DONE_MESSAGE_FORM,
     [CONTENTS_MESSAGE] = &CONTENTS_MESSAGE_FORM,
+    [CHECKED_MESSAGE] = &CHECKED_MESSAGE_FORM,
     [BUILT_MESSAGE] = &BUILT_MESSAGE_FORM,
     [TIMED_MESSAGE] = &TIMED_MESSAGE_FORM,
     [GREETING_MESSAGE] = &GREETING_MESSAGE_FORM,

@@ -7,10 +7,10 @@
 
 enum { AGENT_VERSION = 1 };
 typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE, ALLOCATE_MESSAGE,
-    FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, READ_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE,
-    FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE, DEVICES_MESSAGE, OPENED_MESSAGE, MADE_MESSAGE, DONE_MESSAGE,
-    CONTENTS_MESSAGE, BUILT_MESSAGE, TIMED_MESSAGE, GREETING_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE, MESSAGE_KINDS }
-    message_kind;
+    FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, KEEP_MESSAGE, CHECK_MESSAGE, BUILD_MESSAGE,
+    HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE, DEVICES_MESSAGE, OPENED_MESSAGE,
+    DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE, BUILT_MESSAGE, TIMED_MESSAGE, GREETING_MESSAGE, STARTED_MESSAGE,
+    FAILED_MESSAGE, MESSAGE_KINDS } message_kind;
 extern const form *const MESSAGES[]; /* by message_kind */
 
 typedef struct span {
@@ -32,6 +32,37 @@ typedef struct batch {
     uint64_t launches;
     bool counted;
 } batch;
+
+typedef struct guarded {
+    uint64_t buffer;
+    uint64_t offset;
+    uint64_t nbytes;
+    uint64_t guard_bytes;
+    uint64_t inside;
+    bool summed;
+} guarded;
+
+typedef struct expected {
+    uint64_t kept;
+    const char *dtype;
+    slice bounds;
+} expected;
+
+typedef struct seen {
+    uint64_t crc32;
+    uint64_t before;
+    uint64_t before_distance;
+    uint64_t after;
+    uint64_t after_distance;
+} seen;
+
+typedef struct found {
+    uint64_t wrong;
+    uint64_t poisoned;
+    uint64_t first;
+    slice found;
+    slice maximum;
+} found;
 
 typedef struct hello_message {
     uint64_t protocol;
@@ -55,8 +86,8 @@ typedef struct open_message {
 } open_message;
 
 typedef struct allocate_message {
-    const size_t *nbytes;
-    size_t nbytes_count;
+    uint64_t handle;
+    uint64_t nbytes;
 } allocate_message;
 
 typedef struct free_message {
@@ -78,12 +109,32 @@ typedef struct fill_message {
     size_t patterns_count;
 } fill_message;
 
+typedef struct copy_message {
+    const span *spans;
+    size_t spans_count;
+    const span *to;
+    size_t to_count;
+} copy_message;
+
 typedef struct read_message {
     const span *spans;
     size_t spans_count;
 } read_message;
 
+typedef struct keep_message {
+    uint64_t handle;
+    slice data;
+} keep_message;
+
+typedef struct check_message {
+    const guarded *zones;
+    size_t zones_count;
+    const expected *expected;
+    size_t expected_count;
+} check_message;
+
 typedef struct build_message {
+    uint64_t handle;
     const char *source;
     const char *options;
     slice binary;
@@ -94,6 +145,7 @@ typedef struct harvest_message {
 } harvest_message;
 
 typedef struct bind_message {
+    uint64_t handle;
     uint64_t program;
     const char *entry;
     size_t global_size[3], global_size_count;
@@ -124,11 +176,6 @@ typedef struct opened_message {
     size_t variables_count;
 } opened_message;
 
-typedef struct made_message {
-    const size_t *handles;
-    size_t handles_count;
-} made_message;
-
 typedef struct done_message {
     char nothing; /* a structure of C has a member */
 } done_message;
@@ -138,8 +185,14 @@ typedef struct contents_message {
     size_t data_count;
 } contents_message;
 
+typedef struct checked_message {
+    const seen *seen;
+    size_t seen_count;
+    const found *found;
+    size_t found_count;
+} checked_message;
+
 typedef struct built_message {
-    uint64_t program;
     uint64_t build_ns;
 } built_message;
 

@@ -8,16 +8,22 @@
 
 #define GPUTUNE_AGENT_SOFTWARE "gputune-agent"
 
-typedef enum object_kind { NOTHING, BUFFER, PROGRAM, BOUND } object_kind;
+typedef enum object_kind { NOTHING, BUFFER, PROGRAM, BOUND, KEPT } object_kind;
 
-/* What a handle stands for. Handles are places in a table, counted from 1. */
+/* Device memory. users: its handle while that is known, and kernels that have it as an argument, since drivers may not
+ * keep what a kernel has. */
+typedef struct storage {
+    cl_mem memory;
+    size_t nbytes, users;
+} storage;
+
+/* What a handle stands for. The host chooses handles: places in a table, counted from 1. */
 typedef struct object {
     object_kind kind;
-    size_t next_free, users; /* users: kernels that have a buffer as an argument, and its handle while that is known */
-    size_t nbytes;
-    cl_mem memory;
+    storage *buffer;
     cl_program program;
     struct prepared *prepared;
+    slice kept; /* bytes of the host, which this has a copy of */
 } object;
 
 typedef struct session {
@@ -30,7 +36,7 @@ typedef struct session {
     gputune_device *listed;
     bool profiling; /* launches have the device's clock */
     object *objects;
-    size_t object_count, object_room, first_free;
+    size_t object_count;
     pool pool;        /* of the message that is answered */
     const char *said; /* more than an error has room for, of the request that failed */
     uint8_t *contents;
@@ -49,14 +55,21 @@ bool say(session *session, message_kind kind, const void *row);
 /* --- a request becomes the row of its reply, or an error ---------------------------------------------------------- */
 
 typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
-handler list_devices, open_device, allocate_buffers, forget, write_spans, fill_spans, read_spans, build_program,
-    harvest_program, bind_kernel, launch_first, time_pass;
+handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, keep_data,
+    check_zones, build_program, harvest_program, bind_kernel, launch_first, time_pass;
 void forget_all(session *session);
 
+gputune_code check_open(const session *session, gputune_error *error);
 /* The object of a handle, or an error. */
 gputune_code object_of(session *session, uint64_t handle, object_kind kind, object **found, gputune_error *error);
-/* A new object of a kind, and its handle. */
-gputune_code new_object(session *session, object_kind kind, object **made, size_t *handle, gputune_error *error);
+/* A new object of a kind for a handle that is free, or an error. */
+gputune_code new_object(session *session, uint64_t handle, object_kind kind, object **made, gputune_error *error);
+/* Takes memory for contents that a reply has, which is freed once that was sent. */
+gputune_code take_contents(session *session, size_t nbytes, gputune_error *error);
+/* The buffer of a span, which lies inside of it, or an error. */
+gputune_code memory_of(session *session, const span *span, storage **found, gputune_error *error);
+/* Begins to copy a span to the host, where its bytes are once all is finished. */
+gputune_code begin_read(session *session, const span *span, void *into, gputune_error *error);
 void *reply_rows(session *session, size_t count, size_t nbytes, gputune_code *code, gputune_error *error);
 
 /* A kernel with its sizes and arguments. */
@@ -64,12 +77,13 @@ typedef struct prepared {
     cl_kernel kernel;
     cl_uint dimensions;
     size_t global_size[3], local_size[3];
-    size_t *buffers, buffer_count; /* handles of buffers that are arguments */
+    storage **buffers; /* that are arguments */
+    size_t buffer_count;
     cl_mem *parts;                 /* of buffers that are arguments */
     size_t part_count;
 } prepared;
 void release_prepared(session *session, prepared *prepared);
-/* A buffer has one user less; with its last one its memory goes, since drivers may not keep what a kernel has. */
-void leave_buffer(session *session, size_t handle);
+/* A buffer has one user less; with its last one its memory goes. */
+void leave_buffer(session *session, storage *buffer);
 
 #endif

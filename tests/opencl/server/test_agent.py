@@ -19,13 +19,15 @@ from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.search import task_search
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
-from gputune.core.errors import BuildFailed, DeviceNotFound, LaunchFailed, LimitExceeded
-from gputune.runtime.backends import Backend, Batch, Bound
+from gputune.core.dtypes import ELEMENT_TYPES
+from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
+from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Reference, Zone
+from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
 from gputune.server.agent import backend as agent_backend
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection, AgentLost
-from gputune.server.agent.messages import Free, Read, Span
+from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, Span
 from gputune.server.agent.opening import find_device, open_device
 from tests.native.compiling import agent as agent_program
 from tests.native.compiling import compiler, opencl_library
@@ -155,10 +157,13 @@ def test_what_fails_says_why_and_costs_nothing_else(opened: Backend) -> None:
     with pytest.raises(BuildFailed, match="oops"):
         opened.build("__kernel void run(__global float *x) { oops }", OPTIONS)
     program, buffer = opened.build(ADD, OPTIONS), opened.allocate(64)
-    with pytest.raises(BuildFailed, match="no kernel 'other'"):
-        opened.bind(program, "other", (16,), (4,), [buffer, 3])
-    with pytest.raises(LaunchFailed, match="takes 2 arguments, 1 are given"):
-        opened.bind(program, "add", (16,), (4,), [buffer])
+    for entry, arguments, error, why in (  # which are not waited for
+        ("other", [buffer, 3], BuildFailed, "no kernel 'other'"),
+        ("add", [buffer], LaunchFailed, "takes 2 arguments, 1 are given"),
+    ):
+        bound = opened.bind(program, entry, (16,), (4,), arguments)
+        with pytest.raises(error, match=why):
+            opened.first_launch(bound, lambda: None)
     with pytest.raises(LimitExceeded, match="largest allocation"):
         opened.allocate(opened.identity.max_allocation_bytes + 1)
     with pytest.raises(LaunchFailed, match="65 bytes"):
@@ -166,14 +171,63 @@ def test_what_fails_says_why_and_costs_nothing_else(opened: Backend) -> None:
     assert not opened.lost()
 
 
+def test_outputs_are_compared_beside_the_device_as_here(opened: Backend) -> None:
+    rng = np.random.default_rng(5)
+    guard, bounds = 128, Bounds(1e-3, 10.0, 1e-3, 1e-6)
+    for dtype in ELEMENT_TYPES:
+        want = rng.normal(0, 50, 777).astype(dtype)
+        if ELEMENT_TYPES[dtype].is_float:
+            want[:6] = [np.nan, np.nan, np.inf, -np.inf, 6e-8, 3e4]
+        for changes in (0, 1, 60):
+            got = want.copy()
+            for place in rng.choice(got.size, changes, replace=False):
+                got[place : place + 1].view(np.uint8)[:] = rng.choice([0, 1, 60, POISON], got.itemsize)
+            got[0] = want[0] if changes else np.frombuffer(b"\xff" * got.itemsize, dtype)[0]
+            content = np.full(got.nbytes + 2 * guard + 5, POISON, np.uint8)
+            content[guard : guard + got.nbytes] = got.view(np.uint8)
+            content[rng.choice(guard, changes // 20)] = content[-1 - rng.choice(guard, changes // 20)] = 3
+            buffer = opened.upload(content)
+            zones = [Zone(buffer, guard, got.nbytes), Zone(buffer, 0, buffer.nbytes), Zone(buffer, 7, 0, False)]
+            reference = Reference(want, bounds)
+            for _ in range(2):  # the agent has the reference then
+                assert opened.compare(zones[0], reference, zones[1:]) == Backend.compare(
+                    opened, zones[0], reference, zones[1:]
+                )
+    assert opened.checksum(zones) == Backend.checksum(opened, zones)
+    with pytest.raises(LaunchFailed, match="are compared with"):
+        opened.compare(Zone(buffer, 0, 8), reference)
+    with pytest.raises(LaunchFailed, match="guards lie outside"):
+        opened.checksum([Zone(buffer, 1, buffer.nbytes)])
+
+
+def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:
+    source, target = opened.upload(np.arange(8, dtype=np.uint8)), opened.upload(np.zeros(10, np.uint8))
+    opened.copy(source, target)
+    np.testing.assert_array_equal(opened.read(target), [*range(8), 0, 0])
+    opened.copy(target, source)
+    with pytest.raises(LaunchFailed, match="10 bytes at 0 of a buffer of 8 bytes"):
+        opened.finish()
+
+
 def test_spans_and_handles_are_checked_by_the_agent(agent: Agent) -> None:
     connection = AgentConnection(agent.address)
-    with pytest.raises(LaunchFailed, match="handle 1 is no buffer"):
+    with pytest.raises(LaunchFailed, match="no device is open"):
         connection.ask(Read((Span(1, 0, 1),)))
-    connection.post(Read((Span(9, 0, 1),)))
-    with pytest.raises(LaunchFailed, match="handle 9 is no buffer"):  # of the request that was not waited for
-        connection.ask(Free(()))
+    connection.ask(Open(0, False))
+    connection.ask(Allocate(1, 16))
+    for request, why in (
+        (Read((Span(2, 0, 1),)), "handle 2 is no buffer"),
+        (Read((Span(1, 8, 9),)), "9 bytes at 8 of a buffer of 16 bytes"),
+        (Allocate(1, 16), "handle 1 is in use"),
+        (Allocate(1 << 20, 16), "those from 1 to 65536 are known"),
+        (Copy((Span(1, 0, 8),), (Span(1, 8, 8),)), "inside a buffer"),
+        (Check((), (Expected(1, "int8", b""),)), "more is expected"),
+    ):
+        connection.post(request)  # of a request that is not waited for
+        with pytest.raises(DeviceError, match=why):
+            connection.ask(Free(()))
     connection.ask(Free((1, 2, 1 << 40)))
+    connection.ask(Allocate(1, 16))
     connection.close()
 
 
