@@ -37,6 +37,8 @@ ENQUEUED_NS = 100_000_000.0  # as much work is enqueued at once, and no more tha
 LONG_FACTOR = 20  # a baseline whose launch lasts this many samples is sampled in the first pass of a round only
 BLOCKS = 8  # a warm-up of the least duration is so many blocks of launches
 STABLE = 0.02  # the clock is stable when two blocks in a row differ by no more than this share
+GROWTH = 4  # a pass of a warm-up has at most so many times the launches of each before it
+SPARE = 1.05  # a block that misses its duration by little costs a far device another pass
 WARM_UP_FACTOR = 5  # a warm-up may last so many times its least duration
 
 
@@ -101,20 +103,27 @@ def warm_up(backend: Backend, bound: Bound, warm_up_ns: float, go_on: Callable[[
     `go_on` is called each time before some are enqueued; what it raises ends the warm-up.
     """
     passed, before = 0.0, math.inf
-    launches = 1
+    most, launch_ns = 1, math.inf
     while passed < WARM_UP_FACTOR * warm_up_ns:
         block = _Block()
-        while block.wall_ns < warm_up_ns / BLOCKS:
+        while (left_ns := warm_up_ns / BLOCKS - block.wall_ns) > 0:
             go_on()
-            launch_ns = block.add(backend.time(bound, launches))
-            left = math.ceil((warm_up_ns / BLOCKS - block.wall_ns) / launch_ns)
-            launches = enqueued_at_once(max(1, min(2 * launches, left)), launch_ns)
+            launches = max(1, min(GROWTH * most, math.ceil(SPARE * left_ns / launch_ns)))
+            for timing in backend.time_pass(_batches(bound, launches, launch_ns)):
+                launch_ns = block.add(timing)
+            most = max(most, launches)
         passed += block.wall_ns
         now = block.launch_ns
         if passed >= warm_up_ns and abs(now - before) <= STABLE * min(now, before):
             return True
         before = now
     return False
+
+
+def _batches(bound: Bound, launches: int, launch_ns: float) -> list[Batch]:
+    """Return so many launches, no more of them in a batch than may be enqueued at once."""
+    whole, rest = divmod(launches, at_once := enqueued_at_once(launches, launch_ns))
+    return [Batch(bound, at_once)] * whole + [Batch(bound, rest)] * bool(rest)
 
 
 @dataclass

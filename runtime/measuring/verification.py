@@ -90,7 +90,6 @@ class KeptBuffers:
         for buffer in self._guarded.values():
             buffer.poison(self._backend)
         self._fill(self.buffers)
-        self._backend.finish()
         found = []
         for name, one in zip(self._guarded, self._backend.checksum(self.zones), strict=True):
             self.checksums[name] = one.crc32

@@ -103,8 +103,11 @@ class AgentBackend(Backend):
         self._references: weakref.WeakKeyDictionary[Reference, _Handle] = weakref.WeakKeyDictionary()
         opened: messages.Opened = self._connection.ask(messages.Open(place, True))
         self._cache_bytes = last_cache_bytes(identity, opened.cache_bytes)
-        self._settings = deciding(dict(each.split("=", 1) for each in opened.variables if "=" in each))
-        self._waits = identity.device_type in quirks_of(identity).compiles_at_first_launch
+        variables = dict(each.split("=", 1) for each in opened.variables if "=" in each)
+        self._settings, quirks = deciding(variables), quirks_of(identity)
+        self._waits = identity.device_type in quirks.compiles_at_first_launch
+        # Who starts the agent may give it a folder for that, which all its connections share.
+        self.finds_compiled = quirks.compiled is not None and variables.get(quirks.compiled.finds) == "1"
 
     @property
     def settings(self) -> dict[str, str]:

@@ -198,6 +198,8 @@ static int run(const char *where, const char *token_file, bool token_stdin) {
 int main(int count, char **arguments) {
     const char *where = "22598", *token_file = NULL;
     bool token_stdin = false;
+    setenv("POCL_AFFINITY", "1", 0); /* as variants are measured anywhere; drivers read it when they are loaded */
+    setenv("POCL_KERNEL_CACHE", "0", 0);
     for (int i = 1; i < count; i++) {
         const char *const option = arguments[i], *const value = i + 1 < count ? arguments[i + 1] : NULL;
         if (!strcmp(option, "--help")) return fputs(HELP, stdout), EXIT_SUCCESS;

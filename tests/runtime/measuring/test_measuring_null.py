@@ -1,6 +1,7 @@
 """Test measuring on the null device: the same times everywhere, and the rules of measuring, which need no hardware."""
 
 import gc
+import math
 import subprocess
 import sys
 import weakref
@@ -13,7 +14,7 @@ import pytest
 
 from gputune.core.errors import InvalidLaunch, LaunchFailed, LimitExceeded
 from gputune.core.launches import Launch, Trial, Variant, Work
-from gputune.runtime.backends import Backend, Bound, Buffer, ProgramCache, Timing, open_backend
+from gputune.runtime.backends import Backend, Batch, Bound, Buffer, ProgramCache, Timing, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.measuring.launching import execute
 from gputune.runtime.measuring.measuring import Measured, measure
@@ -144,6 +145,8 @@ def test_a_request_that_makes_no_sense_is_refused(null: Backend) -> None:
 class Clock:
     """A backend whose launches take what the test says; the bound kernel is the function that says it."""
 
+    time_pass = Backend.time_pass
+
     def time(self, bound: Bound, launches: int) -> Timing:
         event_ns = bound.kernel(launches)
         return Timing(launches, event_ns, event_ns + 100)
@@ -201,6 +204,19 @@ def test_warming_up_lasts_as_long_as_asked() -> None:
 
     warm_up(Clock(), Bound(launch, (1,), (1,), {}), 1e6)  # type: ignore[arg-type]
     assert 900 <= total <= 1100
+
+
+def test_warming_up_asks_a_far_device_little() -> None:
+    passes: list[list[int]] = []
+
+    class Far(Clock):
+        def time_pass(self, batches: Sequence[Batch], enough_ns: float = math.inf) -> list[Timing]:  # type: ignore[override]
+            passes.append([batch.launches for batch in batches])
+            return Backend.time_pass(self, batches, enough_ns)  # type: ignore[arg-type]
+
+    warm_up(Far(), Bound(lambda launches: 1_000 * launches, (1,), (1,), {}), 8e6)  # type: ignore[arg-type]
+    assert passes[:3] == [[1], [4], [16]] and passes[-1][:4] == [256] * 4
+    assert len(passes) < 14  # 8 blocks of a thousand launches
 
 
 def test_warming_up_goes_on_with_the_next_fastest(null: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +285,8 @@ def test_a_clock_that_slows_down_does_not_make_who_left_early_the_winner() -> No
 
 class Enqueued:
     """Counts what is enqueued at once; every launch takes the same time."""
+
+    time_pass = Backend.time_pass
 
     def __init__(self, launch_ns: int) -> None:
         self.launch_ns = launch_ns
