@@ -22,6 +22,7 @@ from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import PROBES
 from gputune.runtime.power.instances import controls_of, setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.server.agent.opening import state_of
 from gputune.server.clients.admission import Admission
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
@@ -87,7 +88,8 @@ class Daemon:
         first = Supervisor(self._start_worker, self.limits, second)
         self._workers = Workers(first, self._further_supervisor, further, self._compiled, self._another_supervisor)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
-        self._state = RecentState(known=not report.remote)
+        self._far_state = state_of(report)
+        self._state = RecentState() if self._far_state is None else RecentState(self._far_state.read)
         self._stopping = asyncio.Event()
         self._stopping_now = asyncio.Event()
 
@@ -137,6 +139,8 @@ class Daemon:
             self._listener.close()
             await self._workers.stop()
             self._compiled.remove()
+            if self._far_state is not None:
+                self._far_state.close()
 
     async def _unless_stopped(self, starting: Awaitable[WorkerReady]) -> WorkerReady | None:
         """What is waited for; None when the server is stopped before it is there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from gputune.runtime.devices import load, state
 
@@ -12,28 +13,26 @@ FRESH_SECONDS = 0.2
 WAIT_SECONDS = 0.5  # a driver that sleeps may answer late, and then what is known already is told
 
 
-class RecentState:
-    """What `state` and `load` read, read beside the event loop and at most once in FRESH_SECONDS."""
+def _state_and_load() -> dict[str, float]:
+    return state.read() | load.read()
 
-    def __init__(self, known: bool = True) -> None:
-        """known: whether this machine has the device, and not an agent's, of which nothing is said."""
-        self._known = known
+
+class RecentState:
+    """What `state` and `load` read, or another source says of another machine, read beside the event loop and at most
+    once in FRESH_SECONDS."""
+
+    def __init__(self, source: Callable[[], dict[str, float]] = _state_and_load) -> None:
+        self._source = source
         self._state: dict[str, object] = {}
         self._reading: asyncio.Future[dict[str, float]] | None = None
         self._began = 0.0
 
     async def read(self) -> dict[str, object]:
         """Plain numbers by name, as far as they can be read."""
-        if not self._known:
-            return {}
         now = time.monotonic()
         if self._reading is None or (self._reading.done() and now - self._began >= FRESH_SECONDS):
-            self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(_state_and_load)), now
+            self._reading, self._began = asyncio.ensure_future(asyncio.to_thread(self._source)), now
         await asyncio.wait({self._reading}, timeout=WAIT_SECONDS)
         if self._reading.done() and not self._reading.cancelled():
             self._state = dict(self._reading.result())
         return self._state
-
-
-def _state_and_load() -> dict[str, float]:
-    return state.read() | load.read()

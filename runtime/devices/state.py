@@ -21,6 +21,21 @@ CONTENT_CHARACTERS = 1 << 16  # enough of /proc/cpuinfo for some dozens of cores
 
 LIMITS_C = (40.0, 150.0)  # where trip points make sense: what a firmware does not use lies far outside
 
+PATTERNS = (
+    "/proc/loadavg",
+    "/sys/class/kgsl/kgsl-3d*/{gpuclk,gpubusy,gpu_busy_percentage,temp}",
+    "/sys/class/devfreq/*/cur_freq",
+    "/sys/class/drm/card*/{gt_act_freq_mhz,device/gpu_busy_percent}",
+    "/sys/class/drm/card*/device/hwmon/hwmon*/{freq1_input,temp1_input}",
+    "/sys/class/thermal/thermal_zone*/{temp,trip_point_*_type,trip_point_*_temp}",
+    "/sys/class/thermal/cooling_device*/{type,cur_state}",
+    "/sys/devices/system/cpu/cpu*/cpufreq/scaling_cur_freq",
+    "/sys/devices/system/cpu/cpu*/thermal_throttle/*_throttle_count",
+    "/proc/cpuinfo",
+)
+"""The files that `read` looks for, for those who bring them from another machine: * is any part of a name, and {a,b} is
+each of these."""
+
 Parse = Callable[[str], float]
 Combine = Callable[[list[float]], float]
 
@@ -65,6 +80,11 @@ def read(root: Path = Path("/"), seconds: float = SECONDS_AT_MOST) -> dict[str, 
     if cpu_mhz:
         state |= {"cpu_mhz_min": min(cpu_mhz), "cpu_mhz_max": max(cpu_mhz), "cpu_mhz_mean": statistics.fmean(cpu_mhz)}
     return {name: round(value, 2) for name, value in state.items()}
+
+
+def files(root: Path) -> list[Path]:
+    """Return the files that `read` reads each time, of those that were there when it did first."""
+    return [*(source.path for source in _sources(root)), root / "proc/cpuinfo"]
 
 
 @functools.lru_cache(maxsize=4)

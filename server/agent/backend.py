@@ -44,6 +44,7 @@ from gputune.runtime.devices.settings import deciding
 from gputune.server.agent import messages
 from gputune.server.agent.connection import AgentConnection
 from gputune.server.agent.messages import Given, Span
+from gputune.server.agent.state import AgentState
 
 log = logging.getLogger("gputune.server.agent")
 
@@ -100,6 +101,7 @@ class AgentBackend(Backend):
         self._address = address
         self._connection = AgentConnection(address)
         self._numbers = _Numbers()
+        self._state = AgentState(self._connection.ask)
         self._references: weakref.WeakKeyDictionary[Reference, _Handle] = weakref.WeakKeyDictionary()
         opened: messages.Opened = self._connection.ask(messages.Open(place, True))
         self._cache_bytes = last_cache_bytes(identity, opened.cache_bytes)
@@ -119,8 +121,7 @@ class AgentBackend(Backend):
         return self._cache_bytes
 
     def state(self) -> dict[str, float]:
-        """Nothing: the agent does not say it, and this machine is another one."""
-        return {}
+        return self._state.read()
 
     def lost(self) -> bool:
         """Return whether nothing works any more. Where the connection has ended, the agent says in the next one whether

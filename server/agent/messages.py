@@ -186,6 +186,16 @@ class Read:
 
 @in_files(closed=True)
 @dataclass(frozen=True)
+class ReadFiles:
+    """Return what the device's system says in files; of a folder the names in it, one a line. What cannot be read says
+    nothing, and nothing is begun after so many nanoseconds."""
+
+    paths: Annotated[tuple[CText, ...], Within(0, 1024)]
+    within_ns: Nanoseconds
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
 class Keep:
     """Keep data beside the device, so that outputs are compared there."""
 
@@ -349,6 +359,7 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         Fill: Done,
         Copy: Done,
         Read: Contents,
+        ReadFiles: Contents,
         Keep: Done,
         Check: Checked,
         Build: Built,

@@ -14,6 +14,7 @@ from gputune.runtime.devices.discovery import AGENT_PREFIX, Choice, DeviceReport
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import AgentConnection
 from gputune.server.agent.messages import ListDevices
+from gputune.server.agent.state import ConnectedState
 
 
 def find_device(wanted: str | None) -> Choice:
@@ -35,8 +36,17 @@ def find_device(wanted: str | None) -> Choice:
     return choose(reports, place or None)
 
 
+def state_of(report: DeviceReport) -> ConnectedState | None:
+    """Return what reads the state of the device's machine; None if that is this machine."""
+    return ConnectedState(_address_of(report)) if report.remote else None
+
+
 def open_device(report: DeviceReport, compiled: Path | None = None) -> Backend:
     """Open a device, as open_backend does. Raises DeviceNotFound, DeviceError."""
     if not report.remote or report.identity is None:
         return open_backend(report, compiled=compiled)
-    return AgentBackend(report.identity, report.driver_file.removeprefix(AGENT_PREFIX), report.position)
+    return AgentBackend(report.identity, _address_of(report), report.position)
+
+
+def _address_of(report: DeviceReport) -> str:
+    return report.driver_file.removeprefix(AGENT_PREFIX)

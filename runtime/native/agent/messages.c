@@ -132,6 +132,13 @@ static const form READ_MESSAGE_FORM = {
         {"spans", ROWS, MANY(read_message, spans, spans_count), .form = &SPAN_FORM},
     }};
 
+static const form READ_FILES_MESSAGE_FORM = {
+    .what = "ReadFiles", .row_bytes = sizeof(read_files_message), .least_bytes = 19,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"paths", TEXTS, MANY(read_files_message, paths, paths_count)},
+        {"within_ns", A_NUMBER, IN(read_files_message, within_ns)},
+    }};
+
 static const form KEEP_MESSAGE_FORM = {
     .what = "Keep", .row_bytes = sizeof(keep_message), .least_bytes = 15,
     .is_closed = true, .count = 2, .fields = (const field[]){
@@ -257,6 +264,7 @@ const form *const MESSAGES[] = {
     [FILL_MESSAGE] = &FILL_MESSAGE_FORM,
     [COPY_MESSAGE] = &COPY_MESSAGE_FORM,
     [READ_MESSAGE] = &READ_MESSAGE_FORM,
+    [READ_FILES_MESSAGE] = &READ_FILES_MESSAGE_FORM,
     [KEEP_MESSAGE] = &KEEP_MESSAGE_FORM,
     [CHECK_MESSAGE] = &CHECK_MESSAGE_FORM,
     [BUILD_MESSAGE] = &BUILD_MESSAGE_FORM,

@@ -23,6 +23,7 @@ static const struct {
     [FILL_MESSAGE] = {fill_spans, DONE_MESSAGE},
     [COPY_MESSAGE] = {copy_spans, DONE_MESSAGE},
     [READ_MESSAGE] = {read_spans, CONTENTS_MESSAGE},
+    [READ_FILES_MESSAGE] = {read_files, CONTENTS_MESSAGE},
     [KEEP_MESSAGE] = {keep_data, DONE_MESSAGE},
     [CHECK_MESSAGE] = {check_zones, CHECKED_MESSAGE},
     [BUILD_MESSAGE] = {build_program, BUILT_MESSAGE},

@@ -55,8 +55,8 @@ bool say(session *session, message_kind kind, const void *row);
 /* --- a request becomes the row of its reply, or an error ---------------------------------------------------------- */
 
 typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
-handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, keep_data,
-    check_zones, build_program, harvest_program, bind_kernel, launch_first, time_pass;
+handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, read_files,
+    keep_data, check_zones, build_program, harvest_program, bind_kernel, launch_first, time_pass;
 void forget_all(session *session);
 
 gputune_code check_open(const session *session, gputune_error *error);

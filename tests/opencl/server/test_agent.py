@@ -23,12 +23,14 @@ from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
 from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Reference, Zone
 from gputune.runtime.backends.answers import POISON
+from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
 from gputune.server.agent import backend as agent_backend
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection, AgentLost
 from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, Span
 from gputune.server.agent.opening import find_device, open_device
+from gputune.server.agent.state import ConnectedState
 from tests.native.compiling import agent as agent_program
 from tests.native.compiling import compiler, opencl_library
 from tests.waiting import PATIENCE_SECONDS
@@ -198,6 +200,16 @@ def test_outputs_are_compared_beside_the_device_as_here(opened: Backend) -> None
         opened.compare(Zone(buffer, 0, 8), reference)
     with pytest.raises(LaunchFailed, match="guards lie outside"):
         opened.checksum([Zone(buffer, 1, buffer.nbytes)])
+
+
+def test_the_state_of_its_machine_is_known(agent: Agent, opened: Backend) -> None:
+    found = opened.state()
+    assert found[load.PROCESSORS] >= 1 and found["load_1_minute"] >= 0 and found[load.CLOCK] > 0
+    far = ConnectedState(agent.address)
+    assert set(far.read()) == set(found)
+    far.close()
+    assert far.read() and not opened.lost()
+    far.close()
 
 
 def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:

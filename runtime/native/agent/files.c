@@ -1,0 +1,48 @@
+/* Files by which the device's system says its clocks, temperatures and load. */
+#include "session.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FILE_BYTES = 1 << 16, ALL_BYTES = 1 << 22 };
+
+static size_t read_names(DIR *folder, uint8_t *into, size_t room) {
+    size_t nbytes = 0;
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        const size_t length = strlen(entry->d_name);
+        if (length + 1 > room - nbytes) break;
+        memcpy(into + nbytes, entry->d_name, length);
+        into[nbytes + length] = '\n';
+        nbytes += length + 1;
+    }
+    closedir(folder);
+    return nbytes;
+}
+
+static size_t read_path(const char *path, uint8_t *into, size_t room) {
+    DIR *const folder = opendir(path);
+    if (folder) return read_names(folder, into, room);
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    size_t nbytes = 0;
+    for (ssize_t got; file >= 0 && (got = read(file, into + nbytes, room - nbytes)) > 0;) nbytes += (size_t)got;
+    if (file >= 0) close(file);
+    return nbytes;
+}
+
+gputune_code read_files(session *session, const void *asked, void *reply, gputune_error *error) {
+    const read_files_message *const request = asked;
+    contents_message *const contents = reply;
+    const uint64_t begun_ns = now_ns();
+    gputune_code code = take_contents(session, ALL_BYTES, error);
+    slice *const data = reply_rows(session, request->paths_count, sizeof *data, &code, error);
+    for (size_t i = 0, at = 0; i < request->paths_count && !code; at += data[i++].nbytes) {
+        const size_t room = ALL_BYTES - at < FILE_BYTES ? ALL_BYTES - at : FILE_BYTES;
+        const bool late = now_ns() - begun_ns > request->within_ns;
+        uint8_t *const into = session->contents + at;
+        data[i] = (slice){into, late ? 0 : read_path(request->paths[i], into, room)};
+    }
+    contents->data = data, contents->data_count = request->paths_count;
+    return code;
+}

@@ -1,0 +1,119 @@
+"""Test the state of an agent's machine: it is what that machine would read itself."""
+
+from pathlib import Path
+
+import pytest
+
+from gputune.core.errors import DeviceNotFound
+from gputune.runtime.devices import load, state
+from gputune.server.agent import state as agent_state
+from gputune.server.agent.messages import Contents, ReadFiles
+from gputune.server.agent.state import AgentState, ConnectedState, load_of
+
+FILES = {
+    "proc/loadavg": "0.5 0.25 0.1 1/2 3",
+    "proc/cpuinfo": "cpu MHz : 2400.5\n",
+    "sys/class/kgsl/kgsl-3d0/gpuclk": "585000000",
+    "sys/class/kgsl/kgsl-3d0/gpubusy": "30 120",
+    "sys/class/kgsl/kgsl-3d0/temp": "51000",
+    "sys/class/devfreq/1.mali/cur_freq": "800000000",
+    "sys/class/drm/card0/gt_act_freq_mhz": "1150",
+    "sys/class/drm/card1/device/gpu_busy_percent": "40",
+    "sys/class/drm/card1/device/hwmon/hwmon3/freq1_input": "900000000",
+    "sys/class/drm/card1/device/hwmon/hwmon3/temp1_input": "61000",
+    "sys/class/thermal/thermal_zone0/temp": "43000",
+    "sys/class/thermal/thermal_zone0/trip_point_0_type": "passive",
+    "sys/class/thermal/thermal_zone0/trip_point_0_temp": "95000",
+    "sys/class/thermal/cooling_device0/type": "cpufreq-cpu0",
+    "sys/class/thermal/cooling_device0/cur_state": "2",
+    "sys/class/thermal/cooling_device1/type": "fan",
+    "sys/class/thermal/cooling_device1/cur_state": "7",
+    "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "1800000",
+    "sys/devices/system/cpu/cpu11/cpufreq/scaling_cur_freq": "2800000",
+    "sys/devices/system/cpu/cpu11/thermal_throttle/core_throttle_count": "3",
+    "proc/uptime": "100.5 150.25",
+    "proc/stat": "cpu 9 9 9 9 9\ncpu0 5 0 5 1000 200 0\ncpu1 5 0 5 2000 0 0\nctxt 7\n",
+    "proc/self/stat": "77 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0",
+    "proc/self/status": "Name: x\nnonvoluntary_ctxt_switches:\t12\n",
+}
+
+
+class Machine:
+    """A machine whose agent answers from a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.asked: list[tuple[str, ...]] = []
+        for name, content in FILES.items():
+            self.write(name, content)
+
+    def write(self, name: str, content: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
+    def ask(self, request: ReadFiles) -> Contents:
+        self.asked.append(request.paths)
+        return Contents(tuple(map(self._content, request.paths)))
+
+    def _content(self, path: str) -> bytes:
+        place = self.root / path.lstrip("/")
+        if place.is_dir():
+            return "".join(f"{one.name}\n" for one in [*place.iterdir(), place / "..", Path("../../x")]).encode()
+        return place.read_bytes() if place.is_file() else b""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_it_is_the_state_that_the_machine_reads(machine: Machine) -> None:
+    far = AgentState(machine.ask)
+    own = state.read(machine.root, seconds=60)
+    assert {"kgsl-3d0_busy_percent", "temperature_headroom_c", "cooling_steps", "throttles"} <= set(own)
+    found = far.read()
+    assert found.items() >= own.items()
+    rounds = len(machine.asked)
+    machine.write("sys/class/kgsl/kgsl-3d0/gpubusy", "90 120")
+    (machine.root / "sys/class/kgsl/kgsl-3d0/temp").unlink()  # its driver sleeps
+    later = far.read()
+    assert later["kgsl-3d0_busy_percent"] == 75 and "kgsl-3d0_temperature_c" not in later
+    assert len(machine.asked) == rounds + 1 and not any("trip_point" in path for path in machine.asked[-1])
+
+
+def test_no_file_is_asked_for_outside_of_the_systems(machine: Machine) -> None:
+    AgentState(machine.ask).read()
+    asked = {path for paths in machine.asked for path in paths}
+    assert all(path.startswith(("/proc/", "/sys/")) and ".." not in path.split("/") for path in asked)
+
+
+def test_many_files_are_asked_for_in_parts(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_state, "FILES_AT_ONCE", 3)
+    assert AgentState(machine.ask).read().items() >= state.read(machine.root, seconds=60).items()
+    assert max(map(len, machine.asked)) == 3
+
+
+def test_its_load_is_that_of_all_its_processors(machine: Machine) -> None:
+    assert load_of(machine.root) == {
+        load.CLOCK: 100.5,
+        load.PROCESSORS: 2,
+        load.OWN: 3,
+        load.IDLE: 32,
+        load.SWITCHES: 12,
+    }
+    for name, content in (("uptime", ""), ("self/stat", "77 (x) S"), ("self/stat", "77 (x) S " + "? " * 20)):
+        before = (machine.root / "proc" / name).read_text(encoding="utf-8")
+        machine.write(f"proc/{name}", content)
+        assert load_of(machine.root) == {}
+        machine.write(f"proc/{name}", before)
+
+
+def test_nothing_is_said_while_the_agent_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(address: str) -> None:
+        raise DeviceNotFound(address)
+
+    monkeypatch.setattr(agent_state, "AgentConnection", unreachable)
+    far = ConnectedState("127.0.0.1:1")
+    assert far.read() == {}
+    far.close()
