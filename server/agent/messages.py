@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Literal
 
 from gputune.core.bounds import Amount, Bytes, Count, CText, Int32, Nanoseconds, Size, Within, in_files
 from gputune.core.identity import DeviceIdentity
+from gputune.runtime.profiling.records import Form
 from gputune.server.protocol.messages import Blob
 
 AGENT_VERSION = 1
@@ -264,6 +265,45 @@ class TimePass:
     enough_ns: Nanoseconds
 
 
+@in_files(closed=True)
+@dataclass(frozen=True)
+class LoadContext:
+    """Load a graph of a context binary as an application does, on the open device. strict: refuse a context that was
+    made for another device or driver."""
+
+    handle: Handle
+    data: Blob
+    graph: CText
+    strict: bool
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class RunContext:
+    """Run one inference on inputs in the graph's order. recorded: in the profile, if one is open; persistent: by
+    persistent kernels, if the context has them."""
+
+    context: Handle
+    inputs: Blobs
+    recorded: bool
+    persistent: bool
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class BeginProfile:
+    """Open a profile log for inferences of a context."""
+
+    context: Handle
+    level: Literal["basic", "detailed"]
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class EndProfile:
+    """Close the profile log, and return its bytes."""
+
+
 # --- replies --------------------------------------------------------------------------------------
 
 
@@ -342,8 +382,28 @@ class Timed:
 
 @in_files(closed=True)
 @dataclass(frozen=True)
+class Loaded:
+    """A context is ready to run. warnings: causes of unexpected cost; load_ns: the time that loading took."""
+
+    warnings: Annotated[tuple[CText, ...], Within(0, 4096)]
+    load_ns: Nanoseconds
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Ran:
+    """The outputs of an inference in the graph's order. elapsed_ns: by the agent's clock, from before the first input
+    is written until the last output is read; form: how it ran, as profile logs say it."""
+
+    outputs: Blobs
+    elapsed_ns: Nanoseconds
+    form: Form
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
 class Failed:
-    """The request failed. status: as a trial is recorded with it; message: why."""
+    """The request failed. status: as a trial is recorded with it, or the name of a ContextError; message: why."""
 
     status: CText
     message: CText
@@ -367,6 +427,10 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         Bind: Done,
         FirstLaunch: Timed,
         TimePass: Timed,
+        LoadContext: Loaded,
+        RunContext: Ran,
+        BeginProfile: Done,
+        EndProfile: Contents,
     }
 )
 """By request, what answers it."""

@@ -40,7 +40,7 @@ gputune_code open_device(session *session, const void *asked, void *reply, gputu
     const gputune_device_options options = {.device = place};
     TRY(gputune_open_device(&options, &session->device, error));
     gputune_device *const device = session->device;
-    session->profiling = request->profiling;
+    session->profiling = request->profiling, session->place = request->place;
     if (request->profiling) {
         cl_int status = 0;
         device->cl.ReleaseCommandQueue(device->queue);

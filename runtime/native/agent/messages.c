@@ -193,6 +193,36 @@ static const form TIME_PASS_MESSAGE_FORM = {
         {"enough_ns", A_NUMBER, IN(time_pass_message, enough_ns)},
     }};
 
+static const form LOAD_CONTEXT_MESSAGE_FORM = {
+    .what = "LoadContext", .row_bytes = sizeof(load_context_message), .least_bytes = 30,
+    .is_closed = true, .count = 4, .fields = (const field[]){
+        {"handle", A_NUMBER, IN(load_context_message, handle)},
+        {"data", A_BLOB, IN(load_context_message, data)},
+        {"graph", A_TEXT, IN(load_context_message, graph)},
+        {"strict", A_FLAG, IN(load_context_message, strict)},
+    }};
+
+static const form RUN_CONTEXT_MESSAGE_FORM = {
+    .what = "RunContext", .row_bytes = sizeof(run_context_message), .least_bytes = 40,
+    .is_closed = true, .count = 4, .fields = (const field[]){
+        {"context", A_NUMBER, IN(run_context_message, context)},
+        {"inputs", BLOBS, MANY(run_context_message, inputs, inputs_count)},
+        {"recorded", A_FLAG, IN(run_context_message, recorded)},
+        {"persistent", A_FLAG, IN(run_context_message, persistent)},
+    }};
+
+static const char *const LEVELS[] = {"basic", "detailed", NULL};
+static const form BEGIN_PROFILE_MESSAGE_FORM = {
+    .what = "BeginProfile", .row_bytes = sizeof(begin_profile_message), .least_bytes = 22,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"context", A_NUMBER, IN(begin_profile_message, context)},
+        {"level", A_NAME, IN(begin_profile_message, level), .names = LEVELS},
+    }};
+
+static const form END_PROFILE_MESSAGE_FORM = {
+    .what = "EndProfile", .row_bytes = sizeof(end_profile_message), .least_bytes = 1,
+    .is_closed = true, .count = 0};
+
 static const form DEVICES_MESSAGE_FORM = {
     .what = "Devices", .row_bytes = sizeof(devices_message), .least_bytes = 10,
     .is_closed = true, .count = 1, .fields = (const field[]){
@@ -236,6 +266,22 @@ static const form TIMED_MESSAGE_FORM = {
         {"times", A_BLOB, IN(timed_message, times)},
     }};
 
+static const form LOADED_MESSAGE_FORM = {
+    .what = "Loaded", .row_bytes = sizeof(loaded_message), .least_bytes = 20,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"warnings", TEXTS, MANY(loaded_message, warnings, warnings_count)},
+        {"load_ns", A_NUMBER, IN(loaded_message, load_ns)},
+    }};
+
+static const char *const FORMS[] = {"launches", "recorded", "persistent", "aborted", NULL};
+static const form RAN_MESSAGE_FORM = {
+    .what = "Ran", .row_bytes = sizeof(ran_message), .least_bytes = 35,
+    .is_closed = true, .count = 3, .fields = (const field[]){
+        {"outputs", BLOBS, MANY(ran_message, outputs, outputs_count)},
+        {"elapsed_ns", A_NUMBER, IN(ran_message, elapsed_ns)},
+        {"form", A_NAME, IN(ran_message, form), .names = FORMS},
+    }};
+
 static const form GREETING_MESSAGE_FORM = {
     .what = "Greeting", .row_bytes = sizeof(greeting_message), .least_bytes = 8,
     .is_closed = true, .count = 1, .fields = (const field[]){
@@ -272,6 +318,10 @@ const form *const MESSAGES[] = {
     [BIND_MESSAGE] = &BIND_MESSAGE_FORM,
     [FIRST_LAUNCH_MESSAGE] = &FIRST_LAUNCH_MESSAGE_FORM,
     [TIME_PASS_MESSAGE] = &TIME_PASS_MESSAGE_FORM,
+    [LOAD_CONTEXT_MESSAGE] = &LOAD_CONTEXT_MESSAGE_FORM,
+    [RUN_CONTEXT_MESSAGE] = &RUN_CONTEXT_MESSAGE_FORM,
+    [BEGIN_PROFILE_MESSAGE] = &BEGIN_PROFILE_MESSAGE_FORM,
+    [END_PROFILE_MESSAGE] = &END_PROFILE_MESSAGE_FORM,
     [DEVICES_MESSAGE] = &DEVICES_MESSAGE_FORM,
     [OPENED_MESSAGE] = &OPENED_MESSAGE_FORM,
     [DONE_MESSAGE] = &DONE_MESSAGE_FORM,
@@ -279,6 +329,8 @@ const form *const MESSAGES[] = {
     [CHECKED_MESSAGE] = &CHECKED_MESSAGE_FORM,
     [BUILT_MESSAGE] = &BUILT_MESSAGE_FORM,
     [TIMED_MESSAGE] = &TIMED_MESSAGE_FORM,
+    [LOADED_MESSAGE] = &LOADED_MESSAGE_FORM,
+    [RAN_MESSAGE] = &RAN_MESSAGE_FORM,
     [GREETING_MESSAGE] = &GREETING_MESSAGE_FORM,
     [STARTED_MESSAGE] = &STARTED_MESSAGE_FORM,
     [FAILED_MESSAGE] = &FAILED_MESSAGE_FORM,

@@ -9,8 +9,9 @@ enum { AGENT_VERSION = 1 };
 typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE, ALLOCATE_MESSAGE,
     FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, READ_FILES_MESSAGE, KEEP_MESSAGE,
     CHECK_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE,
-    DEVICES_MESSAGE, OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE, BUILT_MESSAGE, TIMED_MESSAGE,
-    GREETING_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE, MESSAGE_KINDS } message_kind;
+    LOAD_CONTEXT_MESSAGE, RUN_CONTEXT_MESSAGE, BEGIN_PROFILE_MESSAGE, END_PROFILE_MESSAGE, DEVICES_MESSAGE,
+    OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE, BUILT_MESSAGE, TIMED_MESSAGE, LOADED_MESSAGE,
+    RAN_MESSAGE, GREETING_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE, MESSAGE_KINDS } message_kind;
 extern const form *const MESSAGES[]; /* by message_kind */
 
 typedef struct span {
@@ -171,6 +172,30 @@ typedef struct time_pass_message {
     uint64_t enough_ns;
 } time_pass_message;
 
+typedef struct load_context_message {
+    uint64_t handle;
+    slice data;
+    const char *graph;
+    bool strict;
+} load_context_message;
+
+typedef struct run_context_message {
+    uint64_t context;
+    const slice *inputs;
+    size_t inputs_count;
+    bool recorded;
+    bool persistent;
+} run_context_message;
+
+typedef struct begin_profile_message {
+    uint64_t context;
+    const char *level;
+} begin_profile_message;
+
+typedef struct end_profile_message {
+    char nothing; /* a structure of C has a member */
+} end_profile_message;
+
 typedef struct devices_message {
     const identity *devices;
     size_t devices_count;
@@ -206,6 +231,19 @@ typedef struct timed_message {
     slice wall_ns;
     slice times;
 } timed_message;
+
+typedef struct loaded_message {
+    const char *const *warnings;
+    size_t warnings_count;
+    uint64_t load_ns;
+} loaded_message;
+
+typedef struct ran_message {
+    const slice *outputs;
+    size_t outputs_count;
+    uint64_t elapsed_ns;
+    const char *form;
+} ran_message;
 
 typedef struct greeting_message {
     const char *ended;

@@ -31,6 +31,10 @@ static const struct {
     [BIND_MESSAGE] = {bind_kernel, DONE_MESSAGE},
     [FIRST_LAUNCH_MESSAGE] = {launch_first, TIMED_MESSAGE},
     [TIME_PASS_MESSAGE] = {time_pass, TIMED_MESSAGE},
+    [LOAD_CONTEXT_MESSAGE] = {load_context, LOADED_MESSAGE},
+    [RUN_CONTEXT_MESSAGE] = {run_context, RAN_MESSAGE},
+    [BEGIN_PROFILE_MESSAGE] = {begin_profile, DONE_MESSAGE},
+    [END_PROFILE_MESSAGE] = {end_profile, CONTENTS_MESSAGE},
 };
 
 bool say(session *session, message_kind kind, const void *row) {
@@ -84,6 +88,7 @@ static bool greet(session *session, const uint8_t stretched[KEY_BYTES], const ch
 }
 
 static const char *status_of(gputune_code code) {
+    if (code >= GPUTUNE_NOT_A_CONTEXT && code <= GPUTUNE_FILE_CHANGED) return gputune_code_name(code);
     if (code == GPUTUNE_BUILD_FAILED) return "compile";
     return code == GPUTUNE_LIMIT_EXCEEDED || code == GPUTUNE_OUT_OF_MEMORY ? "device_limits" : "runtime";
 }
@@ -116,8 +121,9 @@ int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, 
     alarm(PROOF_SECONDS);
     const bool greeted = greet(session, stretched, salt, ended);
     alarm(0);
-    while (greeted && hear(session, LIST_DEVICES_MESSAGE, TIME_PASS_MESSAGE, &asked) && answer(session, &asked));
+    while (greeted && hear(session, LIST_DEVICES_MESSAGE, END_PROFILE_MESSAGE, &asked) && answer(session, &asked));
     if (session->device) forget_all(session);
+    close_runner(session);
     gputune_close_device(session->device);
     gputune_close_device(session->listed);
     reader_close(&session->frames);

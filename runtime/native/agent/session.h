@@ -8,7 +8,7 @@
 
 #define GPUTUNE_AGENT_SOFTWARE "gputune-agent"
 
-typedef enum object_kind { NOTHING, BUFFER, PROGRAM, BOUND, KEPT } object_kind;
+typedef enum object_kind { NOTHING, BUFFER, PROGRAM, BOUND, KEPT, CONTEXT } object_kind;
 
 /* Device memory. users: its handle while that is known, and kernels that have it as an argument, since drivers may not
  * keep what a kernel has. */
@@ -24,6 +24,7 @@ typedef struct object {
     cl_program program;
     struct prepared *prepared;
     slice kept; /* bytes of the host, which this has a copy of */
+    gputune_graph *graph;
 } object;
 
 typedef struct session {
@@ -34,6 +35,10 @@ typedef struct session {
     outgoing outgoing;
     gputune_device *device; /* NULL until it is open */
     gputune_device *listed;
+    gputune_device *runner; /* the same device, as an application opens it, for contexts; NULL before the first one */
+    gputune_profile *profile;
+    int log;        /* what it is written to, if a profile is open */
+    uint64_t place; /* of the device, in the list */
     bool profiling; /* launches have the device's clock */
     object *objects;
     size_t object_count;
@@ -56,8 +61,10 @@ bool say(session *session, message_kind kind, const void *row);
 
 typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
 handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, read_files,
-    keep_data, check_zones, build_program, harvest_program, bind_kernel, launch_first, time_pass;
+    keep_data, check_zones, build_program, harvest_program, bind_kernel, launch_first, time_pass, load_context,
+    run_context, begin_profile, end_profile;
 void forget_all(session *session);
+void close_runner(session *session);
 
 gputune_code check_open(const session *session, gputune_error *error);
 /* The object of a handle, or an error. */
