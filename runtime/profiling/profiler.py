@@ -54,12 +54,17 @@ class Observer(Protocol):
     def results(self) -> Mapping[str, float]: ...
 
 
-class Profiled(Protocol):
-    """Represent an executor, as far as profiling needs it. recorder: records its inferences, None while they are not
+class InForms(Protocol):
+    """Represent what makes inferences in several forms. recorder: records its inferences, None while they are not
     recorded; persistent_kernels: whether it may use them."""
 
-    recorder: Recorder | None
+    recorder: Any
     persistent_kernels: bool
+
+
+class Profiled(InForms, Protocol):
+    """Represent an executor, as far as profiling needs it."""
+
     load_ns: int
 
     @property
@@ -169,14 +174,7 @@ class Profiler(Closing):
         usual_form = len(forms) - 1
         if marked is not None:
             forms.append((marked.recorder, True))
-        times_ns: list[list[int]] = [[] for _ in forms]
-        for form in forms[1 : usual_form + 1] if compared else ():  # what comes first loads code and fills caches
-            _timed(executor, infer, *form)
-        for done in range(inferences):
-            turn = range(len(forms)) if done < compared else range(1)
-            for place in sorted(turn, key=lambda each: (each + done) % len(forms)):
-                times_ns[place].append(_timed(executor, infer, *forms[place]))
-            after(done + 1)
+        times_ns = in_turns(executor, infer, forms, usual_form, inferences, compared, after)
         profiled, unprofiled, usual = (tuple(times_ns[place][:compared]) for place in (0, 1, usual_form))
         if self._writer is not None and compared:
             self._writer.add(Comparison(recorder.graph, profiled, unprofiled, usual, executor.last_form))
@@ -286,7 +284,30 @@ def _grown(now: Mapping[Any, int], before: Mapping[Any, int]) -> dict[Any, int]:
     return {name: max(0, value - before[name]) for name, value in now.items() if name in before}
 
 
-def _timed(executor: Profiled, infer: Callable[[], int], recorder: Recorder | None, persistent: bool) -> int:
+def in_turns(
+    executor: InForms,
+    infer: Callable[[], int],
+    forms: Sequence[tuple[Any, bool]],
+    usual_form: int,
+    inferences: int,
+    compared: int,
+    after: Callable[[int], None],
+) -> list[list[int]]:
+    """Make inferences in the first of some forms, of which the first `compared` take turns with those in the others;
+    return the ns of each by its form. forms: a recorder or None, and whether by persistent kernels; usual_form: the
+    place of the last form that is used once before, which loads code and fills caches."""
+    times_ns: list[list[int]] = [[] for _ in forms]
+    for form in forms[1 : usual_form + 1] if compared else ():
+        _timed(executor, infer, *form)
+    for done in range(inferences):
+        turn = range(len(forms)) if done < compared else range(1)
+        for place in sorted(turn, key=lambda each: (each + done) % len(forms)):
+            times_ns[place].append(_timed(executor, infer, *forms[place]))
+        after(done + 1)
+    return times_ns
+
+
+def _timed(executor: InForms, infer: Callable[[], int], recorder: Any, persistent: bool) -> int:
     """An inference in one form; its ns."""
     usual = executor.persistent_kernels
     executor.recorder, executor.persistent_kernels = recorder, usual and persistent
