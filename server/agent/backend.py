@@ -51,12 +51,13 @@ log = logging.getLogger("gputune.server.agent")
 KINDS_OF_TIME = 4
 
 
-class _Handle:
+class Handle:
     """Hold a number by which the agent knows something; it frees that when nothing has this object any more."""
 
     def __init__(self, numbers: _Numbers) -> None:
         self.number = numbers.take()
-        weakref.finalize(self, numbers.given_back.append, self.number).atexit = False
+        self.free = weakref.finalize(self, numbers.given_back.append, self.number)
+        self.free.atexit = False
 
 
 class _Numbers:
@@ -88,7 +89,7 @@ class _Numbers:
 class _Kernel:
     """A bound kernel's handle, and what it takes to bind it once more."""
 
-    def __init__(self, handle: _Handle, request: messages.Bind, program: Program) -> None:
+    def __init__(self, handle: Handle, request: messages.Bind, program: Program) -> None:
         self.handle, self.request, self.program = handle, request, program
 
 
@@ -102,7 +103,7 @@ class AgentBackend(Backend):
         self._connection = AgentConnection(address)
         self._numbers = _Numbers()
         self._state = AgentState(self._connection.ask)
-        self._references: weakref.WeakKeyDictionary[Reference, _Handle] = weakref.WeakKeyDictionary()
+        self._references: weakref.WeakKeyDictionary[Reference, Handle] = weakref.WeakKeyDictionary()
         opened: messages.Opened = self._connection.ask(messages.Open(place, True))
         self._cache_bytes = last_cache_bytes(identity, opened.cache_bytes)
         variables = dict(each.split("=", 1) for each in opened.variables if "=" in each)
@@ -146,12 +147,12 @@ class AgentBackend(Backend):
 
     # --- memory ---
 
-    def _allocate(self, nbytes: int) -> _Handle:
-        handle = self._handle()
+    def _allocate(self, nbytes: int) -> Handle:
+        handle = self.new_handle()
         self._post(messages.Allocate(handle.number, nbytes))
         return handle
 
-    def _part(self, parent: Buffer, offset: int, nbytes: int) -> tuple[_Handle, int]:
+    def _part(self, parent: Buffer, offset: int, nbytes: int) -> tuple[Handle, int]:
         return parent.handle, offset
 
     def write(self, buffer: Buffer, data: Any) -> None:
@@ -179,7 +180,7 @@ class AgentBackend(Backend):
         if reference.values.dtype.name not in ELEMENT_TYPES:
             return super().compare(zone, reference, beside)
         if (kept := self._references.get(reference)) is None:
-            kept = self._references[reference] = self._handle()
+            kept = self._references[reference] = self.new_handle()
             self._post(
                 messages.Keep(kept.number, np.ascontiguousarray(reference.values).reshape(-1).view(np.uint8).data)
             )
@@ -204,7 +205,7 @@ class AgentBackend(Backend):
         return self._program("", "", binary)
 
     def _program(self, source: str, options: str, binary: bytes) -> Program:
-        handle = self._handle()
+        handle = self.new_handle()
         built: messages.Built = self._ask(messages.Build(handle.number, source, options, binary))
         return Program(handle, built.build_ns)
 
@@ -225,19 +226,19 @@ class AgentBackend(Backend):
         arguments: Sequence[Buffer | Scalar],
         work: Work | None,
     ) -> Bound:
-        given, handle = tuple(map(_given, arguments)), self._handle()
+        given, handle = tuple(map(_given, arguments)), self.new_handle()
         entry = program.prefix + entry
         request = messages.Bind(handle.number, program.handle.number, entry, global_size, local_size, given)
         return Bound(self._kernel(handle, request, program), global_size, local_size, buffers_of(arguments))
 
-    def _kernel(self, handle: _Handle, request: messages.Bind, program: Program) -> _Kernel:
+    def _kernel(self, handle: Handle, request: messages.Bind, program: Program) -> _Kernel:
         self._post(request)
         return _Kernel(handle, request, program)
 
     def _set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
         known = bound.kernel.request
         given = (*known.arguments[:place], _given(buffer), *known.arguments[place + 1 :])
-        handle = self._handle()
+        handle = self.new_handle()
         request = replace(known, handle=handle.number, arguments=given)
         bound.kernel = self._kernel(handle, request, bound.kernel.program)
 
@@ -285,8 +286,13 @@ class AgentBackend(Backend):
 
     # --- the agent ---
 
-    def _handle(self) -> _Handle:
-        return _Handle(self._numbers)
+    def new_handle(self) -> Handle:
+        """Return a number for what a request makes."""
+        return Handle(self._numbers)
+
+    def ask(self, request: Any) -> Any:
+        """Return the agent's reply to a request about contexts. Raises DeviceError, ContextError."""
+        return self._ask(request)
 
     def _ask(self, request: Any, started: Callable[[], None] = lambda: None) -> Any:
         self._free()

@@ -12,6 +12,7 @@ from typing import Any
 
 from gputune.core.errors import (
     BuildFailed,
+    ContextError,
     DeviceError,
     DeviceNotFound,
     InvalidLaunch,
@@ -35,6 +36,7 @@ LIMITS = Limits()
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 _MOST_OPEN = 256
 """Requests without a reply; their replies fit into what systems hold of a connection."""
+_CONTEXT_ERRORS = {kind.name: kind for kind in ContextError.__subclasses__()}
 _ARRIVING = codec.registry(dict.fromkeys([*REPLIES.values(), *UNASKED]))
 
 
@@ -61,7 +63,7 @@ class AgentConnection:
     def __init__(self, address: str, token: str | None = None) -> None:
         self.address = address
         self._open: deque[_Open] = deque()
-        self._failed: DeviceError | None = None  # of a request that is not waited for
+        self._failed: DeviceError | ContextError | None = None  # of a request that is not waited for
         self._number = 0
         self._reader = framing.FrameReader(HANDSHAKE_LIMITS)
         self._frames: deque[framing.Frame] = deque()
@@ -98,7 +100,7 @@ class AgentConnection:
 
     def ask(self, request: Any, started: Callable[[], None] = lambda: None) -> Any:
         """Return the reply to a request. started: called when its launch runs. Raises DeviceError, also of requests
-        that were posted before."""
+        that were posted before; ContextError."""
         replies: list[Any] = []
         with self._turn:
             self._send(request, _Open(type(request), replies.append, True, started))
@@ -132,12 +134,12 @@ class AgentConnection:
     def _send(self, request: Any, opened: _Open) -> None:
         while len(self._open) >= _MOST_OPEN:  # else each side may wait for the other to read
             self._receive()
-        self._open.append(opened)
         self._number += 1
         try:
             self._write(request, self._number)
         except OSError as error:
             raise self._lost(error) from None
+        self._open.append(opened)  # not before: a request beyond a limit is not sent
 
     def _receive(self) -> None:
         """Reads one message, which answers the oldest request or says that its launch runs."""
@@ -187,8 +189,10 @@ def _connected(address: str) -> socket.socket:
     return connected
 
 
-def _error_of(failed: Failed) -> DeviceError:
+def _error_of(failed: Failed) -> DeviceError | ContextError:
     """Return the error that a backend raises for what an agent says."""
+    if (wrong := _CONTEXT_ERRORS.get(failed.status)) is not None:
+        return wrong(failed.message)
     if failed.status == BuildFailed.status:
         return BuildFailed(shortened_log(failed.message))
     kinds: tuple[type[DeviceError], ...] = (LimitExceeded, InvalidLaunch)

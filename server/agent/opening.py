@@ -1,4 +1,4 @@
-"""Find and open devices behind agents.
+"""Find and open devices behind agents, and load contexts there.
 
 A device is named by agent:ADDRESS or agent:ADDRESS#PLACE, where PLACE counts the devices of the agent. ADDRESS is
 HOST:PORT, HOST, or the path of a local socket.

@@ -21,7 +21,6 @@ from gputune.core.launches import Launch
 from gputune.runtime.backends import Backend, Buffer, ProgramCache
 from gputune.runtime.context.format import context_of
 from gputune.runtime.execution.executor import Executor
-from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.tensor_memory import Value
 from gputune.runtime.measuring import launching, measuring
 from gputune.runtime.measuring.request import Ahead, MeasureRequest
@@ -30,6 +29,7 @@ from gputune.runtime.measuring.watcher import Cancelled
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.passing import WithDescriptor
 from gputune.runtime.profiling.profiler import Profiler
+from gputune.server.agent.contexts import AgentContext, context_on
 from gputune.server.protocol import messages
 from gputune.server.protocol.errors import ProtocolError, limit_exceeded
 from gputune.server.protocol.launches import launches_of, with_launches
@@ -40,6 +40,7 @@ from gputune.server.worker.watcher import LinkWatcher
 log = logging.getLogger("gputune.server.worker")
 
 T = TypeVar("T")
+Loaded = Executor | AgentContext
 MESSAGE_CHARACTERS = 4000
 WARNINGS_AT_MOST = 20
 PROGRESS_SECONDS = 1.0
@@ -62,7 +63,7 @@ class Handlers:
         self._send = send
         self._buffers: dict[int, Buffer] = {}
         self._memories: dict[int, MemHandle] = {}
-        self._contexts: dict[int, Executor] = {}
+        self._contexts: dict[int, Loaded] = {}
         self._sources: Mapping[str, str] = {}
         self._prebuilt: Mapping[str, messages.Blob] = {}
         self._ahead: Ahead | None = None
@@ -193,15 +194,19 @@ class Handlers:
 
         self._page.begin("launching", None, self._limits.request_seconds)
         log = io.BytesIO()
-        with Profiler(log, request.level) as profiler, _named_value_errors():
-            profiler.profile(
-                executor,
-                lambda: executor.run_timed(inputs, into)[1],
-                request.inferences,
-                after,
-                compared=request.compared,
-                context=request.title,
-            )
+        asked = (
+            lambda: executor.run_timed(inputs, into)[1],
+            request.inferences,
+            after,
+            request.compared,
+            request.title,
+        )
+        with _named_value_errors():
+            if isinstance(executor, AgentContext):
+                executor.profile(log, request.level, *asked)
+            else:
+                with Profiler(log, request.level) as profiler:
+                    profiler.profile(executor, *asked)
         return messages.ContextProfiled(log.getbuffer())
 
     def prove_features(self, request: messages.ProveFeatures) -> messages.FeaturesProven:
@@ -227,7 +232,7 @@ class Handlers:
         file = context_of(memoryview(request.data), "the uploaded context")
         wanted = request.request
         try:
-            executor = executor_on(self._backend, file, wanted.graph or None, wanted.strict)
+            executor = context_on(self._backend, file, wanted.graph or None, wanted.strict)
         except ValueError as error:
             raise ProtocolError("bad_context", str(error)[:MESSAGE_CHARACTERS], {"reason": "unknown_graph"}) from None
         self._contexts[request.context] = executor
@@ -313,14 +318,14 @@ class Handlers:
         return self._memories[handle]
 
     def _values(
-        self, executor: Executor, request: messages.ExecuteContext | messages.ProfileContext
+        self, executor: Loaded, request: messages.ExecuteContext | messages.ProfileContext
     ) -> tuple[dict[str, Value], dict[str, Value]]:
         """What an inference is given, and where its outputs shall be. Raises ProtocolError."""
         inputs: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_inputs.items()}
         into: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_outputs.items()}
         return {**_arrays(executor, request.inputs, elsewhere=inputs), **inputs}, into
 
-    def _context(self, handle: int) -> Executor:
+    def _context(self, handle: int) -> Loaded:
         if handle not in self._contexts:
             raise ProtocolError("unknown_context", f"the worker has no context {handle}", {"context": handle})
         return self._contexts[handle]
@@ -334,7 +339,7 @@ def _complete(launch: Launch, sources: Mapping[str, str]) -> Launch:
 
 
 def _arrays(
-    executor: Executor, blobs: Mapping[str, messages.Blob], elsewhere: Collection[str] = ()
+    executor: Loaded, blobs: Mapping[str, messages.Blob], elsewhere: Collection[str] = ()
 ) -> dict[str, np.ndarray[Any, Any]]:
     """The inputs of a graph from their bytes, but for those that lie elsewhere. Raises ProtocolError (bad_message)
     naming the one that does not fit."""
@@ -355,7 +360,7 @@ def _arrays(
     return {name: np.frombuffer(blobs[name], tensor.dtype).reshape(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _copied_bytes(executor: Executor, inputs: Iterable[str], outputs: Iterable[str]) -> int:
+def _copied_bytes(executor: Loaded, inputs: Iterable[str], outputs: Iterable[str]) -> int:
     """What the last inference has copied of these tensors."""
     counted = executor.counters.last
     labels = [*inputs, *(f"output {name}" if f"output {name}" in counted else name for name in outputs)]

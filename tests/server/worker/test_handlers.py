@@ -445,7 +445,7 @@ def test_only_some_of_many_warnings_are_told(worker: Worker, context: bytes, mon
         executor.warnings += ["x" * 100_000] * 30
         return executor
 
-    monkeypatch.setattr("gputune.server.worker.handlers.executor_on", loaded)
+    monkeypatch.setattr("gputune.server.worker.handlers.context_on", loaded)
     reply = worker(PutContext(5, LoadContext(1, "", True), context))
     assert len(reply.warnings) == 21 and reply.warnings[-1] == "and 10 more such warnings"
     assert codec.unpack(*codec.pack(reply, 1), FROM_WORKER)[1] == reply
