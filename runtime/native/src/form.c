@@ -156,7 +156,7 @@ static void read_field(reader *reader, const form *form, const field *field, ite
 void read_row(reader *reader, const form *form, item value, void *row) {
     const field *fields = form->fields;
     const size_t count = form->count;
-    item values[count];
+    item values[count + 1]; /* a message may have no field, and an array of C has an item */
     for (size_t i = 0; i < count; i++) values[i] = (item){MISSING, 0, {NULL, 0}};
     bool good = form->is_list ? value.kind == LIST && value.number == count : value.kind == MAP;
     for (size_t i = 0; i < count && good && form->is_list; i++) values[i] = msgpack_take(&value.content);
