@@ -115,11 +115,11 @@ def test_errors_have_the_names_of_other_devices(opened: Backend, path: Path) -> 
         context_on_agent(opened, changed(whole, computes=False))
     assert isinstance(opened, AgentBackend)
     refuse = opened.ask
-    opened.ask = lambda request: refuse(messages.Allocate((2**47,)))  # type: ignore[method-assign]
+    opened.ask = lambda request: refuse(messages.Allocate(9, 2**47))  # type: ignore[method-assign]
     with pytest.raises(WrongDevice, match=r"cannot run graph .* largest allocation"):
         context_on_agent(opened, whole)
     with pytest.raises(LimitExceeded):
-        opened.ask(messages.Allocate((1,)))
+        opened.ask(messages.Allocate(9, 1))
     assert not opened.lost()
 
 
@@ -127,8 +127,8 @@ def test_inferences_run_in_the_form_that_is_asked_for(opened: Backend, path: Pat
     executor = context_on_agent(opened, path.read_bytes())
     assert isinstance(opened, AgentBackend)
     given = tuple(array.tobytes() for array in inputs_of(executor.graph).values())
-    usual = [opened.ask(messages.RunContext(executor._context, given, False, True)) for _ in range(2)]
-    single = [opened.ask(messages.RunContext(executor._context, given, False, False)) for _ in range(2)]
+    usual = [opened.ask(messages.RunContext(executor._handle.number, given, False, True)) for _ in range(2)]
+    single = [opened.ask(messages.RunContext(executor._handle.number, given, False, False)) for _ in range(2)]
     assert {one.form for one in single} == {"launches"}
     if groups_at_once(opened.identity):
         assert usual[0].form in ("persistent", "aborted")
@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_refused(opened: Backend, path: Path) -> None:
     data = inputs[name].tobytes()
     for given in ((), (data[:-1],), (data, data)):
         with pytest.raises(LaunchFailed, match=r"inputs for a graph with|bytes for input"):
-            opened.ask(messages.RunContext(executor._context, given, False, True))
+            opened.ask(messages.RunContext(executor._handle.number, given, False, True))
     executor.close()
 
 
@@ -243,9 +243,9 @@ def test_a_profile_that_is_cut_short_leaves_no_other_one_open(opened: Backend, p
     for level in ("basic", "detailed"):
         with pytest.raises(TargetError, match="enough"):
             executor.profile(io.BytesIO(), level, lambda: executor.run_timed(inputs, {})[1], 5, after, 0, "")
-    opened.ask(messages.BeginProfile(executor._context, "basic"))
+    opened.ask(messages.BeginProfile(executor._handle.number, "basic"))
     with pytest.raises(LaunchFailed, match="a profile is open already"):
-        opened.ask(messages.BeginProfile(executor._context, "basic"))
+        opened.ask(messages.BeginProfile(executor._handle.number, "basic"))
     executor.close()  # before its profile
     opened.ask(messages.EndProfile())
     with pytest.raises(LaunchFailed, match="no profile is open"):
