@@ -13,6 +13,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -27,6 +30,7 @@ enum { MOST_CONNECTIONS = 8, PORT = 22598, ENDED_BYTES = 200, WRONG_USE = 2 };
 
 static const char HELP[] =
     "usage: gputune-agent [--listen PORT | --listen ADDRESS:PORT | --listen PATH] [--token_file FILE | --token_stdin]\n"
+    "                     [--exit_with_parent]\n"
     "\n"
     "Lets a target server on another machine use the OpenCL devices of this one. Nothing else is needed here.\n"
     "\n"
@@ -34,6 +38,7 @@ static const char HELP[] =
     "                     of a port 0 the system chooses one, which the first line of the output names\n"
     "  --token_file FILE  the token that both sides have to know, in a file that only you can read\n"
     "  --token_stdin      read the token from the first line of the input\n"
+    "  --exit_with_parent stop when the input ends, for a program that starts its own agent\n"
     "  --version, --help\n"
     "\n"
     "Without these options the token is that of the environment variable GPUTUNE_TOKEN. GPUTUNE_OPENCL_LIBRARY names\n"
@@ -129,6 +134,9 @@ static void begin_process(connection connections[MOST_CONNECTIONS], int listener
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* fails for local sockets, which need it not */
     const pid_t process = free_one ? fork() : -1;
     if (!process) {
+#ifdef __linux__
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the process that listens is killed, this one does not hang on */
+#endif
         close(listener);
         for (connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
             if (each->process && each->descriptor >= 0) close(each->descriptor);
@@ -141,18 +149,22 @@ static void begin_process(connection connections[MOST_CONNECTIONS], int listener
     else close(descriptor);
 }
 
-static void listen_until_stopped(int listener, const uint8_t stretched[KEY_BYTES], const char *salt) {
+/* Until a signal, or the end of the input where `input` is a descriptor and not -1. */
+static void listen_until_stopped(int listener, int input, const uint8_t stretched[KEY_BYTES], const char *salt) {
     connection connections[MOST_CONNECTIONS];
     char ended[ENDED_BYTES] = "";
     for (size_t i = 0; i < MOST_CONNECTIONS; i++) connections[i] = (connection){0, -1};
     while (!stopping) {
-        struct pollfd asked[MOST_CONNECTIONS + 1] = {{listener, POLLIN, 0}};
+        struct pollfd asked[MOST_CONNECTIONS + 2] = {{listener, POLLIN, 0}};
+        asked[MOST_CONNECTIONS + 1] = (struct pollfd){input, POLLIN, 0};
         for (size_t i = 0; i < MOST_CONNECTIONS; i++)
             asked[i + 1] = (struct pollfd){connections[i].descriptor, POLLRDHUP, 0}; /* -1 is passed over */
-        const int found = poll(asked, MOST_CONNECTIONS + 1, 500);
+        const int found = poll(asked, MOST_CONNECTIONS + 2, 500);
         for (size_t i = 0; i < MOST_CONNECTIONS && found > 0; i++)
             if (asked[i + 1].revents) end_process(&connections[i]);
         collect(connections, ended);
+        char ignored[64];
+        if (found > 0 && asked[MOST_CONNECTIONS + 1].revents && read(input, ignored, sizeof ignored) <= 0) break;
         if (found > 0 && asked[0].revents) begin_process(connections, listener, stretched, salt, ended);
     }
     for (size_t i = 0; i < MOST_CONNECTIONS; i++)
@@ -166,7 +178,7 @@ static int refused(const char *what, const char *why) {
     return EXIT_FAILURE;
 }
 
-static int run(const char *where, const char *token_file, bool token_stdin) {
+static int run(const char *where, const char *token_file, bool token_stdin, bool exit_with_parent) {
     static token known;
     gputune_error error;
     char salt[SALT_DIGITS + 1];
@@ -190,14 +202,14 @@ static int run(const char *where, const char *token_file, bool token_stdin) {
         return refused(text, strerror(errno));
     }
     fflush(stdout);
-    listen_until_stopped(listener, stretched, salt);
+    listen_until_stopped(listener, exit_with_parent ? STDIN_FILENO : -1, stretched, salt);
     if (strchr(where, '/')) unlink(where);
     return EXIT_SUCCESS;
 }
 
 int main(int count, char **arguments) {
     const char *where = "22598", *token_file = NULL;
-    bool token_stdin = false;
+    bool token_stdin = false, exit_with_parent = false;
     setenv("POCL_AFFINITY", "1", 0); /* as variants are measured anywhere; drivers read it when they are loaded */
     setenv("POCL_KERNEL_CACHE", "0", 0);
     for (int i = 1; i < count; i++) {
@@ -205,9 +217,10 @@ int main(int count, char **arguments) {
         if (!strcmp(option, "--help")) return fputs(HELP, stdout), EXIT_SUCCESS;
         if (!strcmp(option, "--version")) return puts(GPUTUNE_AGENT_SOFTWARE), EXIT_SUCCESS;
         if (!strcmp(option, "--token_stdin")) token_stdin = true;
+        else if (!strcmp(option, "--exit_with_parent")) exit_with_parent = true;
         else if (!strcmp(option, "--listen") && value) where = arguments[++i];
         else if (!strcmp(option, "--token_file") && value) token_file = arguments[++i];
         else return refused("not an option, or its value is missing: ", option), fputs(HELP, stderr), WRONG_USE;
     }
-    return run(where, token_file, token_stdin);
+    return run(where, token_file, token_stdin, exit_with_parent);
 }

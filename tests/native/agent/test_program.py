@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from gputune.server.protocol import codec, framing
 from gputune.server.protocol.handshake import Handshake
 from gputune.server.protocol.messages import Hello, Proof
 from tests.native.compiling import agent
+from tests.waiting import becomes
 
 TOKEN = "a token that only tests know"
 PATIENCE_SECONDS = 30
@@ -33,6 +35,14 @@ def running(*options: str) -> Iterator[str]:
         finally:
             process.terminate()
     assert process.returncode == 0
+
+
+def runs(process: str) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
+        return False
+    return state != "Z"
 
 
 def frame(message: object) -> bytes:
@@ -101,3 +111,26 @@ def test_before_the_proof_an_agent_says_its_hello_and_nothing_else() -> None:
         connection = AgentConnection(address, TOKEN)
         assert connection.ended == ""
         connection.close()
+
+
+@pytest.mark.usefixtures("c_compiler")
+def test_an_agent_ends_with_its_input_and_its_processes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN, encoding="ascii")
+    (tmp_path / "token").chmod(0o600)
+    command = [agent(), "--listen", "0", "--token_file", str(tmp_path / "token"), "--exit_with_parent"]
+    for end in (lambda process: process.stdin.close(), lambda process: process.kill()):
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None and process.stdout is not None
+            connection = AgentConnection(process.stdout.readline().split()[-1], TOKEN)
+            process.stdin.write("a line ends nothing\n")
+            process.stdin.flush()
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.2)
+            (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+            end(process)
+            try:
+                assert process.wait(PATIENCE_SECONDS) in (0, -signal.SIGKILL)
+            finally:
+                process.kill()
+            assert becomes(lambda child=child: not runs(child))
+            connection.close()
