@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 from gputune.client.errors import ConfigError, TargetError
@@ -36,11 +37,12 @@ _ADDRESS = re.compile(r"(?:\[(?P<bracketed>(?!unix:)[^\[\]\s]+)\]|(?P<plain>[^\[
 
 @dataclass(frozen=True)
 class AdbRequest:
-    """A device to be reached over adb: its serial number, needed where there are several, and its Python, looked for
-    where it is not given (TERMUX: none of it is used)."""
+    """A device to be reached over adb: its serial number, needed where there are several; its Python (TERMUX: none of
+    it is used); the agent to start there. Without both, an agent that was built for it is used, else its Python."""
 
     serial: str | None = None
     python: str | None = None
+    agent: Path | None = None
 
 
 class OwnServer(Protocol):
@@ -182,7 +184,7 @@ def choose_target(
             lines = [f"target server {where} ({software} answers there)"]
             return Target("127.0.0.1", default_port, tuple(lines), credentials, notice=notice)
     _only_for_running(credentials, passed_over)
-    server = EmbeddedServer.start(wanted, log_level)
+    server = EmbeddedServer.start(wanted, _logging(log_level))
     lines = [passed_over, f"embedded target server {address_text(server.host, server.port)}", *server.explanation]
     if environment.get(TOKEN_VARIABLE, "").strip():
         lines.append(f"{TOKEN_VARIABLE} does not apply: the embedded server has a token of its own")
@@ -213,11 +215,15 @@ def _over_adb(
 
     by_hand = adb.python == TERMUX
     token = credentials.completed(environment).token if by_hand else None
-    options = () if log_level is None else ("--log_level", log_level)
-    server = AdbTarget.start(adb.serial, adb.python, None, options, token)
+    server = AdbTarget.start(adb.serial, adb.python, None, _logging(log_level), token, adb.agent)
     names = (DEVICE_VARIABLE, VARIABLE) if by_hand else (DEVICE_VARIABLE, VARIABLE, TOKEN_VARIABLE)
     unused = [name for name in names if environment.get(name, "").strip()]
     return _own(server, [*server.explanation, *(f"{name} does not apply: --adb is given" for name in unused)], notice)
+
+
+def _logging(level: str | None) -> tuple[str, ...]:
+    """The options of a server of our own that set its log level."""
+    return () if level is None else ("--log_level", level)
 
 
 def _own(server: OwnServer, lines: Sequence[str], notice: Callable[[str], None] | None) -> Target:

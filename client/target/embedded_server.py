@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import IO
 
 from gputune.client.errors import DeviceOrContextError, TargetError
@@ -31,19 +32,34 @@ class EmbeddedServer:
     host, port, token: how to reach it; explanation: what it said about its device.
     """
 
-    def __init__(self, device: str | None, log_level: str | None) -> None:
-        self.token = secrets.token_hex(32)
+    def __init__(
+        self,
+        device: str | None,
+        options: Sequence[str],
+        token: str | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.token = token or secrets.token_hex(32)
+        self._variables = {**variables, TOKEN_VARIABLE: self.token}
         self._command = [sys.executable, "-m", "gputune.server", "--port", "0", "--exit_with_parent"]
         if device is not None:
             self._command += ["--device", device]
-        if log_level is not None:
-            self._command += ["--log_level", log_level]
+        self._command += options
         self._launch()
 
     @classmethod
-    def start(cls, device: str | None = None, log_level: str | None = None) -> EmbeddedServer:
-        """Starts a server and waits until it listens. Raises TargetError (server_not_started, no_device)."""
-        return cls(device, log_level)
+    def start(
+        cls,
+        device: str | None = None,
+        options: Sequence[str] = (),
+        token: str | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> EmbeddedServer:
+        """Starts a server and waits until it listens.
+
+        options: more of them; token: else a new one; variables: beside this process's own.
+        Raises TargetError (server_not_started, no_device)."""
+        return cls(device, options, token, variables)
 
     def _launch(self) -> None:
         try:
@@ -75,7 +91,7 @@ class EmbeddedServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            env={**os.environ, TOKEN_VARIABLE: self.token},
+            env={**os.environ, **self._variables},
             text=True,
             start_new_session=True,
         )
@@ -84,7 +100,7 @@ class EmbeddedServer:
         """Starts the server again, with the same token, after ending what is left of it; its new host and port.
 
         Raises TargetError (server_not_started, no_device)."""
-        self._process.kill()
+        self.kill()
         self.stop()
         self._launch()
         return self.host, self.port
@@ -98,6 +114,10 @@ class EmbeddedServer:
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         said = "" if self._errors.closed else _tail(self._errors, LAST_LINES)
         return f"the embedded server ended with {how}" + (f": {said}" if said else "")
+
+    def kill(self) -> None:
+        """Ends the server at once, from any thread; `stop` is called all the same."""
+        self._process.kill()
 
     def stop(self) -> None:
         """Stops the server and waits for its end. May be called twice."""

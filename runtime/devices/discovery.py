@@ -35,6 +35,7 @@ REPLAY = "replay"
 REPLAY_PREFIX = f"{REPLAY}:"
 AGENT_PREFIX = "agent:"
 """The prefix of an agent's address, whose device is on another machine (server/agent/)."""
+AGENT_TOKEN_VARIABLE = "GPUTUNE_AGENT_TOKEN"
 SIMULATED = frozenset({NULL, WAITING, REPLAY})
 """Platforms of devices that need no driver and compute nothing."""
 INSTALL_HINT = (

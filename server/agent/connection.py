@@ -21,7 +21,7 @@ from gputune.core.errors import (
 )
 from gputune.core.version import software_version
 from gputune.runtime.backends.sources import shortened_log
-from gputune.runtime.devices.discovery import AGENT_PREFIX
+from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE
 from gputune.server.agent.messages import AGENT_VERSION, REPLIES, UNASKED, Failed, Greeting, Started
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.authentication import read_token
@@ -30,7 +30,7 @@ from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.handshake import Handshake
 from gputune.server.protocol.messages import DEFAULT_PORT, Hello, Limits, Proof
 
-TOKEN_VARIABLE = "GPUTUNE_AGENT_TOKEN"
+TOKEN_VARIABLE = AGENT_TOKEN_VARIABLE
 GREETING_SECONDS = 20.0
 LIMITS = Limits()
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg

@@ -19,7 +19,8 @@ import pytest
 from gputune.client.errors import TargetError
 from gputune.client.target.adb import target as module
 from gputune.client.target.adb.device import AdbDevice
-from gputune.client.target.adb.target import FOLDER, PRIVATE, AdbTarget
+from gputune.client.target.adb.files import FOLDER, PRIVATE
+from gputune.client.target.adb.target import AdbTarget
 from gputune.client.target.transport.connection import dial
 from gputune.client.target.transport.credentials import Credentials
 from tests.waiting import becomes
@@ -105,6 +106,8 @@ def test_a_server_lives_from_start_to_stop(
     assert adb.forwards()[0].startswith(f"{phone.serial} tcp:{target.port} tcp:")
     assert target.explanation == (
         f"target server on device {phone.serial}, forwarded by adb to 127.0.0.1:{target.port}",
+        "it runs Python, because no agent is known for its processor (linux); for an agent, name one that runs there "
+        "by --adb_agent PATH",
         "using the little device",
     )
     assert target.last_words() == ""

@@ -228,7 +228,7 @@ def test_a_phone_has_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         with target.connect() as client:
             client.ping()
         assert target.explanation == (*embedded.explanation, f"{VARIABLE} does not apply: --adb is given")
-    assert asked == [("serial", "python3", None, ("--log_level", "info"), None)]
+    assert asked == [("serial", "python3", None, ("--log_level", "info"), None, None)]
     assert embedded._process.returncode == 0, "closing the target stops it"
 
 

@@ -65,12 +65,16 @@ def connection_options(
         tls_key: Path | None,
         adb: str | None,
         adb_python: str | None,
+        adb_agent: Path | None,
         **options: Any,
     ) -> Any:
         credentials = read_credentials({}, token_file, tls_ca, tls_cert, tls_key)
-        if adb is None and adb_python is not None:
-            raise ConfigError("--adb_python says which Python a phone has; give --adb, too")
-        phone = None if adb is None else AdbRequest(adb or None, adb_python)
+        for option, value in (("--adb_python", adb_python), ("--adb_agent", adb_agent)):
+            if adb is None and value is not None:
+                raise ConfigError(f"{option} says what runs on a phone; give --adb, too")
+        if adb_python is not None and adb_agent is not None:
+            raise ConfigError("--adb_python and --adb_agent: either Python runs on the phone, or an agent; drop one")
+        phone = None if adb is None else AdbRequest(adb or None, adb_python, adb_agent)
         return command(*arguments, connection=ConnectionOptions(target, credentials, phone), **options)
 
     options = (
@@ -92,8 +96,14 @@ def connection_options(
         click.option(
             "--adb_python",
             metavar="PATH",
-            help="Path of Python on the phone, or termux if you start the server by hand in Termux.  [default: "
-            "searched for on the phone]",
+            help="Use this Python on the phone, or termux if you start the server by hand in Termux.  [default: an "
+            "agent if one was built for the phone, else a Python is searched for there]",
+        ),
+        click.option(
+            "--adb_agent",
+            type=INPUT,
+            metavar="F",
+            help="Use this gputune-agent on the phone.  [default: build/agents/TRIPLE of a checkout]",
         ),
     )
     for option in reversed(options):

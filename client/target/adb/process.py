@@ -1,4 +1,4 @@
-"""Run a target server in the shell of a device, for as long as this process keeps it."""
+"""Run a target server or an agent in the shell of a device, for as long as this process keeps it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import queue
 import re
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from gputune.client.errors import TargetError
 from gputune.client.target.adb.device import AdbDevice
@@ -16,7 +17,7 @@ DYING_SECONDS = 0.5  # a connection breaks off a moment before its server is gon
 LAST_LINES = 3
 _KEPT_LINES = 50
 _ENDED = "gputune-ended "
-_LISTENING = re.compile(r"gputune target server listening on \S+:(\d+) \(device: .*\)")
+_LISTENING = re.compile(r"gputune target server listening on \S+:(\d+) \(device: .*\)|listening on \S+:(\d+)")
 
 
 class HeldServer:
@@ -24,15 +25,18 @@ class HeldServer:
     so the server ends with `stop`, with this process, and with the cable. (Newer shells of Android send no signal when
     their client is gone, older ones do; it is ignored, so that the server always stops in the same, orderly way.)
 
-    port: the one on the device that it listens on; lines: what it said before that.
+    what: it is, for messages; port: the one on the device that it listens on; lines: what it said before that.
     """
 
-    def __init__(self, device: AdbDevice, command: str, seconds: float = START_SECONDS) -> None:
-        """command: starts the server with --exit_with_parent; seconds: how long it may take to listen.
+    def __init__(
+        self, device: AdbDevice, command: str, seconds: float = START_SECONDS, what: str = "target server"
+    ) -> None:
+        """command: starts the server with --exit_with_parent; seconds: how long it may take to listen; what: it is
+        called in messages.
 
         Raises TargetError: server_not_started, adb_failed when the device is lost meanwhile."""
         self.lines: tuple[str, ...] = ()
-        self._serial = device.serial
+        self.what = f"the {what} on device {device.serial}"
         self._code: str | None = None  # of the ended server
         self._said: deque[str] = deque(maxlen=_KEPT_LINES)
         self._port: queue.Queue[int | None] = queue.Queue()
@@ -51,7 +55,16 @@ class HeldServer:
         self._reader.join(DYING_SECONDS)
         if self._reader.is_alive():
             return ""
-        return f"the target server on device {self._serial} {self._how}: {self._last_lines(LAST_LINES)}".rstrip(": ")
+        return f"{self.what} {self._how}: {self._last_lines(LAST_LINES)}".rstrip(": ")
+
+    def when_ended(self, do: Callable[[], object]) -> None:
+        """Does something, in a thread, when the server has ended or its device is out of reach."""
+
+        def wait() -> None:
+            self._reader.join()
+            do()
+
+        threading.Thread(target=wait, name=f"{self._reader.name} end", daemon=True).start()
 
     def stop(self) -> bool:
         """Stops the server and waits for its end, if the device is still there. May be called twice.
@@ -72,11 +85,10 @@ class HeldServer:
             port, reason = None, f"it did not listen within {seconds:.0f} s"
         else:
             if port is None and self._code is None:
-                raise TargetError("adb_failed", f"device {self._serial} was lost while its target server started")
+                raise TargetError("adb_failed", f"{self.what} was lost while it started")
             reason = self._last_lines(1).removeprefix("error: ") or f"it {self._how}"
         if port is None:
-            text = f"the target server on device {self._serial} did not start: {reason}"
-            raise TargetError("server_not_started", text)
+            raise TargetError("server_not_started", f"{self.what} did not start: {reason}")
         return port
 
     def _read(self) -> None:
@@ -87,7 +99,7 @@ class HeldServer:
                 break
             if not self.lines and (match := _LISTENING.fullmatch(line)):
                 self.lines = tuple(self._said)
-                self._port.put(int(match[1]))
+                self._port.put(int(match[1] or match[2]))
             self._said.append(line)
         self._port.put(None)
 

@@ -1,16 +1,17 @@
-"""Put a target server on a device over adb, start it, reach it, and stop it at the end.
+"""Make a device over adb a target: put a program there, start it, reach it, and stop it at the end.
 
     with_phone = AdbTarget.start(None, None, None)
     ... with_phone.host, with_phone.port, with_phone.token ...
     with_phone.stop()
 
-All files on the device are in FOLDER. Every app of the device can reach its loopback ports, so the server always gets
-its own token. The token is sent as a file that only the shell user can read, and never on a command line.
+The program is a target server for the device's Python, or an agent: then the target server is an embedded one on this
+machine, and ends when the agent does, so that both are started again. Every app of the device can reach its loopback
+ports, so the program always gets its own token. The token is sent as a file that only the shell user can read, and
+never on a command line.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import secrets
@@ -21,18 +22,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from gputune.client.errors import TargetError
+from gputune.client.target.adb.agent import NAME as AGENT
+from gputune.client.target.adb.agent import Agent
 from gputune.client.target.adb.bundle import bundle_bytes
-from gputune.client.target.adb.device import SHELL_SECONDS, AdbDevice, find, reconnect
+from gputune.client.target.adb.device import AdbDevice, find, reconnect
+from gputune.client.target.adb.files import PRIVATE, DeviceFiles
 from gputune.client.target.adb.process import START_SECONDS, STOP_SECONDS, HeldServer
-from gputune.client.target.adb.python import choose_python
+from gputune.client.target.adb.way import Way, choose_way
+from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.connection import dial
 from gputune.client.target.transport.credentials import Credentials
+from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE
 from gputune.server.protocol.messages import DEFAULT_PORT
 
 log = logging.getLogger(__name__)
 
-FOLDER = "/data/local/tmp/gputune"
-PRIVATE = f"{FOLDER}/private"  # tokens and temporary files, closed to everyone but the shell user
+LOOPBACK = "127.0.0.1"
 HELLO_SECONDS = 10.0
 TYPING_SECONDS = 600.0
 REVIVE_SECONDS = 300.0
@@ -40,7 +45,6 @@ FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 5.0
 _LEGIBLE = "abcdefghjkmnpqrstuvwxyz23456789"  # no letter that looks like another one or like a digit
 _TYPED_LENGTH = 20  # 99 bits
-_DAYS_KEPT = 30
 _LEAST_SECONDS = 1.0  # for a step that has begun before the time is up
 _NO_SERVER = ("unreachable", "not_a_target_server", "connection_lost")
 _WAITING_HELPS = ("adb_no_device", "adb_offline", "adb_not_ready", "adb_failed", *_NO_SERVER)
@@ -48,29 +52,32 @@ _WAITING_HELPS = ("adb_no_device", "adb_offline", "adb_not_ready", "adb_failed",
 
 
 class AdbTarget:
-    """A target server on a device, and the way to it: `host` and `port` on this machine, `token` for it.
+    """A target server on a device, or one here for the agent there: `host` and `port` on this machine, `token` for it.
 
-    `explanation` says in lines for people which device it is and what its server said.
+    `explanation` says in lines for people which device it is, what runs there and what the server said.
     """
 
     def __init__(
         self,
         device: AdbDevice,
-        python: str | None,
-        bundle: bytes,
+        way: Way,
+        bundle: Path | None,
         options: Sequence[str],
         token: str | None,
     ) -> None:
-        self.host = "127.0.0.1"
+        self.host = LOOPBACK
         self.port = 0
-        self._known_token = python is None and token is not None
-        self.token = secrets.token_hex(32) if python is not None else token or _token_to_type()
+        typed = way.agent is None and way.python is None
+        self._known_token = typed and token is not None
+        self.token = (token or _token_to_type()) if typed else secrets.token_hex(32)
         self.explanation: tuple[str, ...] = ()
         self._device = device
-        self._python = python
-        self._bundle = bundle
+        self._way = way
+        self._bundle = b"" if way.agent is not None else bundle_bytes() if bundle is None else _read(bundle)
         self._options = tuple(options)
         self._server: HeldServer | None = None
+        self._embedded: EmbeddedServer | None = None  # for an agent
+        self._forwarded = 0
         self._left_over: set[int] = set()  # forwarded ports that could not be taken back
         self._deadline = math.inf  # of a revival
 
@@ -82,16 +89,17 @@ class AdbTarget:
         bundle: Path | None,
         options: Sequence[str] = (),
         token: str | None = None,
+        agent: Path | None = None,
     ) -> AdbTarget:
-        """Finds the device, checks its Python, puts the bundle there, starts the server and waits for its hello.
+        """Finds the device, chooses the way, puts a program there, starts it and waits for the server's hello.
 
         serial: which device, if there are several; python: the device's Python, "termux" for one that a person starts,
-        None to look for one; bundle: a file to use in place of what is installed here; options: more options of the
-        target server; token: of the server that a person starts, or has started before. Raises TargetError.
+        None to look for an agent and then for a Python; bundle: a file to use in place of what is installed here;
+        options: more options of the target server; token: of the server that a person starts, or has started before;
+        agent: the program to use on the device in place of Python. Raises TargetError.
         """
         device = find(serial)
-        content = bundle_bytes() if bundle is None else _read(bundle)
-        target = cls(device, choose_python(device, python), content, options, token)
+        target = cls(device, choose_way(device, python, agent), bundle, options, token)
         try:
             target._connect()
         except BaseException:
@@ -127,37 +135,69 @@ class AdbTarget:
 
     def last_words(self) -> str:
         """What an ended server wrote last; nothing while it runs."""
-        return "" if self._server is None else self._server.last_words()
+        words = "" if self._server is None else self._server.last_words()
+        return words or ("" if self._embedded is None else self._embedded.last_words())
 
     def stop(self) -> None:
         """Stops the server and takes the forwarded port back, if the device is still there. May be called twice."""
+        if self._embedded is not None:
+            self._embedded.stop()
+            self._embedded = None
         if self._server is not None:
             if not self._server.stop():
                 serial = self._device.serial
                 log.warning(
-                    f"the target server on device {serial} has not ended within {STOP_SECONDS:.0f} s; look for it by "
+                    f"{self._server.what} has not ended within {STOP_SECONDS:.0f} s; look for it by "
                     f"`adb -s {serial} shell ps -A`"
                 )
             self._server = None
-        if self.port:
-            self._left_over.add(self.port)
-            self._take_back(self.port)
-            self.port = 0
+        if self._forwarded:
+            self._left_over.add(self._forwarded)
+            self._take_back(self._forwarded)
+        self.port = self._forwarded = 0
 
     def _connect(self) -> None:
-        path = self._install()
-        if self._python is None:
-            self._meet_typed(path)
-            lines: tuple[str, ...] = ("its server was started by hand and is left running",)
+        agent, python = self._way.agent, self._way.python
+        if agent is not None:
+            lines = self._serve_by_agent(agent)
+        elif python is not None:
+            lines = self._serve_by_python(python)
         else:
-            self._server = self._launch(self._python, path)
-            self.port = self._device.forward(self._server.port)
-            self._greet()
-            lines = self._server.lines
-        for port in self._left_over - {self.port}:
+            self._meet_typed(self._install_bundle())
+            lines = ("its server was started by hand and is left running",)
+        for port in self._left_over - {self._forwarded}:
             self._take_back(port)
-        where = f"target server on device {self._device.serial}, forwarded by adb to {self.host}:{self.port}"
-        self.explanation = (where, *lines)
+        what = "target server" if agent is None else AGENT
+        where = f"{what} on device {self._device.serial}, forwarded by adb to {LOOPBACK}:{self._forwarded}"
+        self.explanation = (where, self._way.why, *lines)
+
+    def _serve_by_agent(self, agent: Agent) -> tuple[str, ...]:
+        """Starts the agent there and its target server here; what that says."""
+        path = self._files.install(agent.content, "agent", "agent-{}", 0o755)
+        held = self._server = self._hold([path, "--listen", "0"], AGENT)
+        self._forward(held.port)
+        device = f"{AGENT_PREFIX}{LOOPBACK}:{self._forwarded}"
+        variables = {AGENT_TOKEN_VARIABLE: self.token}
+        try:
+            server = EmbeddedServer.start(device, self._options, self.token, variables)
+        except TargetError as error:
+            if ended := held.last_words():
+                raise TargetError("adb_failed", ended) from None
+            raise TargetError(error.name, f"{error.reason} (the agent is {agent.path})") from None
+        self._embedded, self.host, self.port = server, server.host, server.port
+        # Its worker would look for the agent for some time: a client hears at once that the device is lost.
+        held.when_ended(server.kill)
+        return (f"embedded target server {self.host}:{self.port}", *server.explanation)
+
+    def _serve_by_python(self, python: str) -> tuple[str, ...]:
+        """Starts the target server there, and greets it; what it says."""
+        self._server = self._hold([python, self._install_bundle(), "--port", "0", *self._options], "target server")
+        self._forward(self._server.port)
+        self._greet()
+        return self._server.lines
+
+    def _forward(self, port: int) -> None:
+        self.port = self._forwarded = self._device.forward(port)
 
     def _take_back(self, port: int) -> None:
         """A forwarded port; once more after the next connection when the device does not answer now."""
@@ -169,43 +209,23 @@ class AdbTarget:
         """So many seconds, or fewer where a revival has no more of them."""
         return max(_LEAST_SECONDS, min(seconds, self._deadline - time.monotonic()))
 
-    def _install(self) -> str:
-        """Where the bundle lies on the device; it is copied only when it is not there as it is here."""
-        digest = hashlib.sha256(self._bundle).hexdigest()
-        # Named by content: another version may be running from its own file.
-        path = f"{FOLDER}/server-{digest[:8]}.pyz"
-        old = f"-mtime +{_DAYS_KEPT} -exec rm -rf {{}} +"
-        self._must(
-            f"mkdir -p {PRIVATE} && chmod 755 {FOLDER} && chmod 700 {PRIVATE} && touch -c {path} && "
-            f"find {FOLDER} -mindepth 1 -maxdepth 1 -type f {old} && find {PRIVATE} -mindepth 1 -maxdepth 1 {old}"
-        )
-        if self._digest(path) != digest:
-            size = f"{len(self._bundle) // 1000} kB"
-            log.info(f"copying the target server to device {self._device.serial} ({size})")
-            part = f"{path}.{secrets.token_hex(4)}"
-            self._device.push(self._bundle, part, 0o644)
-            if self._digest(part) != digest:
-                self._must(f"rm -f {part}")
-                raise TargetError("adb_failed", f"device {self._device.serial}: {part} did not arrive as it was sent")
-            self._must(f"chmod 644 {part} && mv -f {part} {path}")
-        return path
+    @property
+    def _files(self) -> DeviceFiles:
+        return DeviceFiles(self._device, self._left)
 
-    def _launch(self, python: str, bundle: str) -> HeldServer:
-        token = f"{PRIVATE}/token-{secrets.token_hex(8)}"
-        arguments = [python, bundle, "--port", "0", "--exit_with_parent", "--token_file", token, *self._options]
-        try:
-            self._device.push(self.token.encode(), token, 0o600)
-            self._must(f"chmod 600 {token}")
+    def _install_bundle(self) -> str:
+        return self._files.install(self._bundle, "target server", "server-{}.pyz", 0o644)
+
+    def _hold(self, program: Sequence[str], what: str) -> HeldServer:
+        """Starts a program that takes --token_file and --exit_with_parent, and waits until it listens."""
+        with self._files.token(self.token) as token:
+            command = shlex.join([*program, "--exit_with_parent", "--token_file", token])
             # Android has no /tmp, and the shell's own folder cannot be written.
-            command = f"env TMPDIR={PRIVATE} {shlex.join(arguments)}"
-            return HeldServer(self._device, command, self._left(START_SECONDS))
-        finally:
-            with suppress(TargetError):  # the server has read it; a device that is gone loses it with the old ones
-                self._device.run(f"rm -f {token}", self._left(SHELL_SECONDS))
+            return HeldServer(self._device, f"env TMPDIR={PRIVATE} {command}", self._left(START_SECONDS), what)
 
     def _meet_typed(self, bundle: str) -> None:
         """Asks a person to start the server in Termux, and waits until it says hello."""
-        self.port = self._device.forward(DEFAULT_PORT)
+        self._forward(DEFAULT_PORT)
         serial = self._device.serial
         if self._answers():  # it has outlived the cable, or was started for an earlier command
             return
@@ -228,8 +248,8 @@ class AdbTarget:
     def _forward_again(self) -> None:
         """Where a lost cable has taken the port with it: there is time to plug it in before the command is typed."""
         try:
-            if self.port not in self._device.forwards():
-                self.port = self._device.forward(DEFAULT_PORT)
+            if self._forwarded not in self._device.forwards():
+                self._forward(DEFAULT_PORT)
         except TargetError:
             reconnect(self._device.serial)
 
@@ -249,16 +269,6 @@ class AdbTarget:
                 "adb_port_taken", f"{text}; stop it in Termux with Ctrl-C, or give its token by GPUTUNE_TOKEN"
             ) from None
         return True
-
-    def _digest(self, path: str) -> str:
-        """SHA-256 of a file on the device; something else when it is not there."""
-        return self._device.run(f"sha256sum {path}", self._left(SHELL_SECONDS)).output.partition(" ")[0]
-
-    def _must(self, command: str) -> None:
-        ran = self._device.run(command, self._left(SHELL_SECONDS))
-        if ran.code:
-            reason = ran.last_line or f"exit code {ran.code}"
-            raise TargetError("adb_failed", f"device {self._device.serial}: `{command}` failed: {reason}")
 
 
 def _token_to_type() -> str:

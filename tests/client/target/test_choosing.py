@@ -54,7 +54,7 @@ def test_a_token_that_cannot_be_one_does_not_stop_a_server_of_our_own(monkeypatc
     monkeypatch.setattr("gputune.client.target.connecting.EmbeddedServer.start", start)
     with pytest.raises(Started):
         choose_target(None, {"GPUTUNE_TOKEN": "short"})
-    assert started == [(None, None)]
+    assert started == [(None, ())]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_server_that_a_person_starts_may_have_a_known_token(
 
         @classmethod
         def start(cls, *arguments: Any) -> "Phone":
-            asked.append(arguments[-1])
+            asked.append(arguments[4])
             return cls()
 
     monkeypatch.setattr("gputune.client.target.adb.target.AdbTarget", Phone)
