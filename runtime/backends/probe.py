@@ -97,11 +97,11 @@ def _tell_feature(report: DeviceReport, name: str) -> int:
     backend = open_backend(report)
     if hasattr(signal, "setitimer"):  # ends a process that hangs in a driver, too, as no thread of Python could
         signal.setitimer(signal.ITIMER_REAL, FEATURE_SECONDS)
-    print(FEATURES_MARK + json.dumps(_prove(backend, name)), flush=True)
+    print(FEATURES_MARK + json.dumps(prove_on(backend, name)), flush=True)
     return 0
 
 
-def _prove(backend: Backend, name: str) -> tuple[str, bool]:
+def prove_on(backend: Backend, name: str) -> tuple[str, bool]:
     """Return why a feature is not there, or nothing, and whether the device would say so again."""
     probe = PROBES[name]
     given, wanted = probe.buffers()

@@ -43,6 +43,7 @@ from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.settings import deciding
 from gputune.server.agent import messages
 from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.features import AgentProofs
 from gputune.server.agent.messages import Given, Span
 from gputune.server.agent.state import AgentState
 
@@ -103,6 +104,12 @@ class AgentBackend(Backend):
         self._connection = AgentConnection(address)
         self._numbers = _Numbers()
         self._state = AgentState(self._connection.ask)
+
+        def open_again() -> tuple[Backend, Callable[[], None]]:
+            other = AgentBackend(identity, address, place)
+            return other, other._connection.abort
+
+        self.prove = AgentProofs(identity, address, open_again)
         self._references: weakref.WeakKeyDictionary[Reference, Handle] = weakref.WeakKeyDictionary()
         opened: messages.Opened = self._connection.ask(messages.Open(place, True))
         self._cache_bytes = last_cache_bytes(identity, opened.cache_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -97,6 +98,11 @@ class AgentConnection:
     def close(self) -> None:
         """End the connection; the agent gives back what it has of the device."""
         self._socket.close()
+
+    def abort(self) -> None:
+        """End the connection for a thread that waits, too; that raises AgentLost."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def ask(self, request: Any, started: Callable[[], None] = lambda: None) -> Any:
         """Return the reply to a request. started: called when its launch runs. Raises DeviceError, also of requests

@@ -25,7 +25,9 @@ from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Reference, Z
 from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
+from gputune.runtime.devices.features import Probe
 from gputune.server.agent import backend as agent_backend
+from gputune.server.agent import features as agent_features
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection, AgentLost
 from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, Span
@@ -210,6 +212,27 @@ def test_the_state_of_its_machine_is_known(agent: Agent, opened: Backend) -> Non
     far.close()
     assert far.read() and not opened.lost()
     far.close()
+
+
+def test_features_are_proven_on_the_device(opened: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = {
+        "right": "__kernel void probe(__global int *x) { x[0] *= 2; }",
+        "wrong": "__kernel void probe(__global int *x) { x[0] = 7; }",
+        "refused": "__kernel void probe(__global int *x) { oops }",
+        "crash": WILD.replace("wild", "probe"),
+        "late": ENDLESS.replace("endless", "probe"),
+    }
+    probes = {name: Probe(source, given=(1,), wanted=(2,)) for name, source in sources.items()}
+    monkeypatch.setattr(agent_features, "PROBES", probes)
+    monkeypatch.setattr("gputune.runtime.backends.probe.PROBES", probes)
+    monkeypatch.setattr(agent_features, "FEATURE_SECONDS", 1.0)
+    found = opened.prove([*probes, "unknown"])
+    assert found["right"] == "" and "computes [7], not [2]" in found["wrong"] and "not compile" in found["refused"]
+    assert found["crash"] == "its process there ended: it was ended by signal 11"
+    assert found["late"] == "it took longer than 1 s" and "no test" in found["unknown"]
+    assert not opened.lost()
+    monkeypatch.setattr(agent_features, "PROBES", {})
+    assert opened.prove(["right"]) == {"right": ""}
 
 
 def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:
