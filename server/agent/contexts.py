@@ -138,7 +138,7 @@ class AgentContext:
             stack.enter_context(value.host_access())
             self._count(tensor.name, tensor.nbytes)
             value = value.view(np.uint8, [tensor.nbytes])
-        return memoryview(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
     def _placed(self, tensor: TensorRecord, data: Any, into: Value | None) -> Array:
         """An output, in the memory that is wanted for it."""
@@ -157,8 +157,9 @@ class AgentContext:
 
 def context_on(backend: Backend, file: ContextFile, graph: str | None, strict: bool) -> Executor | AgentContext:
     """Load a graph of a context on an open device, as executor_on does. An agent loads it itself."""
-    load = AgentContext if isinstance(backend, AgentBackend) else executor_on
-    return load(backend, file, graph, strict)
+    if isinstance(backend, AgentBackend):
+        return AgentContext(backend, file, graph, strict)
+    return executor_on(backend, file, graph, strict)
 
 
 def _check(kind: str, tensors: Sequence[TensorRecord], given: Mapping[str, Value], missing: bool = False) -> None:
