@@ -21,7 +21,7 @@ def small_model() -> onnx.ModelProto:
 
 
 def tune_and_run(gputune: Gputune, phone: Phone, folder: Path, *options: str) -> str:
-    """Tunes a small model on the device and runs it there, by the command line; what the first command said."""
+    """Tunes a small model on the device and runs it there, by the command line; what the commands said."""
     models.save(small_model(), folder)
     np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32).tofile(folder / "x.raw")
     (folder / "inputs.txt").write_text(f"x:={folder / 'x.raw'}\n", encoding="utf-8")
@@ -40,7 +40,7 @@ def tune_and_run(gputune: Gputune, phone: Phone, folder: Path, *options: str) ->
     )
     assert ran.code == 0, ran.err
     assert "to device" not in ran.out + ran.err
-    return tuned.out + tuned.err
+    return tuned.out + tuned.err + ran.out + ran.err
 
 
 def check_results(folder: Path) -> None:

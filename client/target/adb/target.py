@@ -183,7 +183,9 @@ class AdbTarget:
         except TargetError as error:
             if ended := held.last_words():
                 raise TargetError("adb_failed", ended) from None
-            raise TargetError(error.name, f"{error.reason} (the agent is {agent.path})") from None
+            raise TargetError(
+                error.name, f"{error.reason} (the agent is {agent.path}, which has to be of this gputune)"
+            ) from None
         self._embedded, self.host, self.port = server, server.host, server.port
         # Its worker would look for the agent for some time: a client hears at once that the device is lost.
         held.when_ended(server.kill)
