@@ -46,6 +46,7 @@ from gputune.runtime import Executor
 from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.percentiles import in_words
 from gputune.runtime.devices import load
+from gputune.runtime.devices.discovery import AGENT_PREFIX
 from gputune.runtime.execution.loading import Compatibility, open_executor
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, Level
@@ -93,7 +94,8 @@ log = logging.getLogger(__name__)
     "prove it, or say why something was copied.",
 )
 @device_option(
-    "Number, or part of the name, of a device in `gputune devices`.  [default: the context's own device]",
+    "Number, or part of the name, of a device in `gputune devices`, or agent:HOST:PORT.  [default: the context's own "
+    "device]",
 )
 @click.option(
     "--graph",
@@ -143,8 +145,9 @@ log = logging.getLogger(__name__)
 def command(**options: Any) -> None:
     """Run context binaries and write their outputs.
 
-    They run on the target of --target or --adb, else on this machine's own device, even if TARGET_SERVER_SOCKET is set.
-    Times are measured on the machine with the device; what a target adds is reported separately.
+    They run on the target of --target or --adb, on the agent of --device, else on this machine's own device, even if
+    TARGET_SERVER_SOCKET is set. Times are measured on the machine with the device; what a target adds is
+    reported separately.
 
     \b
     echo "x:=page.raw" > inputs.txt
@@ -215,7 +218,12 @@ class _Asked:
 
     @property
     def remote(self) -> bool:
-        return self.connection.target is not None or self.connection.adb is not None
+        return self.connection.target is not None or self.connection.adb is not None or self.on_agent
+
+    @property
+    def on_agent(self) -> bool:
+        """Return whether the device is behind an agent, which a target server of our own reaches."""
+        return self.device is not None and self.device.startswith(AGENT_PREFIX)
 
     def level(self) -> Level | None:
         """Return the level of the profile; None without a profile. Raises ConfigError."""
@@ -247,6 +255,7 @@ class _Asked:
         return {
             "--target": self.connection.target is not None,
             "--adb": self.connection.adb is not None,
+            "--device agent:": self.on_agent,
             "--graph": self.graph is not None,
             "--shared_buffer": self.shared_buffer,
             "--keep_warm": self.keep_warm,
@@ -341,7 +350,7 @@ def _remote(asked: _Asked, stack: ExitStack, path: Path) -> RemoteExecutor:
     target = stack.enter_context(
         choose_target(
             asked.connection.target,
-            os.environ,
+            {} if asked.on_agent else os.environ,
             asked.device,
             credentials=asked.connection.credentials,
             adb=asked.connection.adb,

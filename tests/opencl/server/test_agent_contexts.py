@@ -24,11 +24,12 @@ from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.devices.discovery import AGENT_PREFIX
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import read_log
-from gputune.runtime.profiling.records import LogHeader, digest_of
+from gputune.runtime.profiling.records import digest_of
 from gputune.server.agent import messages
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.contexts import AgentContext
 from stress.fuzz.context import header_of
+from tests.client import models
 from tests.client.commands import read_json
 from tests.opencl.client.test_persistent_contexts import contexts, loaded, plan
 from tests.opencl.server.test_agent import Agent, agent, opened
@@ -66,7 +67,7 @@ def bits(outputs: Mapping[str, Array]) -> dict[str, bytes]:
 
 def changed(whole: bytes, **fields: Any) -> bytes:
     """A context whose header has other values of the same size, and the right checksum."""
-    header = msgpack.packb({**header_of(whole), **fields})
+    header: bytes = msgpack.packb({**header_of(whole), **fields})
     place = whole.index(msgpack.packb(header_of(whole)))
     return whole[:16] + hashlib.sha256(header).digest() + whole[48:place] + header + whole[place + len(header) :]
 
@@ -188,8 +189,32 @@ def test_memory_handles_are_copied_and_counted(opened: Backend, path: Path) -> N
     executor.close()
 
 
+def net_run(backend: Backend, path: Path, folder: Path, *options: str) -> None:
+    """Run a context through the command; check outputs and times."""
+    with loaded(backend, path) as here:
+        inputs = inputs_of(here.graph)
+        ((output, want),) = here.run(inputs).items()
+    ((name, array),) = inputs.items()
+    np.save(folder / "x.npy", array)
+    (folder / "list.txt").write_text(f"{name}:={folder / 'x.npy'}\n", encoding="utf-8")
+    command = ["net-run", "--retrieve_context", str(path), "--input_list", str(folder / "list.txt")]
+    command += ["--output_dir", str(folder), "--summary_json", str(folder / "summary.json"), "--num_inferences", "3"]
+    assert run([*command, *options]) == 0
+    assert (folder / "Result_0" / f"{output}.raw").read_bytes() == want.tobytes()
+    summary = read_json(folder / "summary.json")
+    assert len(summary["inference_ns"]) == INFERENCES
+    assert all(inner < outer for inner, outer in zip(summary["inference_ns"], summary["round_trip_ns"], strict=True))
+
+
+def test_net_run_reaches_an_agent_itself(
+    agent: Agent, backend: Backend, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TARGET_SERVER_SOCKET", "127.0.0.1:1")
+    net_run(backend, path, tmp_path, "--device", f"{AGENT_PREFIX}{agent.address}")
+
+
 @pytest.mark.parametrize("level", ["basic", "detailed"])
-def test_net_run_and_its_profile(
+def test_net_run_writes_a_profile(
     target: Target,
     backend: Backend,
     path: Path,
@@ -198,32 +223,37 @@ def test_net_run_and_its_profile(
     capsys: pytest.CaptureFixture[str],
     level: str,
 ) -> None:
-    with loaded(backend, path) as here:
-        inputs = inputs_of(here.graph)
-        ((output, want),) = here.run(inputs).items()
-    ((name, array),) = inputs.items()
-    np.save(tmp_path / "x.npy", array)
-    (tmp_path / "list.txt").write_text(f"{name}:={tmp_path / 'x.npy'}\n", encoding="utf-8")
     monkeypatch.setenv("GPUTUNE_TOKEN", str(target.credentials.token))
-    command = ["net-run", "--retrieve_context", str(path), "--input_list", str(tmp_path / "list.txt")]
-    command += ["--output_dir", str(tmp_path), "--target", f"{target.host}:{target.port}", "--num_inferences", "3"]
-    command += ["--profiling_level", level, "--summary_json", str(tmp_path / "summary.json")]
-    assert run(command) == 0
-    assert (tmp_path / "Result_0" / f"{output}.raw").read_bytes() == want.tobytes()
-    summary = read_json(tmp_path / "summary.json")
-    assert all(inner < outer for inner, outer in zip(summary["inference_ns"], summary["round_trip_ns"], strict=True))
+    net_run(backend, path, tmp_path, "--target", f"{target.host}:{target.port}", "--profiling_level", level)
     (file,) = tmp_path.rglob("*.log")
     log = read_log(file)
     (graph,), (comparison,) = log.graphs, log.comparisons
     assert log.complete and digest_of(graph.launches) == graph.digest and len(log.inferences) == INFERENCES
-    assert isinstance(log.header, LogHeader) and log.header.device == backend.identity.to_dict() | {"driver": ""}
+    assert log.header.device == backend.identity.to_dict() | {"driver": ""} and graph.context
     assert [len(comparison.profiled_ns), len(comparison.unprofiled_ns), len(comparison.usual_ns)] == 3 * [INFERENCES]
     assert all(len(one.launches) == (len(graph.launches) if level == "detailed" else 0) for one in log.inferences)
     capsys.readouterr()
     assert run(["profile-viewer", "--input_log", str(file)]) == 0
     assert graph.launches[0].operation in capsys.readouterr().out or level == "basic"
-    assert run([*command[:-3], "qhas"]) != 0
-    assert "levels basic and detailed, and not at level qhas" in capsys.readouterr().err
+
+
+def test_a_level_of_profiles_that_agents_do_not_have_is_refused(target: Target, path: Path) -> None:
+    with target.connect() as client:
+        executor = RemoteExecutor(client, path, None, strict=True)
+        with pytest.raises(TargetError, match="levels basic and detailed, and not at level qhas"):
+            executor.profile(inputs_of(executor.graph), 1, "qhas")
+        executor.profile(inputs_of(executor.graph), 1, "basic")
+
+
+def test_the_generator_verifies_on_an_agent(
+    agent: Agent, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TARGET_SERVER_SOCKET", raising=False)
+    model = models.save(models.conv_relu_gemm(), tmp_path)
+    command = ["context-binary-generator", "--model", str(model), "--binary_file", "small", "--verify"]
+    command += ["--output_dir", str(tmp_path), "--tuning_effort", "none", "--device", f"{AGENT_PREFIX}{agent.address}"]
+    assert run(command) == 0
+    assert "verified: output 'y'" in capsys.readouterr().err
 
 
 def run(command: list[str]) -> int:
