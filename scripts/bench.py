@@ -28,6 +28,7 @@ from benchmarks import (
     survive,
 )
 from benchmarks import cache as cache_bench
+from benchmarks.agents import bench as agents
 from benchmarks.farm import bench as farm_bench
 from benchmarks.memory import arena
 from benchmarks.memory import handles as memory
@@ -243,6 +244,7 @@ def bench_survive(options: argparse.Namespace) -> None:
 
 
 BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "agent": agents.run,
     "arena": arena.run,
     "builds": builds.run,
     "cache": bench_cache,
@@ -277,6 +279,7 @@ BENCHES: dict[str, Callable[[argparse.Namespace], None]] = {
 OWN_ARGUMENTS: dict[Callable[[argparse.Namespace], None], Callable[[argparse.ArgumentParser], None]] = {
     bench_cache: cache_bench.add_arguments,
     bench_validity: validity_bench.add_arguments,
+    agents.run: agents.add_arguments,
     arena.run: arena.add_arguments,
     builds.run: builds.add_arguments,
     channel.run: channel.add_arguments,

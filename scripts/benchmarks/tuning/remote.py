@@ -49,17 +49,17 @@ def run(options: argparse.Namespace) -> Result:
     turns: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
     for number in range(rounds):
         for way in WAYS[:: 1 if number % 2 == 0 else -1]:
-            turn = _turn(way, tasks, options)
-            turns[way].append(turn)
-            print(f"{number + 1}/{rounds} {way}: {turn['seconds']:.2f} s, {turn['measured']} variants", flush=True)
-    seconds = {way: [turn["seconds"] for turn in found] for way, found in turns.items()}
+            done = turn(way, tasks, device_of(options), options.effort, options.work / "remote_cache")
+            turns[way].append(done)
+            print(f"{number + 1}/{rounds} {way}: {done['seconds']:.2f} s, {done['measured']} variants", flush=True)
+    seconds = {way: [done["seconds"] for done in found] for way, found in turns.items()}
     ratios = [remote / own for own, remote in zip(*seconds.values(), strict=True)]
     middle = statistics.median(ratios)
     rows = [
         (way, f"{statistics.median(found):.2f} s", f"{min(found):.2f} to {max(found):.2f}", _rate(turns[way]))
         for way, found in seconds.items()
     ]
-    same = len({json.dumps(turn["configurations"]) for found in turns.values() for turn in found}) == 1
+    same = len({json.dumps(done["configurations"]) for found in turns.values() for done in found}) == 1
     conclusions = [
         f"remote by in process: {middle:.3f} ({min(ratios):.3f} to {max(ratios):.3f}), mark: at most {MARK}",
         "all turns measured the same configurations"
@@ -71,13 +71,12 @@ def run(options: argparse.Namespace) -> Result:
 
 
 def _rate(turns: list[dict[str, Any]]) -> str:
-    return f"{statistics.median(turn['measured'] / turn['seconds'] for turn in turns):.2f}"
+    return f"{statistics.median(done['measured'] / done['seconds'] for done in turns):.2f}"
 
 
-def _turn(way: str, tasks: tuple[int, ...], options: argparse.Namespace) -> dict[str, Any]:
+def turn(way: str, tasks: tuple[int, ...], device: str | None, effort: str, cache: Path) -> dict[str, Any]:
     """One turn in a process of its own. Raises NotTimed."""
-    device, cache = device_of(options), str(options.work / "remote_cache")
-    job = json.dumps({"way": way, "effort": options.effort, "tasks": tasks, "device": device, "cache": cache})
+    job = json.dumps({"way": way, "effort": effort, "tasks": tasks, "device": device, "cache": str(cache)})
     done = subprocess.run(
         [*tool.module("benchmarks.tuning.remote"), job], stdout=subprocess.PIPE, text=True, env=tool.environment()
     )
