@@ -83,7 +83,7 @@ class Daemon:
         self._server: dict[str, object] = {}
         self._began = time.monotonic()
         self._compiled = CompiledPrograms(report)
-        further = most_compilers() - 1 if _compiles_on_its_cores(report) else 0
+        further = _further_compilers(report)
         second = SecondCompiler(self._start_compiler, self.limits) if further else None
         first = Supervisor(self._start_worker, self.limits, second)
         self._workers = Workers(first, self._further_supervisor, further, self._compiled, self._another_supervisor)
@@ -273,14 +273,13 @@ class Daemon:
         )
 
 
-def _compiles_on_its_cores(report: DeviceReport) -> bool:
-    """Whether further processes can compile for this device, and would disturb it while it measures."""
-    return (
-        report.identity is not None
-        and report.identity.device_type == "cpu"
-        and not report.simulated
-        and not report.remote
-    )
+def _further_compilers(report: DeviceReport) -> int:
+    """How many further processes can compile for this device, and would disturb it while it measures."""
+    if report.identity is None or report.identity.device_type != "cpu" or report.simulated:
+        return 0
+    if report.remote:  # an agent does not say how much memory there is
+        return min(report.identity.compute_units - 1, 1)
+    return most_compilers() - 1
 
 
 async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:

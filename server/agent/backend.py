@@ -111,10 +111,14 @@ class AgentBackend(Backend):
 
         self.prove = AgentProofs(identity, address, open_again)
         self._references: weakref.WeakKeyDictionary[Reference, Handle] = weakref.WeakKeyDictionary()
-        opened: messages.Opened = self._connection.ask(messages.Open(place, True))
+        quirks = quirks_of(identity)
+        # A process that only compiles is started with variables of its own.
+        own = {name: value for name, value in quirks.unbound.items() if os.environ.get(name) == value}
+        given = tuple(f"{name}={value}" for name, value in own.items())
+        opened: messages.Opened = self._connection.ask(messages.Open(place, True, given))
         self._cache_bytes = last_cache_bytes(identity, opened.cache_bytes)
         variables = dict(each.split("=", 1) for each in opened.variables if "=" in each)
-        self._settings, quirks = deciding(variables), quirks_of(identity)
+        self._settings = deciding(variables)
         self._waits = identity.device_type in quirks.compiles_at_first_launch
         # Who starts the agent may give it a folder for that, which all its connections share.
         self.finds_compiled = quirks.compiled is not None and variables.get(quirks.compiled.finds) == "1"

@@ -27,6 +27,7 @@ AGENT_VERSION = 1
 
 Handle = Annotated[int, Within(1, 2**62)]
 Handles = Annotated[tuple[Handle, ...], Within(0, 4096)]
+Texts = Annotated[tuple[CText, ...], Within(0, 4096)]
 Blobs = Annotated[tuple[Blob, ...], Within(0, 1024)]
 
 
@@ -127,10 +128,12 @@ class ListDevices:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Open:
-    """Open the device at a place of the list; `profiling`: launches have the device's clock."""
+    """Open the device at a place of the list; `profiling`: launches have the device's clock. variables: those that its
+    driver is to find beside the agent's, each as NAME=VALUE, if this connection has not used a driver before."""
 
     place: Count
     profiling: bool
+    variables: Texts
 
 
 @in_files(closed=True)
@@ -330,7 +333,7 @@ class Opened:
     as NAME=VALUE."""
 
     cache_bytes: Amount
-    variables: Annotated[tuple[CText, ...], Within(0, 4096)]
+    variables: Texts
 
 
 @in_files(closed=True)
@@ -385,7 +388,7 @@ class Timed:
 class Loaded:
     """A context is ready to run. warnings: causes of unexpected cost; load_ns: the time that loading took."""
 
-    warnings: Annotated[tuple[CText, ...], Within(0, 4096)]
+    warnings: Texts
     load_ns: Nanoseconds
 
 

@@ -36,6 +36,10 @@ gputune_code open_device(session *session, const void *asked, void *reply, gputu
     opened_message *const opened = reply;
     char place[24];
     if (session->device) return fail(error, GPUTUNE_INVALID_ARGUMENT, "a device is open already");
+    for (size_t i = 0; i < request->variables_count; i++) {
+        char *const variable = strdup(request->variables[i]); /* the environment keeps it */
+        if (!variable || !strchr(variable, '=') || putenv(variable)) return NO_MEMORY;
+    }
     snprintf(place, sizeof place, "%llu", (unsigned long long)request->place);
     const gputune_device_options options = {.device = place};
     TRY(gputune_open_device(&options, &session->device, error));

@@ -86,10 +86,11 @@ static const form LIST_DEVICES_MESSAGE_FORM = {
     .is_closed = true, .count = 0};
 
 static const form OPEN_MESSAGE_FORM = {
-    .what = "Open", .row_bytes = sizeof(open_message), .least_bytes = 19,
-    .is_closed = true, .count = 2, .fields = (const field[]){
+    .what = "Open", .row_bytes = sizeof(open_message), .least_bytes = 30,
+    .is_closed = true, .count = 3, .fields = (const field[]){
         {"place", A_NUMBER, IN(open_message, place)},
         {"profiling", A_FLAG, IN(open_message, profiling)},
+        {"variables", TEXTS, MANY(open_message, variables, variables_count)},
     }};
 
 static const form ALLOCATE_MESSAGE_FORM = {

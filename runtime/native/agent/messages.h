@@ -84,6 +84,8 @@ typedef struct list_devices_message {
 typedef struct open_message {
     uint64_t place;
     bool profiling;
+    const char *const *variables;
+    size_t variables_count;
 } open_message;
 
 typedef struct allocate_message {

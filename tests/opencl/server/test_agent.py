@@ -21,6 +21,7 @@ from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
+from gputune.core.quirks import quirks_of
 from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Reference, Zone
 from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices import load
@@ -235,6 +236,18 @@ def test_features_are_proven_on_the_device(opened: Backend, monkeypatch: pytest.
     assert opened.prove(["right"]) == {"right": ""}
 
 
+def test_a_process_that_only_compiles_has_variables_of_its_own(
+    agent: Agent, opened: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbound = quirks_of(opened.identity).unbound
+    for name, value in unbound.items():
+        monkeypatch.setenv(name, value)
+    other = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
+    assert all(other.settings[name] == value != opened.settings[name] for name, value in unbound.items())
+    assert not opened.finds_compiled  # nothing has said where it could
+    other.close()
+
+
 def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:
     source, target = opened.upload(np.arange(8, dtype=np.uint8)), opened.upload(np.zeros(10, np.uint8))
     opened.copy(source, target)
@@ -248,7 +261,7 @@ def test_spans_and_handles_are_checked_by_the_agent(agent: Agent) -> None:
     connection = AgentConnection(agent.address)
     with pytest.raises(LaunchFailed, match="no device is open"):
         connection.ask(Read((Span(1, 0, 1),)))
-    connection.ask(Open(0, False))
+    connection.ask(Open(0, False, ()))
     connection.ask(Allocate(1, 16))
     for request, why in (
         (Read((Span(2, 0, 1),)), "handle 2 is no buffer"),
