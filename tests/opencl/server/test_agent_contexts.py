@@ -28,6 +28,8 @@ from gputune.runtime.profiling.records import digest_of
 from gputune.server.agent import messages
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.contexts import AgentContext
+from gputune.server.protocol.errors import ProtocolError
+from gputune.server.protocol.messages import Limits
 from stress.fuzz.context import header_of
 from tests.client import models
 from tests.client.commands import read_json
@@ -150,8 +152,8 @@ def test_a_freed_context_is_gone(opened: Backend, agent: Agent, path: Path) -> N
         executor = context_on_agent(opened, path.read_bytes())
         executor.run_timed(inputs, {})
         executor.close()
-    if opened.identity.device_type == "cpu":
-        assert agent.resident_bytes() - before < 50 << 20
+    grown = agent.resident_bytes() - before
+    assert opened.identity.device_type != "cpu" or grown < 16 << 20, "of others the memory is not the agent's"
 
 
 def test_what_does_not_fit_is_refused(opened: Backend, path: Path) -> None:
@@ -169,6 +171,15 @@ def test_what_does_not_fit_is_refused(opened: Backend, path: Path) -> None:
     for given in ((), (data[:-1],), (data, data)):
         with pytest.raises(LaunchFailed, match=r"inputs for a graph with|bytes for input"):
             opened.ask(messages.RunContext(executor._handle.number, given, False, True))
+    executor.close()
+
+
+def test_a_context_beyond_a_limit_is_not_sent(opened: Backend, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched, pytest.raises(ProtocolError, match="frame_bytes"):
+        patched.setattr("gputune.server.agent.connection.LIMITS", Limits(frame_bytes=1 << 12))
+        context_on_agent(opened, path.read_bytes())
+    executor = context_on_agent(opened, path.read_bytes())  # nothing waits for an answer to what was not sent
+    executor.run_timed(inputs_of(executor.graph), {})
     executor.close()
 
 
