@@ -14,7 +14,7 @@ from gputune.client.errors import GputuneError, TargetError, UnsupportedNodes
 ADVICE: Mapping[str, str] = MappingProxyType(
     {
         # before or during the handshake
-        "bad_address": "write HOST:PORT, for example 127.0.0.1:22598 or [::1]:22598, or unix:PATH",
+        "bad_address": "write HOST:PORT, for example 127.0.0.1:22598 or [::1]:22598, unix:PATH or agent:HOST:PORT",
         "contradiction": "give one of the two options",
         "unreachable": "start `gputune target-server` there; reach it by `adb forward` or `ssh -L`",
         "not_a_target_server": "another program has this port, or one side uses TLS and the other does not: "

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from contextlib import ExitStack
 
 import click
 
@@ -36,8 +37,11 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
        8  a problem of this machine
     """
 
+    own = click.get_current_context().with_resource(ExitStack())  # ends the server for an agent
+
     def connect(address: str) -> TargetClient:
-        return choose_target(address, {}, credentials=connection.credentials.completed(os.environ)).connect()
+        target = choose_target(address, os.environ, credentials=connection.credentials)
+        return own.enter_context(target).connect()
 
     adb = connection.adb
     if adb is not None:

@@ -25,7 +25,7 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
     The output has its version, device and tier, its clients and queue, restarts of its worker with their reasons,
     memory, and the clocks, temperatures and load that can be read.
 
-    No server is started. The exit code is 4 if the server cannot be reached.
+    Only for a phone or an agent, a server is started. The exit code is 4 if the server cannot be reached.
     """
     address = connection.target
     if address is None and connection.adb is None:

@@ -9,7 +9,7 @@ from gputune.client.advice import advice_for
 from gputune.client.doctor.findings import Finding
 from gputune.client.errors import ConfigError, TargetError
 from gputune.client.target.client import TargetClient
-from gputune.client.target.connecting import parse_address
+from gputune.client.target.connecting import is_agent, parse_address
 from gputune.client.target.status import describe, device_of, restarts_of, software_of, work_of
 from gputune.client.target.transport.stream import is_local
 
@@ -24,10 +24,11 @@ def check_target(address: str, origin: str, connect: Callable[[], TargetClient])
     except TargetError as error:
         return [_problem(error)]
     found = [Finding("target", "ok", f"{address} is the target (from {origin})")]
-    step = None if is_local(host) else _resolve(host) or _open(host, port)
+    itself = is_local(host) or is_agent(host)
+    step = None if itself else _resolve(host) or _open(host, port)
     if step is not None:
         return [*found, step]
-    if not is_local(host):
+    if not itself:
         found.append(Finding("target", "ok", f"{address} is open: a program listens there"))
     try:
         with connect() as client:

@@ -1,8 +1,8 @@
 """Choose the target server to use, and start a server if there is none.
 
-The first that applies is used: the device of --adb; --target HOST:PORT or unix:PATH; TARGET_SERVER_SOCKET; a gputune
-server that answers on this machine's default port; an embedded server. An embedded server is a child process that ends
-with this process.
+The first that applies is used: the device of --adb; --target HOST:PORT, unix:PATH or agent:HOST:PORT;
+TARGET_SERVER_SOCKET; a gputune server that answers on this machine's default port; an embedded server. An embedded
+server is a child process that ends with this process. Where an agent is named, it has the agent's device.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from gputune.client.target.transport.connection import CONNECT_SECONDS, TargetCo
 from gputune.client.target.transport.credentials import NONE, TOKEN_VARIABLE, Credentials
 from gputune.client.target.transport.stream import LOCAL, address_text, is_local
 from gputune.core.opened import Closing
+from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE
 from gputune.server.protocol.messages import DEFAULT_PORT
 
 log = logging.getLogger(__name__)
@@ -64,8 +65,10 @@ class OwnServer(Protocol):
 
 
 def parse_address(text: str, origin: str) -> tuple[str, int]:
-    """(host, port) of HOST:PORT or [IPV6]:PORT; of unix:PATH, itself and 0. Raises TargetError (bad_address) that names
-    the origin."""
+    """(host, port) of HOST:PORT or [IPV6]:PORT; of unix:PATH and of an agent, itself and 0. Raises TargetError
+    (bad_address) that names the origin."""
+    if is_agent(text):
+        return _agent(text.strip(), origin), 0
     if is_local(text.strip()):
         path = text.strip().removeprefix(LOCAL)
         if path and "\0" not in path and len(os.fsencode(path)) <= MOST_PATH_BYTES:
@@ -78,9 +81,28 @@ def parse_address(text: str, origin: str) -> tuple[str, int]:
         raise TargetError(
             "bad_address",
             f"{origin}: {text!r} is not HOST:PORT with a port from 1 to 65535, for example "
-            f"127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}, nor unix:PATH",
+            f"127.0.0.1:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}, nor unix:PATH, nor agent:HOST:PORT",
         )
     return match["bracketed"] or match["plain"], int(match["port"])
+
+
+def is_agent(text: str) -> bool:
+    """Whether an address is an agent's."""
+    return text.strip().startswith(AGENT_PREFIX)
+
+
+def _agent(text: str, origin: str) -> str:
+    """The address of an agent, as it is. Raises TargetError (bad_address)."""
+    address, mark, place = text.removeprefix(AGENT_PREFIX).partition("#")
+    match = _ADDRESS.fullmatch(address) or _ADDRESS.fullmatch(f"{address}:{DEFAULT_PORT}")
+    found = "/" in address or (match is not None and 1 <= int(match["port"]) <= 65535)
+    if not found or (mark and not (place.isascii() and place.isdigit())):
+        raise TargetError(
+            "bad_address",
+            f"{origin}: {text!r} is not agent:HOST:PORT, agent:HOST or agent:PATH of a local socket, nor one of these "
+            "with #N, where N is the number of one of its devices",
+        )
+    return text
 
 
 @dataclass
@@ -150,11 +172,11 @@ def choose_target(
         if text is None:
             continue
         if device is not None:
-            raise TargetError(
-                "contradiction",
-                f"{origin} names the server {text}, which has chosen its device; drop --device or {origin}",
-            )
+            named = f"the device {text}" if is_agent(text) else f"the server {text}, which has chosen its device"
+            raise TargetError("contradiction", f"{origin} names {named}; drop --device or {origin}")
         host, port = parse_address(text, origin)
+        if is_agent(host):
+            return _behind_agent(host, origin, environment, credentials, log_level, notice)
         if is_local(host) and credentials.tls is not None:
             raise TargetError("contradiction", f"{origin} names a local socket, and TLS is for TCP; drop --tls_ca")
         lines = [f"target server {address_text(host, port)} (from {origin})"]
@@ -188,6 +210,29 @@ def choose_target(
     lines = [passed_over, f"embedded target server {address_text(server.host, server.port)}", *server.explanation]
     if environment.get(TOKEN_VARIABLE, "").strip():
         lines.append(f"{TOKEN_VARIABLE} does not apply: the embedded server has a token of its own")
+    return _own(server, lines, notice)
+
+
+def _behind_agent(
+    address: str,
+    origin: str,
+    environment: Mapping[str, str],
+    credentials: Credentials,
+    log_level: str | None,
+    notice: Callable[[str], None] | None,
+) -> Target:
+    """A server of our own for the device of an agent, whose token is given as a running server's is."""
+    if credentials.tls is not None:
+        raise TargetError("contradiction", f"{origin} names an agent, and TLS is for target servers; drop --tls_ca")
+    token = credentials.completed(environment, AGENT_TOKEN_VARIABLE).completed(environment).token
+    if token is None:
+        how = f"--token_file, {AGENT_TOKEN_VARIABLE} or {TOKEN_VARIABLE}"
+        raise TargetError("token_required", f"{address} needs its token: give it with {how}")
+    server = EmbeddedServer.start(address, _logging(log_level), variables={AGENT_TOKEN_VARIABLE: token})
+    where = address_text(server.host, server.port)
+    lines = [f"embedded target server {where} for {address} (from {origin})", *server.explanation]
+    if environment.get(DEVICE_VARIABLE, "").strip():
+        lines.append(f"{DEVICE_VARIABLE} does not apply: {origin} names a device")
     return _own(server, lines, notice)
 
 

@@ -58,8 +58,8 @@ class _Open:
 class AgentConnection:
     """A connection to an agent. `ask` waits for a reply, and `post` does not; replies come in the order of requests.
 
-    address: HOST:PORT, HOST, or the path of a local socket. ended: how the process of the last connection ended. Raises
-    DeviceNotFound when the agent cannot be reached, or does not know the token."""
+    address: HOST:PORT, HOST, either with [IPV6], or the path of a local socket. ended: how the process of the last
+    connection ended. Raises DeviceNotFound when the agent cannot be reached, or does not know the token."""
 
     def __init__(self, address: str, token: str | None = None) -> None:
         self.address = address
@@ -189,7 +189,8 @@ def _connected(address: str) -> socket.socket:
         local.settimeout(GREETING_SECONDS)
         local.connect(address)
         return local
-    host, _, port = address.partition(":")
+    host, _, port = address.removeprefix("[").partition("]" if address.startswith("[") else ":")
+    port = port.removeprefix(":")
     connected = socket.create_connection((host, int(port or DEFAULT_PORT)), GREETING_SECONDS)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected

@@ -1,7 +1,7 @@
 """Find and open devices behind agents, and load contexts there.
 
 A device is named by agent:ADDRESS or agent:ADDRESS#PLACE, where PLACE counts the devices of the agent. ADDRESS is
-HOST:PORT, HOST, or the path of a local socket.
+HOST:PORT, HOST, either with [IPV6], or the path of a local socket.
 """
 
 from __future__ import annotations

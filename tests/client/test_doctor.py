@@ -306,6 +306,15 @@ def test_a_target_that_answers_is_told_with_what_it_says(port: int) -> None:
     assert "2 times, last because SIGSEGV while launching" in of(findings, "note")[0]
 
 
+def test_an_agent_is_reached_by_the_server_that_is_started_for_it() -> None:
+    """Its address is no server's, so nothing connects to that."""
+    client: Any = FakeClient()
+    findings = check_target("agent:no.such.host#1", "--target", lambda: client)
+    assert exit_code(findings) == 0
+    assert of(findings, "ok")[0] == "agent:no.such.host#1 is the target (from --target)"
+    assert of(findings, "ok")[1].startswith("it is gputune 7")
+
+
 @pytest.mark.parametrize("name", ["token_required", "authentication_failed", "version_mismatch", "not_a_target_server"])
 def test_a_refusal_is_told_with_what_to_do(port: int, name: str) -> None:
     findings = check_target(f"127.0.0.1:{port}", "--target", refusing(name))

@@ -81,7 +81,7 @@ def connection_options(
         click.option(
             "--target",
             metavar="HOST:PORT[,...]" if several else "HOST:PORT",
-            help="Address of the target server, or unix:PATH for a local socket."
+            help="Address of the target server, unix:PATH for a local socket, or agent:HOST:PORT for a gputune-agent."
             + (f" {several}" if several else "")
             + f"  [default: {otherwise}]",
         ),
@@ -116,7 +116,8 @@ _HOW_TO_CONNECT = (
         "--token_file",
         type=INPUT,
         metavar="F",
-        help="File with the target server's token, which only you can read.  [default: GPUTUNE_TOKEN]",
+        help="File with the target server's or the agent's token, which only you can read.  [default: GPUTUNE_TOKEN, "
+        "before it GPUTUNE_AGENT_TOKEN for an agent]",
     ),
     click.option(
         "--tls_ca",

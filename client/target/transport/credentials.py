@@ -24,12 +24,12 @@ class Credentials:
     tls: ssl.SSLContext | None = None
     options: tuple[str, ...] = ()
 
-    def completed(self, environment: Mapping[str, str]) -> Credentials:
-        """With GPUTUNE_TOKEN where no other token is known: for a server that runs already. Raises ConfigError."""
-        text = environment.get(TOKEN_VARIABLE, "")
+    def completed(self, environment: Mapping[str, str], variable: str = TOKEN_VARIABLE) -> Credentials:
+        """With a variable's token where no other is known: for a server that runs already. Raises ConfigError."""
+        text = environment.get(variable, "")
         if self.token is not None or not text.strip():
             return self
-        return replace(self, token=_token(text, TOKEN_VARIABLE))
+        return replace(self, token=_token(text, variable))
 
 
 NONE = Credentials()

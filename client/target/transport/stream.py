@@ -36,8 +36,8 @@ def is_local(host: str) -> bool:
 
 
 def address_text(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address; a local socket's has no port."""
-    if is_local(host):
+    """host:port, with brackets around an IPv6 address; a local socket's and an agent's stand for themselves."""
+    if not port:
         return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
