@@ -1,7 +1,9 @@
-"""Kill the worker, the daemon, the client or the connection at random moments of a generation, and compare the result
-with an undisturbed generation: nothing that was stored may be lost, and the same variants must win.
+"""Kill the worker, the daemon, the client, the connection or an agent at random moments of a generation, and compare
+the result with an undisturbed generation: nothing that was stored may be lost, and the same variants must win.
 
-    scripts/stress/chaos [--kinds worker,daemon,client,connection] [--kills 20] [--per_run 4] [--seed 1] [--json FILE]
+    scripts/stress/chaos [--kinds worker,daemon,client,connection,agent] [--kills 20] [--per_run 4] [--seed 1]
+
+The kind "agent" has the device behind an agent, which is started again when it dies.
 """
 
 import argparse
@@ -28,6 +30,7 @@ import numpy as np
 import onnx
 
 import tool
+from agent_process import AgentProcess
 from gputune.client.errors import GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
@@ -38,9 +41,11 @@ from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Trial
+from gputune.runtime.devices.discovery import find
+from gputune.server.agent.connection import TOKEN_VARIABLE
 
 WORK = tool.ROOT / "build" / "chaos"
-KINDS = ("worker", "daemon", "client", "connection")
+KINDS = ("worker", "daemon", "client", "connection", "agent")
 SLOWER = 0.05
 """Another variant that is slower side by side by this share, or less, is the same winner within noise."""
 SAMPLES = 31
@@ -75,7 +80,13 @@ def small_model(path: Path) -> Path:
 class Service:
     """A daemon that is started again whenever it dies, as an init system would do."""
 
-    def __init__(self, folder: Path, device: str | None) -> None:
+    def __init__(self, folder: Path, device: str | None, by_agent: bool) -> None:
+        self.agent: AgentProcess | None = None
+        if by_agent:
+            os.environ[TOKEN_VARIABLE] = token = secrets.token_hex(16)
+            self.agent = AgentProcess(find(device).report, token)
+            self.agent.keep()
+            device = self.agent.device
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -126,6 +137,8 @@ class Service:
         self._process.terminate()
         self._process.wait()
         self._keeper.join()
+        if self.agent is not None:
+            self.agent.close()
 
 
 class Cable:
@@ -219,14 +232,14 @@ def rows_of(cache: Path) -> list[tuple[int, str, str, str, float | None, float]]
 class Generation:
     """One generation that goes on, whatever is killed, until its context is there."""
 
-    def __init__(self, folder: Path, model: Path, device: str | None, effort: str) -> None:
+    def __init__(self, folder: Path, model: Path, device: str | None, effort: str, by_agent: bool) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder, self.cache = folder, folder / "cache"
         (folder / "config.json").write_text(
             json.dumps({"tuning_mode": True, "performance_cache_dir": str(self.cache)}), encoding="utf-8"
         )
-        self.service = Service(folder, device)
+        self.service = Service(folder, device, by_agent)
         self.cable = Cable(self.service.port)
         self._command = [
             *(tool.GPUTUNE, "context-binary-generator", "--model", str(model), "--binary_file", "context"),
@@ -282,6 +295,9 @@ class Generation:
                     os.kill(worker, signal.SIGKILL)
             case "daemon":
                 os.kill(self.service.pid, signal.SIGKILL)
+            case "agent":
+                assert self.service.agent is not None
+                self.service.agent.process.kill()
             case "connection":
                 self.cable.cut()
             case "client":
@@ -296,8 +312,8 @@ class Generation:
 
 
 @contextlib.contextmanager
-def generation(name: str, model: Path, device: str | None, effort: str) -> Iterator[Generation]:
-    made = Generation(WORK / name, model, device, effort)
+def generation(name: str, model: Path, device: str | None, effort: str, by_agent: bool = False) -> Iterator[Generation]:
+    made = Generation(WORK / name, model, device, effort, by_agent)
     try:
         yield made
     finally:
@@ -354,7 +370,8 @@ def disturb(options: argparse.Namespace) -> dict[str, Any]:
         kills = 0
         while kills < options.kills:
             moments = [(kind, dice.uniform(0, span)) for _ in range(min(options.per_run, options.kills - kills))]
-            with generation(f"{kind}_{len(results)}", model, options.device, options.effort) as made:
+            name = f"{kind}_{len(results)}"
+            with generation(name, model, options.device, options.effort, kind == "agent") as made:
                 results.append(made.run(moments))
             kills += len(results[-1].kills)
             told = ", ".join(f"{kill.after_seconds:.1f} s ({kill.doing or 'nothing'})" for kill in results[-1].kills)

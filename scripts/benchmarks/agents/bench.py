@@ -16,17 +16,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import tool
+from agent_process import AgentProcess
 from benchmarks.tuning.remote import TASKS, turn
 from benchmarks.tuning.tools import WORK, NotTimed
 from gputune.client.errors import GputuneError
-from gputune.core.quirks import quirks_of
 from gputune.runtime.devices.discovery import AGENT_PREFIX, find
 from gputune.server.agent.connection import TOKEN_VARIABLE
-from tests.native.compiling import agent, opencl_library
 
 MILLISECONDS = 2.0
 MARKS = {"agent": 1.3, "far agent": 1.6}
@@ -77,27 +76,19 @@ def _device(way: str, wanted: str | None) -> Iterator[str | None]:
     if way == "embedded":
         yield wanted
         return
-    report = find(wanted).report
-    assert report.identity is not None
-    compiled = quirks_of(report.identity).compiled
     os.environ[TOKEN_VARIABLE] = token = secrets.token_hex(16)
-    variables = {**opencl_library(), **os.environ, **report.environment(), "GPUTUNE_TOKEN": token}
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with ExitStack() as stack:
-        if compiled is not None:
-            memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True))
-            variables |= {compiled.folder: folder, compiled.finds: "1"}
-        address = stack.enter_context(_listening([str(agent()), "--listen", "0"], variables))
-        if way == "far agent":
-            relay = [*tool.module("benchmarks.agents.relay"), address, str(MILLISECONDS)]
-            address = stack.enter_context(_listening(relay, tool.environment()))
-        yield f"{AGENT_PREFIX}{address}"
+        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True))
+        agent = stack.enter_context(closing(AgentProcess(find(wanted).report, token, Path(folder))))
+        yield f"{AGENT_PREFIX}{stack.enter_context(_relayed(agent.address))}" if way == "far agent" else agent.device
 
 
 @contextmanager
-def _listening(command: list[str], variables: dict[str, str]) -> Iterator[str]:
-    """Run a program that says as its first line's last word where it listens."""
-    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
+def _relayed(address: str) -> Iterator[str]:
+    """Run the relay of an address; yield where it listens."""
+    command = [*tool.module("benchmarks.agents.relay"), address, str(MILLISECONDS)]
+    with subprocess.Popen(command, env=tool.environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().split()[-1]
