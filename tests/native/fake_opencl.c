@@ -344,7 +344,8 @@ API object *clCreateKernel(object *program, const char *name, int32_t *status) {
     if (kernel == NULL) return NULL;
     kernel->parent = shared(program);
     strncpy(kernel->name, name, NAME_BYTES - 1);
-    for (kernel->arguments = 1; *found && *found != ')'; found++) kernel->arguments += *found == ',';
+    for (kernel->arguments = 1; *found && *found != ')' && kernel->arguments < MOST_ARGUMENTS; found++)
+        kernel->arguments += *found == ',';
     return kernel;
 }
 

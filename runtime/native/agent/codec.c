@@ -100,7 +100,8 @@ static void put_list(outgoing *out, const field *field, const uint8_t *row) {
 }
 
 static void put_pairs(outgoing *out, const form *form, const uint8_t *row) {
-    for (const field *field = form->fields; field < form->fields + form->count; field++) {
+    for (size_t i = 0; i < form->count; i++) {
+        const field *const field = &form->fields[i];
         const void *const at = row + field->offset;
         put_text(out, field->name);
         switch (field->kind) {

@@ -5,8 +5,8 @@
 A stream is a session: a hello without a MAC, then frames with MACs, larger ones after the proof. Each is changed in its
 hello or after it, and comes in pieces of one size. Both readers must take the same frames and end with the same name of
 error; a frame that is not as it was sent must not be taken. If clang is installed, libFuzzer then changes streams by
-itself, guided by what they reach. AddressSanitizer and UndefinedBehaviorSanitizer watch both, and whether the reader
-reads what has not arrived.
+itself, guided by what they reach, and the requests that a session answers after the proof. AddressSanitizer and
+UndefinedBehaviorSanitizer watch all, and whether the reader reads what has not arrived.
 """
 
 import argparse
@@ -17,12 +17,16 @@ import random
 import subprocess
 import sys
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+import numpy as np
+
 import tool
 from gputune.runtime import native
+from gputune.server.agent import messages
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.connection import HANDSHAKE_LIMITS
 from gputune.server.protocol.errors import RemoteProtocolError
@@ -34,6 +38,8 @@ from stress.fuzz.mutations import mutated_bytes
 from stress.fuzz.native import built, guided
 
 sys.path.append(str(tool.ROOT))
+from c_tables import AGENT_RECORDS
+from tests.native.fake import NBYTES, doubling_context, fake_library
 from tests.protocol.tampering import CUT, LIMITS, Recorded, tampered
 
 KEY = b"k" * 32
@@ -41,6 +47,11 @@ PARTS = (
     Path(__file__).with_name("agent.c"),
     *(native.FOLDER / "agent" / f"{name}.c" for name in ("blake2b", "frames")),
     native.FOLDER / "src" / "sha256.c",
+)
+SESSION = (
+    Path(__file__).with_name("agent_session.c"),
+    *(path for path in sorted((native.FOLDER / "agent").glob("*.c")) if path.stem not in ("main", "session")),
+    *sorted((native.FOLDER / "src").glob("*.c")),
 )
 FOLDERS = tuple(f"-I{native.FOLDER / name}" for name in ("agent", "src", "include"))
 STEPS = (1 << 20, 1 << 20, 65_536, 1000, 97, 12, 1)
@@ -149,4 +160,71 @@ def run(options: argparse.Namespace) -> int:
         for count in (*range(SMALL_FRAMES + 1), len(recorded.frames)):
             (corpus / str(count)).write_bytes(b"\0" + hello() + b"".join(recorded.frames[:count]))
         limits = (f"-max_len={LARGEST_INPUT_BYTES}",)
-        return guided(PARTS, corpus, options, limits, (*FOLDERS, "-DFUZZING")) or code
+        code = guided(PARTS, corpus, options, limits, (*FOLDERS, "-DFUZZING")) or code
+        return _fuzz_sessions(folder, options) or code
+
+
+def _fuzz_sessions(folder: Path, options: argparse.Namespace) -> int:
+    """Runs libFuzzer on requests, and returns the exit code."""
+    corpus = folder / "requests" / "corpus"
+    corpus.mkdir(parents=True)
+    for place, requests in enumerate(_sessions(folder)):
+        (corpus / str(place)).write_bytes(b"".join(map(_input, requests)))
+    kinds = [*messages.REPLIES, *AGENT_RECORDS]
+    words = {kind.__name__ for kind in kinds} | {field.name for kind in kinds for field in fields(kind)}
+    dictionary = folder / "words"
+    dictionary.write_text("".join(f'"{word}"\n' for word in sorted(words)), encoding="ascii")
+    os.environ["GPUTUNE_OPENCL_LIBRARY"] = str(fake_library())
+    limits = (f"-max_len={LARGEST_INPUT_BYTES}", f"-dict={dictionary}")
+    return guided(SESSION, corpus, options, limits, FOLDERS)
+
+
+def _sessions(folder: Path) -> list[list[object]]:
+    """Return good requests, for a fuzzer to begin with."""
+    source = "__kernel void twice(__global float *from, __global float *to, int n) {}"
+    whole, data = messages.Span(1, 0, 256), b"\1" * 256
+    given = messages.Given(1, 0, 256, 0), messages.Given(2, 128, 128, 0), messages.Given(0, 0, 0, -3)
+    zones = messages.Guarded(1, 0, 256, 64, 128, True), messages.Guarded(2, 128, 128, 0, 128, False)
+    bounds = np.array([1e-3, 9.0, 1e-3, 1e-6]).tobytes()
+    opened = [messages.Open(0, True, ("A=1",)), messages.Allocate(1, 256), messages.Allocate(2, 256)]
+    batches = messages.Batch((4,), 2, True), messages.Batch((4, 4), 1, False)
+    return [
+        [messages.ListDevices(), messages.Free((1, 2))],
+        [
+            *opened,
+            messages.Write((whole,), (data,)),
+            messages.Fill((whole, messages.Span(2, 0, 7)), (255, 0)),
+            messages.Copy((whole,), (messages.Span(2, 0, 256),)),
+            messages.Read((whole, messages.Span(2, 8, 8))),
+        ],
+        [
+            *opened,
+            messages.Build(3, source, "-DN=1", b""),
+            messages.Bind(4, 3, "twice", (8, 4), (4, 2), given),
+            messages.FirstLaunch(4, True),
+            messages.TimePass(batches, 10**9),
+            messages.Harvest(3),
+            messages.Free((1, 3, 4)),
+        ],
+        [messages.Open(0, False, ()), messages.Build(1, "", "", b"__kernel void run()"), messages.TimePass((), 0)],
+        *(
+            [*opened, messages.Keep(5, b"\1" * 128), messages.Check(zones, (messages.Expected(5, dtype, bounds),))]
+            for dtype in ("float32", "float16", "int8")
+        ),
+        [
+            *opened,
+            messages.LoadContext(6, doubling_context(folder / "doubling.bin").read_bytes(), "main", False),
+            messages.RunContext(6, (bytes(NBYTES),), False, True),
+            messages.BeginProfile(6, "basic"),
+            messages.RunContext(6, (bytes(NBYTES),), True, True),
+            messages.EndProfile(),
+        ],
+    ]
+
+
+def _input(request: object) -> bytes:
+    """Return a request as agent_session.c has it."""
+    packed = codec.pack(request, 1)
+    header, blobs = packed.header, [bytes(blob) for blob in packed.blobs]
+    lengths = b"".join(len(blob).to_bytes(2, "little") for blob in blobs)
+    return len(header).to_bytes(2, "little") + bytes([len(blobs)]) + lengths + header + b"".join(blobs)
