@@ -56,8 +56,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), CANNOT_LISTEN)
     try:
         choice = find_device(wanted_device(options.device))
-        if choice.report.remote and perf_profile is not None:
-            raise DeviceNotFound("an agent does not vote for clocks; leave out --perf_profile and --perf_config_yaml")
         print("\n".join(map(printable, choice.explanation)), flush=True)
         asyncio.run(_serve(listener, choice, authentication, options.exit_with_parent, perf_profile))
     except (DeviceNotFound, DeviceUnavailable) as error:

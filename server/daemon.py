@@ -20,9 +20,9 @@ from gputune.core.quirks import quirks_of
 from gputune.core.version import software_version
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import PROBES
-from gputune.runtime.power.instances import controls_of, setting_of
+from gputune.runtime.power.instances import setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.agent.opening import state_of
+from gputune.server.agent.opening import power_of, state_of
 from gputune.server.clients.admission import Admission
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
@@ -40,7 +40,7 @@ from gputune.server.worker.link import WorkerReady
 from gputune.server.workers.builder import Builder
 from gputune.server.workers.compiled_programs import CompiledPrograms
 from gputune.server.workers.pool import Workers, most_compilers
-from gputune.server.workers.process import WorkerProcess
+from gputune.server.workers.process import DeviceUnavailable, WorkerProcess
 from gputune.server.workers.second_compiler import SecondCompiler
 from gputune.server.workers.supervisor import Supervisor
 
@@ -154,9 +154,14 @@ class Daemon:
 
     async def _serve_clients(self, announce: Callable[[Welcome], None], ready: WorkerReady) -> None:
         device = DeviceIdentity.from_dict(self._device)
-        profiles = PerfProfiles(device, self._perf_profile, remote=self._report.remote)
+        try:
+            far = power_of(self._report)
+            profiles = await asyncio.to_thread(PerfProfiles, device, self._perf_profile, far)
+        except ValueError as error:
+            raise DeviceUnavailable(f"perf profile: {error}") from None
         if self._perf_profile is not None:
-            settings = setting_of(self._perf_profile, await asyncio.to_thread(controls_of, device))
+            controls = await asyncio.to_thread(lambda: profiles.default_controls)
+            settings = setting_of(self._perf_profile, controls)
             self._server["settings"] = {**ready.settings, **settings}
         self.service = Service(self._workers, self.limits, self._status, profiles)
         serving = asyncio.ensure_future(self.service.serve())

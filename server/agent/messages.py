@@ -307,6 +307,24 @@ class EndProfile:
     """Close the profile log, and return its bytes."""
 
 
+@in_files(closed=True)
+@dataclass(frozen=True)
+class SetVotes:
+    """Vote by a preset for the clocks of the device at a place of the list, instead of what this connection voted by
+    before. An empty name ends that."""
+
+    place: Count
+    preset: CText
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
+class Vote:
+    """Vote as the preset does before an inference, or after it. With the connection all votes end."""
+
+    begins: bool
+
+
 # --- replies --------------------------------------------------------------------------------------
 
 
@@ -405,6 +423,14 @@ class Ran:
 
 @in_files(closed=True)
 @dataclass(frozen=True)
+class Steered:
+    """The files by which votes steer the device; nothing if none does."""
+
+    controls: Texts
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
 class Failed:
     """The request failed. status: as a trial is recorded with it, or the name of a ContextError; message: why."""
 
@@ -434,6 +460,8 @@ REPLIES: Mapping[type, type] = MappingProxyType(
         RunContext: Ran,
         BeginProfile: Done,
         EndProfile: Contents,
+        SetVotes: Steered,
+        Vote: Done,
     }
 )
 """By request, what answers it."""

@@ -6,15 +6,18 @@ HOST:PORT, HOST, either with [IPV6], or the path of a local socket.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices.discovery import AGENT_PREFIX, Choice, DeviceReport, choose, find
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import AgentConnection
 from gputune.server.agent.messages import ListDevices
 from gputune.server.agent.state import ConnectedState
+from gputune.server.agent.votes import AgentPower
 
 
 def find_device(wanted: str | None) -> Choice:
@@ -39,6 +42,11 @@ def find_device(wanted: str | None) -> Choice:
 def state_of(report: DeviceReport) -> ConnectedState | None:
     """Return what reads the state of the device's machine; None if that is this machine."""
     return ConnectedState(_address_of(report)) if report.remote else None
+
+
+def power_of(report: DeviceReport) -> Callable[[PerfProfile], AgentPower] | None:
+    """Return what makes votes for the device's clocks by a profile; None if this machine has the device."""
+    return (lambda profile: AgentPower(profile, _address_of(report), report.position)) if report.remote else None
 
 
 def open_device(report: DeviceReport, compiled: Path | None = None) -> Backend:

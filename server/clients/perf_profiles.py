@@ -7,7 +7,7 @@ control may be slow.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +16,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.power.arbiter import live_votes
 from gputune.runtime.power.instances import Power, controls_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.server.agent.votes import AgentPower
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import PerfProfileSet, SetPerfProfile
 
@@ -25,20 +26,30 @@ class _Chosen:
     """The profile of one connection, once it is in force. exchanging: held while another one takes its place; gone:
     the connection is, and what comes into force afterwards is taken back."""
 
-    power: Power | None = None
+    power: Power | AgentPower | None = None
     exchanging: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False
 
 
 class PerfProfiles:
-    """Of all connections to a server with this device. default: for those that have set none; remote: an agent has the
-    device, and does not vote."""
+    """Of all connections to a server with this device. default: for those that have set none; far: makes what votes by
+    a profile where an agent has the device. Raises ValueError if that does not know the default."""
 
-    def __init__(self, device: DeviceIdentity, default: PerfProfile | None = None, remote: bool = False) -> None:
+    def __init__(
+        self,
+        device: DeviceIdentity,
+        default: PerfProfile | None = None,
+        far: Callable[[PerfProfile], AgentPower] | None = None,
+    ) -> None:
         self._device = device
-        self._remote = remote
+        self._far = far
         self._of: dict[object, _Chosen] = {}
-        self._default = None if default is None else Power(default, device)
+        self._default = None if default is None else self._power(default)
+
+    @property
+    def default_controls(self) -> Sequence[str]:
+        """Return the names of what steers the device for the default; may wait for slow controls."""
+        return () if self._default is None else self._controls(self._default)
 
     async def set(self, client: object, request: SetPerfProfile) -> PerfProfileSet:
         """Exchanges the profile of a connection. Raises ProtocolError for what is none."""
@@ -46,17 +57,18 @@ class PerfProfiles:
             profile = PerfProfile.from_dict(request.profile)
         except ValueError as error:
             raise ProtocolError("bad_message", f"perf profile: {error}"[:4000]) from None
-        if self._remote and not profile.silent:
-            raise ProtocolError("bad_message", "perf profile: an agent has the device, and does not vote for clocks")
         chosen = self._of.setdefault(client, _Chosen())
         async with chosen.exchanging:  # one after the other, in their order
-            if chosen.power is None:
-                chosen.power = await asyncio.to_thread(Power, profile, self._device)
-            else:
-                await asyncio.to_thread(chosen.power.set_profile, profile)
+            try:
+                if chosen.power is None:
+                    chosen.power = await asyncio.to_thread(self._power, profile)
+                else:
+                    await asyncio.to_thread(chosen.power.set_profile, profile)
+            except ValueError as error:  # no agent votes by it
+                raise ProtocolError("bad_message", f"perf profile: {error}"[:4000]) from None
             if chosen.gone:
                 await asyncio.to_thread(chosen.power.close)
-        controls = () if profile.silent else await asyncio.to_thread(controls_of, self._device)
+        controls = () if profile.silent else await asyncio.to_thread(self._controls, chosen.power)
         return PerfProfileSet(tuple(name[:200] for name in controls[:64]))
 
     @asynccontextmanager
@@ -72,6 +84,12 @@ class PerfProfiles:
             yield
         finally:
             await asyncio.to_thread(power.done, "execute")
+
+    def _power(self, profile: PerfProfile) -> Power | AgentPower:
+        return Power(profile, self._device) if self._far is None else self._far(profile)
+
+    def _controls(self, power: Power | AgentPower) -> Sequence[str]:
+        return power.controls if isinstance(power, AgentPower) else controls_of(self._device)
 
     def leave(self, client: object) -> None:
         """The connection is gone; its votes are taken back."""
@@ -94,11 +112,12 @@ class PerfProfiles:
         """What StatusReport says: the profiles in force by how many connections have them, and what was asked of the
         device's controls beside what they are at."""
         named: dict[str, int] = {}
-        for power in filter(None, (chosen.power for chosen in self._of.values())):
-            named[power.profile.name] = named.get(power.profile.name, 0) + 1
+        for chosen in self._of.values():
+            if (power := chosen.power) is not None:
+                named[power.profile.name] = named.get(power.profile.name, 0) + 1
         found: dict[str, Any] = {"perf_profiles": named} if named else {}
         if self._default is not None:
             found["default_perf_profile"] = self._default.profile.name
-        if votes := live_votes():
+        if self._far is None and (votes := live_votes()):
             found["votes"] = votes
         return found

@@ -18,15 +18,20 @@ static gputune_code any_device(session *session, gputune_error *error) {
     return session->listed ? GPUTUNE_OK : gputune_open_device(&any, &session->listed, error);
 }
 
+gputune_code devices_of(session *session, found_device **found, size_t *count, gputune_error *error) {
+    gputune_code code = any_device(session, error);
+    *found = reply_rows(session, MOST_DEVICES, sizeof **found, &code, error);
+    *count = code ? 0 : find_devices(session->listed, *found, MOST_DEVICES);
+    return code;
+}
+
 gputune_code list_devices(session *session, const void *asked, void *reply, gputune_error *error) {
     devices_message *const devices = reply;
-    gputune_code code = any_device(session, error);
-    found_device *const found = reply_rows(session, MOST_DEVICES, sizeof *found, &code, error);
-    identity *const all = reply_rows(session, MOST_DEVICES, sizeof *all, &code, error);
+    found_device *found;
     (void)asked;
-    if (code) return code;
-    devices->devices_count = find_devices(session->listed, found, MOST_DEVICES);
-    for (size_t i = 0; i < devices->devices_count; i++) all[i] = found[i].identity;
+    gputune_code code = devices_of(session, &found, &devices->devices_count, error);
+    identity *const all = reply_rows(session, MOST_DEVICES, sizeof *all, &code, error);
+    for (size_t i = 0; i < devices->devices_count && !code; i++) all[i] = found[i].identity;
     devices->devices = all;
     return code;
 }

@@ -26,7 +26,8 @@
 #define POLLRDHUP 0x2000 /* Linux's, which only GNU's headers show */
 #endif
 
-enum { MOST_CONNECTIONS = 8, PORT = 22598, ENDED_BYTES = 200, WRONG_USE = 2 };
+enum { MOST_CONNECTIONS = 8, PORT = 22598, ENDED_BYTES = 200, WRONG_USE = 2, MOST_ROUNDS = 100 };
+#define GRACE_NS 200000000u
 
 static const char HELP[] =
     "usage: gputune-agent [--listen PORT | --listen ADDRESS:PORT | --listen PATH] [--token_file FILE | --token_stdin]\n"
@@ -51,6 +52,7 @@ static const char HELP[] =
 typedef struct connection {
     pid_t process; /* 0: none */
     int descriptor;
+    uint64_t left_ns; /* since when there is no descriptor any more */
 } connection;
 
 static volatile sig_atomic_t stopping;
@@ -113,15 +115,26 @@ static void collect(connection connections[MOST_CONNECTIONS], char ended[ENDED_B
             if (each->descriptor >= 0) words_of(status, ended);
             else *ended = 0; /* it was ended here */
             if (each->descriptor >= 0) close(each->descriptor);
-            *each = (connection){0, -1};
+            *each = (connection){0, -1, 0};
         }
 }
 
-/* Who has gone does not wait for a kernel that never ends. */
-static void end_process(connection *connection) {
-    kill(connection->process, SIGKILL);
+/* The other side has gone: the process notices that and ends, with its votes. */
+static void leave(connection *connection) {
+    shutdown(connection->descriptor, SHUT_RDWR);
     close(connection->descriptor);
-    connection->descriptor = -1;
+    connection->descriptor = -1, connection->left_ns = now_ns();
+}
+
+/* Whether processes are about to end. A kernel that never does may keep them, but not for long. */
+static bool any_leaves(const connection connections[MOST_CONNECTIONS]) {
+    bool any = false;
+    for (const connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
+        if (!each->process || each->descriptor >= 0) continue;
+        any = true;
+        if (now_ns() - each->left_ns > GRACE_NS) kill(each->process, SIGKILL);
+    }
+    return any;
 }
 
 static void begin_process(connection connections[MOST_CONNECTIONS], int listener, const uint8_t stretched[KEY_BYTES],
@@ -145,7 +158,7 @@ static void begin_process(connection connections[MOST_CONNECTIONS], int listener
         signal(SIGCHLD, SIG_DFL); /* compilers of drivers are waited for by them */
         _exit(serve(descriptor, stretched, salt, ended));
     }
-    if (process > 0) *free_one = (connection){process, descriptor};
+    if (process > 0) *free_one = (connection){process, descriptor, 0};
     else close(descriptor);
 }
 
@@ -153,22 +166,26 @@ static void begin_process(connection connections[MOST_CONNECTIONS], int listener
 static void listen_until_stopped(int listener, int input, const uint8_t stretched[KEY_BYTES], const char *salt) {
     connection connections[MOST_CONNECTIONS];
     char ended[ENDED_BYTES] = "";
-    for (size_t i = 0; i < MOST_CONNECTIONS; i++) connections[i] = (connection){0, -1};
+    for (size_t i = 0; i < MOST_CONNECTIONS; i++) connections[i] = (connection){0, -1, 0};
     while (!stopping) {
         struct pollfd asked[MOST_CONNECTIONS + 2] = {{listener, POLLIN, 0}};
         asked[MOST_CONNECTIONS + 1] = (struct pollfd){input, POLLIN, 0};
         for (size_t i = 0; i < MOST_CONNECTIONS; i++)
             asked[i + 1] = (struct pollfd){connections[i].descriptor, POLLRDHUP, 0}; /* -1 is passed over */
-        const int found = poll(asked, MOST_CONNECTIONS + 2, 500);
+        const int found = poll(asked, MOST_CONNECTIONS + 2, any_leaves(connections) ? 20 : 500);
         for (size_t i = 0; i < MOST_CONNECTIONS && found > 0; i++)
-            if (asked[i + 1].revents) end_process(&connections[i]);
+            if (asked[i + 1].revents) leave(&connections[i]);
         collect(connections, ended);
         char ignored[64];
         if (found > 0 && asked[MOST_CONNECTIONS + 1].revents && read(input, ignored, sizeof ignored) <= 0) break;
         if (found > 0 && asked[0].revents) begin_process(connections, listener, stretched, salt, ended);
     }
     for (size_t i = 0; i < MOST_CONNECTIONS; i++)
-        if (connections[i].process) kill(connections[i].process, SIGKILL);
+        if (connections[i].descriptor >= 0) leave(&connections[i]);
+    for (int i = 0; i < MOST_ROUNDS && any_leaves(connections); i++) {
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+        collect(connections, ended);
+    }
 }
 
 /* --- options ------------------------------------------------------------------------------------------------------ */

@@ -224,6 +224,19 @@ static const form END_PROFILE_MESSAGE_FORM = {
     .what = "EndProfile", .row_bytes = sizeof(end_profile_message), .least_bytes = 1,
     .is_closed = true, .count = 0};
 
+static const form SET_VOTES_MESSAGE_FORM = {
+    .what = "SetVotes", .row_bytes = sizeof(set_votes_message), .least_bytes = 16,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"place", A_NUMBER, IN(set_votes_message, place)},
+        {"preset", A_TEXT, IN(set_votes_message, preset)},
+    }};
+
+static const form VOTE_MESSAGE_FORM = {
+    .what = "Vote", .row_bytes = sizeof(vote_message), .least_bytes = 9,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"begins", A_FLAG, IN(vote_message, begins)},
+    }};
+
 static const form DEVICES_MESSAGE_FORM = {
     .what = "Devices", .row_bytes = sizeof(devices_message), .least_bytes = 10,
     .is_closed = true, .count = 1, .fields = (const field[]){
@@ -283,6 +296,12 @@ static const form RAN_MESSAGE_FORM = {
         {"form", A_NAME, IN(ran_message, form), .names = FORMS},
     }};
 
+static const form STEERED_MESSAGE_FORM = {
+    .what = "Steered", .row_bytes = sizeof(steered_message), .least_bytes = 11,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"controls", TEXTS, MANY(steered_message, controls, controls_count)},
+    }};
+
 static const form GREETING_MESSAGE_FORM = {
     .what = "Greeting", .row_bytes = sizeof(greeting_message), .least_bytes = 8,
     .is_closed = true, .count = 1, .fields = (const field[]){
@@ -323,6 +342,8 @@ const form *const MESSAGES[] = {
     [RUN_CONTEXT_MESSAGE] = &RUN_CONTEXT_MESSAGE_FORM,
     [BEGIN_PROFILE_MESSAGE] = &BEGIN_PROFILE_MESSAGE_FORM,
     [END_PROFILE_MESSAGE] = &END_PROFILE_MESSAGE_FORM,
+    [SET_VOTES_MESSAGE] = &SET_VOTES_MESSAGE_FORM,
+    [VOTE_MESSAGE] = &VOTE_MESSAGE_FORM,
     [DEVICES_MESSAGE] = &DEVICES_MESSAGE_FORM,
     [OPENED_MESSAGE] = &OPENED_MESSAGE_FORM,
     [DONE_MESSAGE] = &DONE_MESSAGE_FORM,
@@ -332,6 +353,7 @@ const form *const MESSAGES[] = {
     [TIMED_MESSAGE] = &TIMED_MESSAGE_FORM,
     [LOADED_MESSAGE] = &LOADED_MESSAGE_FORM,
     [RAN_MESSAGE] = &RAN_MESSAGE_FORM,
+    [STEERED_MESSAGE] = &STEERED_MESSAGE_FORM,
     [GREETING_MESSAGE] = &GREETING_MESSAGE_FORM,
     [STARTED_MESSAGE] = &STARTED_MESSAGE_FORM,
     [FAILED_MESSAGE] = &FAILED_MESSAGE_FORM,

@@ -9,9 +9,10 @@ enum { AGENT_VERSION = 1 };
 typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE, ALLOCATE_MESSAGE,
     FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, READ_FILES_MESSAGE, KEEP_MESSAGE,
     CHECK_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE,
-    LOAD_CONTEXT_MESSAGE, RUN_CONTEXT_MESSAGE, BEGIN_PROFILE_MESSAGE, END_PROFILE_MESSAGE, DEVICES_MESSAGE,
-    OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE, BUILT_MESSAGE, TIMED_MESSAGE, LOADED_MESSAGE,
-    RAN_MESSAGE, GREETING_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE, MESSAGE_KINDS } message_kind;
+    LOAD_CONTEXT_MESSAGE, RUN_CONTEXT_MESSAGE, BEGIN_PROFILE_MESSAGE, END_PROFILE_MESSAGE, SET_VOTES_MESSAGE,
+    VOTE_MESSAGE, DEVICES_MESSAGE, OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE, BUILT_MESSAGE,
+    TIMED_MESSAGE, LOADED_MESSAGE, RAN_MESSAGE, STEERED_MESSAGE, GREETING_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE,
+    MESSAGE_KINDS } message_kind;
 extern const form *const MESSAGES[]; /* by message_kind */
 
 typedef struct span {
@@ -198,6 +199,15 @@ typedef struct end_profile_message {
     char nothing; /* a structure of C has a member */
 } end_profile_message;
 
+typedef struct set_votes_message {
+    uint64_t place;
+    const char *preset;
+} set_votes_message;
+
+typedef struct vote_message {
+    bool begins;
+} vote_message;
+
 typedef struct devices_message {
     const identity *devices;
     size_t devices_count;
@@ -246,6 +256,11 @@ typedef struct ran_message {
     uint64_t elapsed_ns;
     const char *form;
 } ran_message;
+
+typedef struct steered_message {
+    const char *const *controls;
+    size_t controls_count;
+} steered_message;
 
 typedef struct greeting_message {
     const char *ended;

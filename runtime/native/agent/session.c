@@ -35,6 +35,8 @@ static const struct {
     [RUN_CONTEXT_MESSAGE] = {run_context, RAN_MESSAGE},
     [BEGIN_PROFILE_MESSAGE] = {begin_profile, DONE_MESSAGE},
     [END_PROFILE_MESSAGE] = {end_profile, CONTENTS_MESSAGE},
+    [SET_VOTES_MESSAGE] = {set_votes, STEERED_MESSAGE},
+    [VOTE_MESSAGE] = {cast_vote, DONE_MESSAGE},
 };
 
 bool say(session *session, message_kind kind, const void *row) {
@@ -121,9 +123,10 @@ int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, 
     alarm(PROOF_SECONDS);
     const bool greeted = greet(session, stretched, salt, ended);
     alarm(0);
-    while (greeted && hear(session, LIST_DEVICES_MESSAGE, END_PROFILE_MESSAGE, &asked) && answer(session, &asked));
+    while (greeted && hear(session, LIST_DEVICES_MESSAGE, VOTE_MESSAGE, &asked) && answer(session, &asked));
     if (session->device) forget_all(session);
     close_runner(session);
+    votes_close(session->votes, true);
     gputune_close_device(session->device);
     gputune_close_device(session->listed);
     reader_close(&session->frames);

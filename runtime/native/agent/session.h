@@ -4,6 +4,7 @@
 
 #include "codec.h"
 #include "device.h"
+#include "graph.h"
 #include "keys.h"
 
 #define GPUTUNE_AGENT_SOFTWARE "gputune-agent"
@@ -39,6 +40,7 @@ typedef struct session {
     gputune_profile *profile;
     int log;        /* what it is written to, if a profile is open */
     uint64_t place; /* of the device, in the list */
+    votes *votes;
     bool profiling; /* launches have the device's clock */
     object *objects;
     size_t object_count;
@@ -62,10 +64,12 @@ bool say(session *session, message_kind kind, const void *row);
 typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
 handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, read_files,
     keep_data, check_zones, build_program, harvest_program, bind_kernel, launch_first, time_pass, load_context,
-    run_context, begin_profile, end_profile;
+    run_context, begin_profile, end_profile, set_votes, cast_vote;
 void forget_all(session *session);
 void close_runner(session *session);
 
+/* The devices that the OpenCL library shows, or an error. */
+gputune_code devices_of(session *session, found_device **found, size_t *count, gputune_error *error);
 gputune_code check_open(const session *session, gputune_error *error);
 /* The object of a handle, or an error. */
 gputune_code object_of(session *session, uint64_t handle, object_kind kind, object **found, gputune_error *error);

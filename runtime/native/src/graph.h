@@ -138,6 +138,8 @@ gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *
 gputune_code find_preset(const char *name, size_t *place, gputune_error *error);
 /* phase: "init", "execute" or "deinit"; begin and end nest. */
 gputune_code votes_open(const char *preset, const identity *device, votes **votes, gputune_error *error);
+/* The files by which a device is steered, as many as there is room for; their number. */
+size_t votes_files(const votes *votes, const char **paths, size_t most);
 void votes_begin(votes *votes, const char *phase);
 void votes_end(votes *votes, const char *phase);
 /* here: in the process that has opened them; a fork only gives back memory. */

@@ -480,6 +480,13 @@ void votes_end(votes *votes, const char *phase) {
     mutex_unlock(&votes->lock);
 }
 
+size_t votes_files(const votes *votes, const char **paths, size_t most) {
+    size_t count = 0;
+    for (const file *each = votes ? votes->steering.files : NULL; each && count < most; each = each->next)
+        paths[count++] = each->path;
+    return count;
+}
+
 bool votes_warning(votes *votes, char text[REASON_BYTES]) {
     if (!votes) return false;
     mutex_lock(&votes->lock);

@@ -15,8 +15,9 @@ import random
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from gputune.runtime import native
 from stress.fuzz import cases
@@ -88,11 +89,16 @@ def fuzz(options: argparse.Namespace, folder: Path, originals: list[Path]) -> in
 
 
 def guided(
-    sources: Sequence[Path], corpus: Path, options: argparse.Namespace, limits: Sequence[str], more: Sequence[str] = ()
+    sources: Sequence[Path],
+    corpus: Path,
+    options: argparse.Namespace,
+    limits: Sequence[str],
+    more: Sequence[str] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Run libFuzzer on what is in a folder, which then has what it keeps, and return the exit code; 0 without clang.
 
-    limits: options of libFuzzer; more: flags of the compiler.
+    limits: options of libFuzzer; more: flags of the compiler; variables: of the fuzzer's environment.
     """
     clang = shutil.which("clang")
     if clang is None:
@@ -102,7 +108,7 @@ def guided(
     command = [str(program), f"-runs={options.executions}", f"-seed={options.seed % 2**32 or 1}", *limits]
     command += [f"-rss_limit_mb={MOST_MIB}", f"-timeout={SLOWEST_S}", "-verbosity=0"]
     command += ["-print_final_stats=1", f"-artifact_prefix={Path.cwd()}/", str(corpus)]
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1:max_allocation_size_mb=256"}
+    environment = {**os.environ, **variables, "ASAN_OPTIONS": "detect_leaks=1:max_allocation_size_mb=256"}
     done = subprocess.run(command, env=environment, text=True, stderr=subprocess.PIPE)
     print(done.stderr[-20_000:] if done.returncode else _statistics(done.stderr), flush=True)
     return 1 if done.returncode else 0

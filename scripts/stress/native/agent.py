@@ -174,9 +174,8 @@ def _fuzz_sessions(folder: Path, options: argparse.Namespace) -> int:
     words = {kind.__name__ for kind in kinds} | {field.name for kind in kinds for field in fields(kind)}
     dictionary = folder / "words"
     dictionary.write_text("".join(f'"{word}"\n' for word in sorted(words)), encoding="ascii")
-    os.environ["GPUTUNE_OPENCL_LIBRARY"] = str(fake_library())
     limits = (f"-max_len={LARGEST_INPUT_BYTES}", f"-dict={dictionary}")
-    return guided(SESSION, corpus, options, limits, FOLDERS)
+    return guided(SESSION, corpus, options, limits, FOLDERS, {"GPUTUNE_OPENCL_LIBRARY": str(fake_library())})
 
 
 def _sessions(folder: Path) -> list[list[object]]:
@@ -189,7 +188,7 @@ def _sessions(folder: Path) -> list[list[object]]:
     opened = [messages.Open(0, True, ("A=1",)), messages.Allocate(1, 256), messages.Allocate(2, 256)]
     batches = messages.Batch((4,), 2, True), messages.Batch((4, 4), 1, False)
     return [
-        [messages.ListDevices(), messages.Free((1, 2))],
+        [messages.ListDevices(), messages.Free((1, 2)), messages.Vote(True)],
         [
             *opened,
             messages.Write((whole,), (data,)),

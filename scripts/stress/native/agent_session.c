@@ -27,13 +27,16 @@ static bool is_large(const message *asked) {
     return pass->batches_count > MOST_LAUNCHES;
 }
 
-static bool is_allowed(const message *asked) { return asked->kind != READ_FILES_MESSAGE && !is_large(asked); }
+/* Whether a request leaves the machine's files and clocks alone. */
+static bool is_allowed(const message *asked) {
+    return asked->kind != READ_FILES_MESSAGE && asked->kind != SET_VOTES_MESSAGE && !is_large(asked);
+}
 
 static void hear_one(const frame *frame) {
     gputune_error error;
     message asked;
     reader reader = {.pool = &served.pool, .error = &error, .path = "a message", .malformed = GPUTUNE_INVALID_ARGUMENT};
-    const bool read = take_message(&reader, frame, LIST_DEVICES_MESSAGE, END_PROFILE_MESSAGE, &asked);
+    const bool read = take_message(&reader, frame, LIST_DEVICES_MESSAGE, VOTE_MESSAGE, &asked);
     pool_free(&reader.scratch);
     if (read && is_allowed(&asked) && !answer(&served, &asked) && !served.outgoing.failed) abort();
     pool_free(&served.pool);

@@ -161,7 +161,7 @@ def test_a_device_and_tls_contradict_an_agent(started: list[Any]) -> None:
         ({"credentials": encrypted}, "TLS is for target servers; drop --tls_ca"),
     ):
         with pytest.raises(TargetError, match=words) as raised:
-            choose_target("agent:board", {AGENT_TOKEN_VARIABLE: TOKEN}, **options)  # type: ignore[arg-type]
+            choose_target("agent:board", {AGENT_TOKEN_VARIABLE: TOKEN}, **options)
         assert raised.value.name == "contradiction" and started == []
 
 

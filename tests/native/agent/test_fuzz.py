@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputune.runtime import native
+from gputune.server.agent.messages import REPLIES, ReadFiles, SetVotes
 from stress.fuzz import cases
 from stress.native import agent
 from stress.native.agent import End, NativeFrames
@@ -47,6 +48,10 @@ def test_a_reader_that_is_wrong_is_noticed(reader: NativeFrames, monkeypatch: py
         agent.examine(cases.chance_of(0, 0), recorded, reader)
 
 
+FUZZED = set(REPLIES) - {ReadFiles, SetVotes}
+"""Others read any file of the machine, or change its clocks."""
+
+
 def test_what_has_not_arrived_may_not_be_read() -> None:
     name, wait = "frames.c", "if (piece > reader->have - reader->start - reader->hashed) return;"
     source = (native.FOLDER / "agent" / name).read_text(encoding="utf-8")
@@ -65,15 +70,17 @@ def test_both_halves_run_and_say_what_they_found(
 ) -> None:
     monkeypatch.setattr(agent, "built", lambda *_: program)
     monkeypatch.setattr(cases, "MOST_BYTES", 1 << 46)  # AddressSanitizer takes most of it
-    asked: list[Path] = []
+    asked: list[dict[str, bytes]] = []
 
     def guided(sources: object, corpus: Path, *_: object) -> int:
-        asked.extend(corpus.iterdir())
+        asked.append({path.name: path.read_bytes() for path in corpus.iterdir()})
         return 3
 
     monkeypatch.setattr(agent, "guided", guided)
     options = argparse.Namespace(seed=1, count=5, case=None, executions=10)
     assert agent.run(options) == 3
-    assert len(asked) == agent.SMALL_FRAMES + 2
+    frames, requests = asked
+    assert len(frames) == agent.SMALL_FRAMES + 2
+    assert all(any(kind.__name__.encode() in one for one in requests.values()) for kind in FUZZED)
     assert "5 cases, 0 broken" in capsys.readouterr().out
     assert agent.run(argparse.Namespace(seed=1, count=5, case=2, executions=10)) == 0

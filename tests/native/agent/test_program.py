@@ -1,5 +1,6 @@
 """Test the agent's program without a device: where it listens, and whom it hears."""
 
+import functools
 import os
 import random
 import signal
@@ -35,6 +36,10 @@ def running(*options: str) -> Iterator[str]:
         finally:
             process.terminate()
     assert process.returncode == 0
+
+
+def ended(process: str) -> bool:
+    return not runs(process)
 
 
 def runs(process: str) -> bool:
@@ -117,8 +122,8 @@ def test_before_the_proof_an_agent_says_its_hello_and_nothing_else() -> None:
 def test_an_agent_ends_with_its_input_and_its_processes_with_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN, encoding="ascii")
     (tmp_path / "token").chmod(0o600)
-    command = [agent(), "--listen", "0", "--token_file", str(tmp_path / "token"), "--exit_with_parent"]
-    for end in (lambda process: process.stdin.close(), lambda process: process.kill()):
+    command = [str(agent()), "--listen", "0", "--token_file", str(tmp_path / "token"), "--exit_with_parent"]
+    for killed in (False, True):
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None and process.stdout is not None
             connection = AgentConnection(process.stdout.readline().split()[-1], TOKEN)
@@ -127,10 +132,13 @@ def test_an_agent_ends_with_its_input_and_its_processes_with_it(tmp_path: Path) 
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.2)
             (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
-            end(process)
+            if killed:
+                process.kill()
+            else:
+                process.stdin.close()
             try:
                 assert process.wait(PATIENCE_SECONDS) in (0, -signal.SIGKILL)
             finally:
                 process.kill()
-            assert becomes(lambda child=child: not runs(child))
+            assert becomes(functools.partial(ended, child))
             connection.close()

@@ -11,7 +11,7 @@ import pytest
 
 from gputune.core.errors import BuildFailed
 from gputune.runtime.backends import open_backend
-from gputune.runtime.backends.probe import _first_of, _prove
+from gputune.runtime.backends.probe import _first_of, prove_on
 from gputune.runtime.backends.sources import unproven
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import FEATURES_OPTION, PROBES, features_of
@@ -23,9 +23,9 @@ def test_sources_with_assembly_need_a_proven_feature(report: DeviceReport, monke
     if reason := features_of(report, [NAME])[NAME]:
         pytest.skip(f"this device has no {NAME}: {reason}")
     backend = open_backend(report)
-    assert _prove(backend, NAME) == ("", True)
+    assert prove_on(backend, NAME) == ("", True)
     monkeypatch.setitem(PROBES, NAME, replace(PROBES[NAME], wanted=(0, 24, -107, 10800)))
-    assert _prove(backend, NAME) == ("it computes [-387, 24, -107, 10800], not [0, 24, -107, 10800]", True)
+    assert prove_on(backend, NAME) == ("it computes [-387, 24, -107, 10800], not [0, 24, -107, 10800]", True)
     monkeypatch.setattr(backend, "prove", unproven)
     with pytest.raises(BuildFailed, match=f"vpdpbusd needs the feature {NAME}, which this device has not proven"):
         backend.build(PROBES[NAME].source, "")

@@ -22,7 +22,7 @@ from gputune.client.tuning.tuner import Tuner
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.core.errors import BuildFailed, DeviceError, DeviceNotFound, LaunchFailed, LimitExceeded
 from gputune.core.quirks import quirks_of
-from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Reference, Zone
+from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Buffer, Reference, Zone
 from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
@@ -162,10 +162,11 @@ def test_what_fails_says_why_and_costs_nothing_else(opened: Backend) -> None:
     with pytest.raises(BuildFailed, match="oops"):
         opened.build("__kernel void run(__global float *x) { oops }", OPTIONS)
     program, buffer = opened.build(ADD, OPTIONS), opened.allocate(64)
-    for entry, arguments, error, why in (  # which are not waited for
+    wrong: tuple[tuple[str, list[Buffer | int], type[DeviceError], str], ...] = (  # which are not waited for
         ("other", [buffer, 3], BuildFailed, "no kernel 'other'"),
         ("add", [buffer], LaunchFailed, "takes 2 arguments, 1 are given"),
-    ):
+    )
+    for entry, arguments, error, why in wrong:
         bound = opened.bind(program, entry, (16,), (4,), arguments)
         with pytest.raises(error, match=why):
             opened.first_launch(bound, lambda: None)
@@ -243,6 +244,7 @@ def test_a_process_that_only_compiles_has_variables_of_its_own(
     for name, value in unbound.items():
         monkeypatch.setenv(name, value)
     other = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
+    assert isinstance(other, AgentBackend)
     assert all(other.settings[name] == value != opened.settings[name] for name, value in unbound.items())
     assert not opened.finds_compiled  # nothing has said where it could
     other.close()

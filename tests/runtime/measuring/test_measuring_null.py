@@ -210,7 +210,7 @@ def test_warming_up_asks_a_far_device_little() -> None:
     passes: list[list[int]] = []
 
     class Far(Clock):
-        def time_pass(self, batches: Sequence[Batch], enough_ns: float = math.inf) -> list[Timing]:  # type: ignore[override]
+        def time_pass(self, batches: Sequence[Batch], enough_ns: float = math.inf) -> list[Timing]:
             passes.append([batch.launches for batch in batches])
             return Backend.time_pass(self, batches, enough_ns)  # type: ignore[arg-type]
 

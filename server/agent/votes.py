@@ -1,0 +1,75 @@
+"""Vote for the clocks of a device behind an agent, by the presets that both sides know."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from gputune.core.errors import DeviceError, DeviceNotFound
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
+from gputune.runtime.power.profiles.presets import PRESETS
+from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.messages import SetVotes, Vote
+
+log = logging.getLogger("gputune.server.agent")
+
+
+class AgentPower:
+    """The perf profile of one client on an agent's device, as Power is on those of this machine. Its votes end with its
+    connection, which is made once more where it is lost. controls: the files by which the device is steered."""
+
+    def __init__(self, profile: PerfProfile, address: str, place: int) -> None:
+        """Raises ValueError for a profile that is no preset, and for an agent that cannot be reached."""
+        self.profile = PerfProfile()
+        self.controls: tuple[str, ...] = ()
+        self._address, self._place = address, place
+        self._turn = threading.Lock()
+        self._connection: AgentConnection | None = None
+        self.set_profile(profile)
+
+    def set_profile(self, profile: PerfProfile) -> None:
+        """Exchange the profile, between inferences. Raises ValueError as the constructor does."""
+        if not profile.silent and not _is_preset(profile):
+            raise ValueError(f"an agent has the device, and votes by presets only: {', '.join(PRESETS)}")
+        self.profile = profile.copy()
+        try:
+            with self._turn:
+                self._connect()
+        except (DeviceError, DeviceNotFound) as error:
+            raise ValueError(str(error)) from None
+
+    def start(self, phase: str) -> None:
+        """Vote in front of an inference. What the agent does not do is written to the log: it costs no inference."""
+        self._vote(True)
+
+    def done(self, phase: str) -> None:
+        """Vote behind an inference."""
+        self._vote(False)
+
+    def close(self) -> None:
+        """Take back whatever it has voted for."""
+        with self._turn:
+            if self._connection is not None:
+                self._connection.close()
+
+    def _vote(self, begins: bool) -> None:
+        with self._turn:
+            try:
+                self._connect(anew=self._connection is None or self._connection.closed)
+                assert self._connection is not None
+                self._connection.ask(Vote(begins))
+            except (DeviceError, DeviceNotFound) as error:
+                log.warning("the device's clocks were not voted for: %s", error)
+
+    def _connect(self, anew: bool = True) -> None:
+        """Say by what is voted, over a connection that works."""
+        if not anew:
+            return
+        if self._connection is None or self._connection.closed:
+            self._connection = AgentConnection(self._address)
+        preset = "" if self.profile.silent else self.profile.name
+        self.controls = self._connection.ask(SetVotes(self._place, preset)).controls
+
+
+def _is_preset(profile: PerfProfile) -> bool:
+    return profile.name in PRESETS and profile.to_dict() == PerfProfile.from_preset(profile.name).to_dict()
