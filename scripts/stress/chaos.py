@@ -30,7 +30,7 @@ import numpy as np
 import onnx
 
 import tool
-from agent_process import AgentProcess
+from benchmarks.agents.process import AgentProcess
 from gputune.client.errors import GputuneError
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower

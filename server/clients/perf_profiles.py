@@ -10,15 +10,29 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, Protocol
 
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.power.arbiter import live_votes
 from gputune.runtime.power.instances import Power, controls_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.agent.votes import AgentPower
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import PerfProfileSet, SetPerfProfile
+
+
+class FarPower(Protocol):
+    """What votes by a profile on another machine, as Power does on this one. controls: what steers the device there."""
+
+    profile: PerfProfile
+    controls: tuple[str, ...]
+
+    def set_profile(self, profile: PerfProfile) -> None: ...
+
+    def start(self, phase: Literal["execute"]) -> None: ...
+
+    def done(self, phase: Literal["execute"]) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass
@@ -26,7 +40,7 @@ class _Chosen:
     """The profile of one connection, once it is in force. exchanging: held while another one takes its place; gone:
     the connection is, and what comes into force afterwards is taken back."""
 
-    power: Power | AgentPower | None = None
+    power: Power | FarPower | None = None
     exchanging: asyncio.Lock = field(default_factory=asyncio.Lock)
     gone: bool = False
 
@@ -39,7 +53,7 @@ class PerfProfiles:
         self,
         device: DeviceIdentity,
         default: PerfProfile | None = None,
-        far: Callable[[PerfProfile], AgentPower] | None = None,
+        far: Callable[[PerfProfile], FarPower] | None = None,
     ) -> None:
         self._device = device
         self._far = far
@@ -85,11 +99,11 @@ class PerfProfiles:
         finally:
             await asyncio.to_thread(power.done, "execute")
 
-    def _power(self, profile: PerfProfile) -> Power | AgentPower:
+    def _power(self, profile: PerfProfile) -> Power | FarPower:
         return Power(profile, self._device) if self._far is None else self._far(profile)
 
-    def _controls(self, power: Power | AgentPower) -> Sequence[str]:
-        return power.controls if isinstance(power, AgentPower) else controls_of(self._device)
+    def _controls(self, power: Power | FarPower) -> Sequence[str]:
+        return controls_of(self._device) if isinstance(power, Power) else power.controls
 
     def leave(self, client: object) -> None:
         """The connection is gone; its votes are taken back."""

@@ -20,7 +20,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import tool
-from agent_process import AgentProcess
+from benchmarks.agents.process import AgentProcess
 from benchmarks.tuning.remote import TASKS, turn
 from benchmarks.tuning.tools import WORK, NotTimed
 from gputune.client.errors import GputuneError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_process import AgentProcess
+from benchmarks.agents.process import AgentProcess
 from gputune.client.errors import TargetError
 from gputune.client.target.connecting import choose_target
 from gputune.runtime.devices.discovery import DeviceReport
