@@ -7,6 +7,7 @@ connections live on.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import secrets
 import time
@@ -22,7 +23,7 @@ from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import PROBES
 from gputune.runtime.power.instances import setting_of
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.agent.opening import power_of, state_of
+from gputune.server.agent.opening import answers, power_of, state_of
 from gputune.server.clients.admission import Admission
 from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.connection import ClientLink
@@ -85,7 +86,8 @@ class Daemon:
         self._compiled = CompiledPrograms(report)
         further = _further_compilers(report)
         second = SecondCompiler(self._start_compiler, self.limits) if further else None
-        first = Supervisor(self._start_worker, self.limits, second)
+        self._reachable = functools.partial(answers, report)
+        first = Supervisor(self._start_worker, self.limits, second, self._reachable)
         self._workers = Workers(first, self._further_supervisor, further, self._compiled, self._another_supervisor)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._far_state = state_of(report)
@@ -226,7 +228,7 @@ class Daemon:
         return Supervisor(self._start_compiler, self.limits)
 
     def _another_supervisor(self) -> Supervisor:
-        return Supervisor(self._start_worker, self.limits)
+        return Supervisor(self._start_worker, self.limits, reachable=self._reachable)
 
     async def _start_compiler(self) -> WorkerProcess:
         # it measures nothing, and keeps to no core, so that it takes one which other workers leave

@@ -49,6 +49,16 @@ def power_of(report: DeviceReport) -> Callable[[PerfProfile], AgentPower] | None
     return (lambda profile: AgentPower(profile, _address_of(report), report.position)) if report.remote else None
 
 
+def answers(report: DeviceReport) -> bool:
+    """Return whether the machine that has the device answers; always if that is this machine."""
+    if report.remote:
+        try:
+            AgentConnection(_address_of(report)).close()
+        except DeviceNotFound:
+            return False
+    return True
+
+
 def open_device(report: DeviceReport, compiled: Path | None = None) -> Backend:
     """Open a device, as open_backend does. Raises DeviceNotFound, DeviceError."""
     if not report.remote or report.identity is None:

@@ -44,7 +44,7 @@ from gputune.server.worker.link import (
     PutSources,
     WorkerReady,
 )
-from gputune.server.workers.crash_recovery import Batch
+from gputune.server.workers.crash_recovery import Batch, Death
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
 from gputune.server.workers.second_compiler import SecondCompiler, with_what_it_took
 from gputune.server.workers.watchdog import Worker, WorkerLost, watched
@@ -73,7 +73,8 @@ class Supervisor:
     """One worker at a time, replaced as soon as it dies; one assignment at a time.
 
     `start` makes a worker or raises DeviceUnavailable; `second` compiles half of a batch for workers that find what
-    others have compiled. restarts: how many workers were replaced; last_restart: why the last of them was.
+    others have compiled; `reachable` asks whether the device's machine answers, if that is another one. restarts: how
+    many workers were replaced; last_restart: why the last of them was.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class Supervisor:
         start: Callable[[], Awaitable[Worker]],
         limits: Limits,
         second: SecondCompiler | None = None,
+        reachable: Callable[[], bool] = lambda: True,
     ) -> None:
         self._start = start
         self._limits = limits
         self._second = second
+        self._reachable = reachable
         self._worker: Worker | None = None
         self._known = _Handles()  # to this worker
         self._starting: asyncio.Task[Worker] | None = None
@@ -249,11 +252,19 @@ class Supervisor:
             except WorkerLost as lost:
                 lost_ns = time.perf_counter_ns()
                 _go_on_unless(work.cancelled)
-                if (told := batch.lost(lost.death, fresh)) is None:
-                    return lost.death.error
+                death = await self._cause(lost.death)
+                if (told := batch.lost(death, fresh)) is None:
+                    return death.error
                 work.progress(told)
             except ValueError as error:
                 raise _nonsense(worker, str(error)) from None
+
+    async def _cause(self, death: Death) -> Death:
+        """Return a death of which nothing is known instead of one by a missed limit, if the line to the device is lost.
+        That may take as long as a machine that does not answer is waited for."""
+        if death.missed is None or death.final or await asyncio.to_thread(self._reachable):
+            return death
+        return replace(death, how="a lost line to the agent", killed=True, missed=None, ours="")
 
     def _renew(self) -> None:
         """Copies on the device may be damaged: they are put there again before the next request that names them."""

@@ -145,6 +145,13 @@ static void begin_process(connection connections[MOST_CONNECTIONS], int listener
         if (!each->process) free_one = each;
     if (descriptor < 0) return;
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* fails for local sockets, which need it not */
+#ifdef TCP_KEEPIDLE
+    const int seconds = 10, times = 3; /* a machine that was switched off says no goodbye, and its process would stay */
+    setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+#endif
     const pid_t process = free_one ? fork() : -1;
     if (!process) {
 #ifdef __linux__

@@ -75,6 +75,22 @@ def test_a_hang_costs_one_variant_and_no_more_than_its_limit(batch: ProfileKerne
     asyncio.run(run())
 
 
+def test_no_variant_is_blamed_for_a_line_that_is_lost(batch: ProfileKernel) -> None:
+    async def run() -> None:
+        asked: list[bool] = []
+
+        def reachable() -> bool:
+            asked.append(len(asked) > 0)
+            return asked[-1]
+
+        stage = Stage(hits(2, hangs), works, reachable=reachable)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"] and asked == [False]
+        stage = Stage(hits(2, hangs), works, reachable=reachable)
+        assert statuses(await stage.run(batch)) == ["ok", "ok", "timeout"] and asked == [False, True]
+
+    asyncio.run(run())
+
+
 def test_several_culprits_in_one_batch_are_all_found(batch: ProfileKernel) -> None:
     async def run() -> None:
         stage = Stage(hits(0, dies(1)), hits(2, hangs), works)
