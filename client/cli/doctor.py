@@ -19,7 +19,7 @@ _MARKS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 @click.command("doctor")
 @connection_options(
     otherwise="TARGET_SERVER_SOCKET, else a server on 127.0.0.1:22598",
-    over_adb="Check adb, and whether a phone can run a target server; nothing is started there",
+    over_adb="Check adb, and whether a phone can run an agent or a target server; nothing is started there",
 )
 @json_option
 def command(connection: ConnectionOptions, as_json: bool) -> None:
@@ -51,6 +51,7 @@ def command(connection: ConnectionOptions, as_json: bool) -> None:
         adb=adb is not None,
         serial=None if adb is None else adb.serial,
         python=None if adb is None else adb.python,
+        agent=None if adb is None else adb.agent,
         connect=connect,
     )
     findings = diagnose(question, os.environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from gputune.client.doctor.adb import check_adb
 from gputune.client.doctor.drivers import check_drivers
@@ -21,14 +22,15 @@ from gputune.server.protocol.messages import DEFAULT_PORT
 
 @dataclass(frozen=True)
 class Question:
-    """target: what --target says. adb: whether a device over adb is asked for; serial and python: what --adb and
-    --adb_python name. connect: to an address, with the token and certificates of the command line."""
+    """target: what --target says. adb: whether a device over adb is asked for; serial, python and agent: what --adb,
+    --adb_python and --adb_agent name. connect: to an address, with the token and certificates of the command line."""
 
     target: str | None
     adb: bool
     serial: str | None
     python: str | None
     connect: Callable[[str], TargetClient]
+    agent: Path | None = None
 
 
 def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding]:
@@ -40,7 +42,7 @@ def diagnose(question: Question, environment: Mapping[str, str]) -> list[Finding
     here = check_drivers(discover(), wanted)
     found = [*check_software(), *check_settings(environment)]
     if question.adb:
-        return [*found, *softened(here), *check_adb(question.serial, question.python)]
+        return [*found, *softened(here), *check_adb(question.serial, question.python, question.agent)]
     if address is not None:
         asked = address
         return [*found, *softened(here), *check_target(asked, origin, lambda: question.connect(asked))]

@@ -17,7 +17,6 @@ import pytest
 import gputune.client
 from gputune.client.advice import ADVICE
 from gputune.client.doctor import diagnosis, drivers, onnxruntime, software
-from gputune.client.doctor.adb import check_adb
 from gputune.client.doctor.diagnosis import Question, diagnose
 from gputune.client.doctor.drivers import check_drivers
 from gputune.client.doctor.findings import Area, Finding, exit_code, softened
@@ -26,8 +25,10 @@ from gputune.client.doctor.settings import check_settings
 from gputune.client.doctor.software import check_software, failure_of
 from gputune.client.doctor.target import check_target
 from gputune.client.errors import TargetError
+from gputune.client.target.adb import agent as adb_agent
 from gputune.client.target.adb import device as adb_device
 from gputune.client.target.adb import python as adb_python
+from gputune.client.target.adb.agent import Agent, Missing
 from gputune.client.target.adb.device import Seen
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 from gputune.server.protocol.errors import ERROR_NAMES
@@ -353,8 +354,16 @@ def test_the_steps_before_the_handshake_are_told_apart(port: int, monkeypatch: p
 # --- adb ------------------------------------------------------------------------------------------
 
 
-def seeing(monkeypatch: pytest.MonkeyPatch, *states: str, python: str | None = "python3") -> None:
-    """adb lists devices A, B, ... with these states; the one in use has this Python."""
+NO_AGENT = Missing("no agent was built for it", "build one")
+
+
+def seeing(
+    monkeypatch: pytest.MonkeyPatch,
+    *states: str,
+    python: str | None = "python3",
+    agent: Agent | Missing = NO_AGENT,
+) -> None:
+    """adb lists devices A, B, ... with these states; the one in use has this Python and this agent."""
 
     def find(serial: str | None) -> Any:
         if "device" in states:
@@ -365,41 +374,7 @@ def seeing(monkeypatch: pytest.MonkeyPatch, *states: str, python: str | None = "
     monkeypatch.setattr(adb_device, "devices", lambda: listed)
     monkeypatch.setattr(adb_device, "find", find)
     monkeypatch.setattr(adb_python, "choose_python", lambda device, wanted: wanted or python)
-
-
-def test_no_adb_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Any:
-        raise TargetError("adb_missing", "adb is not installed")
-
-    monkeypatch.setattr(adb_device, "devices", missing)
-    (finding,) = check_adb(None, None)
-    assert finding == Finding("adb", "problem", "adb is not installed [adb_missing]", ADVICE["adb_missing"])
-    assert exit_code([finding]) == 4
-
-
-def test_a_device_that_cannot_be_used_is_a_problem_with_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeing(monkeypatch, "unauthorized")
-    findings = check_adb("A", None)
-    assert of(findings, "note") == ["adb sees A, its state is 'unauthorized'"]
-    assert of(findings, "problem") == ["adb lists no device A [adb_no_device]"]
-
-
-def test_a_device_that_is_ready_is_told_with_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    seeing(monkeypatch, "device", "offline")
-    assert of(check_adb(None, None), "ok") == [
-        "adb sees A, its state is 'device'",
-        "python3 of A can run the target server",
-    ]
-    assert "/p/python of A" in of(check_adb(None, "/p/python"), "ok")[-1]
-    seeing(monkeypatch, "device", python=None)
-    assert of(check_adb(None, None), "note") == ["the shell of A may start no Python"]
-
-
-def test_a_missing_package_is_no_end_of_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gputune.client.target.adb.device", None)
-    monkeypatch.delattr("gputune.client.target.adb.device")
-    (problem,) = of(check_adb(None, None), "problem")
-    assert problem.startswith("adb cannot be used: ")
+    monkeypatch.setattr(adb_agent, "find_agent", lambda device: agent)
 
 
 # --- the whole --------------------------------------------------------------------------------------
