@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import secrets
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import tool
@@ -24,8 +21,7 @@ from benchmarks.agents.process import AgentProcess
 from benchmarks.tuning.remote import TASKS, turn
 from benchmarks.tuning.tools import WORK, NotTimed
 from gputune.client.errors import GputuneError
-from gputune.runtime.devices.discovery import AGENT_PREFIX, find
-from gputune.server.agent.connection import TOKEN_VARIABLE
+from gputune.runtime.devices.discovery import AGENT_PREFIX
 
 MILLISECONDS = 2.0
 MARKS = {"agent": 1.3, "far agent": 1.6}
@@ -76,11 +72,8 @@ def _device(way: str, wanted: str | None) -> Iterator[str | None]:
     if way == "embedded":
         yield wanted
         return
-    os.environ[TOKEN_VARIABLE] = token = secrets.token_hex(16)
-    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True))
-        agent = stack.enter_context(closing(AgentProcess(find(wanted).report, token, Path(folder))))
+        agent = stack.enter_context(AgentProcess.on(wanted))
         yield f"{AGENT_PREFIX}{stack.enter_context(_relayed(agent.address))}" if way == "far agent" else agent.device
 
 

@@ -2,13 +2,17 @@
 
 import contextlib
 import os
+import secrets
 import socket
 import subprocess
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from gputune.core.quirks import quirks_of
-from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
+from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport, find
+from gputune.server.agent.connection import TOKEN_VARIABLE
 from tests.native.compiling import agent, opencl_library
 
 
@@ -28,6 +32,20 @@ class AgentProcess:
         self._ended = threading.Event()
         self._keeper: threading.Thread | None = None
         self._start()
+
+    @classmethod
+    @contextlib.contextmanager
+    def on(cls, device: str | None) -> Iterator["AgentProcess"]:
+        """Run an agent with a token of its own, which commands find in the environment, and a folder in memory for what
+        it compiles."""
+        os.environ[TOKEN_VARIABLE] = token = secrets.token_hex(16)
+        memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        with tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True) as folder:
+            agent = cls(find(device).report, token, Path(folder))
+            try:
+                yield agent
+            finally:
+                agent.close()
 
     def _start(self) -> None:
         self.process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.PIPE, text=True)

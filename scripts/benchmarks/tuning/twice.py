@@ -8,10 +8,12 @@ are equally fast may differ in every task, as a tuned and an untuned one do wher
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.agents.process import AgentProcess
 from benchmarks.tuning.generate import add_arguments as add_common
 from benchmarks.tuning.generate import chosen, generated
 from benchmarks.tuning.tools import Ratio, Result, TaskOnTarget, device_of, paired_ratio, share, title_of
@@ -32,6 +34,7 @@ ROUNDS, MOST_ROUNDS = 6, 30
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, "demo")
+    parser.add_argument("--agent", action="store_true", help="the second time, the device is behind an agent")
 
 
 def run(options: argparse.Namespace) -> Result:
@@ -40,7 +43,9 @@ def run(options: argparse.Namespace) -> Result:
     rows: list[tuple[str, ...]] = []
     compared: dict[str, list[Compared]] = {what: [] for what in ("what searches pick", "what ships")}
     for model in models:
-        first, second = (generated(model, effort, name, options) for name in ("first", "second"))
+        first = generated(model, effort, "first", options)
+        with _second(options) as others:
+            second = generated(model, effort, "second", others)
         plan_tasks = tasks_by_key(model)
         tasks = figures["models"][model.title] = {}
         with choose_target(None, os.environ, device_of(options)) as target, target.connect() as client:
@@ -60,6 +65,16 @@ def run(options: argparse.Namespace) -> Result:
         for what, results in compared.items()
     ]
     return Result(figures, ("task", *(f"{what}: second / first" for what in compared)), rows, conclusions)
+
+
+@contextmanager
+def _second(options: argparse.Namespace) -> Iterator[argparse.Namespace]:
+    """Yield the options of the second generation, while an agent runs if they ask for it."""
+    if not options.agent:
+        yield options
+        return
+    with AgentProcess.on(device_of(options)) as agent:
+        yield argparse.Namespace(**{**vars(options), "device": agent.device})
 
 
 @dataclass(frozen=True)
