@@ -42,7 +42,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "adb_unauthorized": "unlock it and allow USB debugging for this computer",
         "adb_offline": "run `adb reconnect offline`, or plug it in again",
         "adb_not_ready": "docs/adb.md says what each state asks for",
-        "adb_python": "docs/adb.md says which Python a device needs and how to get it",
+        "adb_python": "docs/adb.md says how to build an agent for a device, or which Python it needs",
         # later
         "connection_lost": "look whether the server runs, and why it ended: its log, `dmesg`, the phone's battery",
         "lost_again": "the same request ended the server twice: look into the server's log",

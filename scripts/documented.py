@@ -26,7 +26,7 @@ import tool
 
 SKIPPED = {
     r"--adb\b": "needs a phone; tests/adb has one that is made up",
-    r"--device agent:": "needs a gputune-agent; tests/opencl/server has one",
+    r"--(device|target) agent:": "needs a gputune-agent; tests/opencl/server has one",
     r"192\.0\.2\.10": "is another machine",
     r"gputune export": "needs a context of a device that computes; run_export has it",
 }

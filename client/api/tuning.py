@@ -172,8 +172,9 @@ def tune(
     model: a file, or several for one context with a graph each. shapes: by name, of inputs with dynamic dimensions;
     several shapes make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}.
     output: the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target
-    server; by default a running server of this machine, else a new server on `device`. token_file: holds the token.
-    effort: none, quick, normal (the default) or full. budget: the longest time for tuning, in seconds or as "10m".
+    server, or agent:HOST:PORT; by default a running server of this machine, else a new server on `device`. token_file:
+    holds the token. effort: none, quick, normal (the default) or full. budget: the longest time for tuning, in seconds
+    or as "10m".
     compare_seconds: how long whole contexts of a graph take turns at the end, by default as the effort says.
     compare_again: compare them as if there were no last choice. wait_for_quiet: if other programs keep the machine
     busy, wait up to so many minutes. fail_under: raise GainTooSmall for a smaller gain, after the context is written.
