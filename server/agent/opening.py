@@ -6,6 +6,7 @@ HOST:PORT, HOST, either with [IPV6], or the path of a local socket.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from gputune.runtime.backends import Backend, open_backend
 from gputune.runtime.devices.discovery import AGENT_PREFIX, Choice, DeviceReport, choose, find
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.server.agent.backend import AgentBackend
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import ListDevices
 from gputune.server.agent.state import ConnectedState
 from gputune.server.agent.votes import AgentPower
+
+AWAITED_SECONDS, PAUSE_SECONDS = 30.0, 0.5
 
 
 def find_device(wanted: str | None) -> Choice:
@@ -60,10 +63,18 @@ def answers(report: DeviceReport) -> bool:
 
 
 def open_device(report: DeviceReport, compiled: Path | None = None) -> Backend:
-    """Open a device, as open_backend does. Raises DeviceNotFound, DeviceError."""
+    """Open a device, as open_backend does. An agent that was found before and cannot be reached now is waited for: it
+    may be started again. Raises DeviceNotFound, DeviceError."""
     if not report.remote or report.identity is None:
         return open_backend(report, compiled=compiled)
-    return AgentBackend(report.identity, _address_of(report), report.position)
+    until = time.monotonic() + AWAITED_SECONDS
+    while True:
+        try:
+            return AgentBackend(report.identity, _address_of(report), report.position)
+        except (DeviceNotFound, AgentLost):
+            if time.monotonic() > until:
+                raise
+        time.sleep(PAUSE_SECONDS)
 
 
 def _address_of(report: DeviceReport) -> str:

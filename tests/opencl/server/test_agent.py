@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import planted
+from benchmarks.agents.process import AgentProcess
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
 from gputune.client.target.connecting import choose_target
@@ -29,6 +31,7 @@ from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
 from gputune.runtime.devices.features import Probe
 from gputune.server.agent import backend as agent_backend
 from gputune.server.agent import features as agent_features
+from gputune.server.agent import opening as agent_opening
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection, AgentLost
 from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, Span
@@ -298,6 +301,24 @@ def test_a_stranger_learns_nothing_and_changes_nothing(agent: Agent, opened: Bac
     with pytest.raises(DeviceNotFound, match="16 to 4096"):
         AgentConnection(agent.address, "short")
     assert not opened.lost()
+
+
+def test_an_agent_that_is_started_again_is_waited_for(report: DeviceReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiler() is None:
+        pytest.skip("there is no C compiler")
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    with closing(AgentProcess(report, TOKEN)) as other:
+        known = find_device(other.device).report
+        other.process.kill()
+        other.process.wait()
+        threading.Timer(1.0, other.keep).start()
+        backend = open_device(known)
+        assert isinstance(backend, AgentBackend) and not backend.lost()
+        backend.close()
+        other.close()
+        monkeypatch.setattr(agent_opening, "AWAITED_SECONDS", 0.0)
+        with pytest.raises(DeviceNotFound, match="cannot be reached"):
+            open_device(known)
 
 
 def test_a_kernel_that_never_ends_goes_with_its_connection(agent: Agent) -> None:
