@@ -4,6 +4,8 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,12 @@ from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
 from tests.client.commands import Gputune, read_json
 from tests.native.compiling import agent as agent_program
 from tests.native.compiling import compiler, opencl_library
+from tests.waiting import becomes
 
 from .bare import driver_settings
 from .conftest import Adb
 from .phone import Phone
+from .test_target import runs
 from .tuned import check_results, is_left_as_it_was, tune_and_run
 
 TRIPLE = "x86_64-linux-android"
@@ -108,6 +112,23 @@ def test_a_model_is_tuned_and_run_without_a_python_though_its_agent_and_the_cabl
     assert task["trials"].keys() == {"ok"}
     check_results(tmp_path)
     assert is_left_as_it_was(adb, phone)
+
+
+@pytest.mark.opencl
+@pytest.mark.slow
+def test_an_agent_ends_with_the_command_that_is_killed(make_phone: Make, built: Path) -> None:
+    phone = phone_of(make_phone, **{**opencl_library(), **driver_settings()})
+    program = (
+        "import sys, time; from pathlib import Path; from gputune.client.target.adb.target import AdbTarget; "
+        "AdbTarget.start(sys.argv[1], None, None, agent=Path(sys.argv[2])); print('started', flush=True); "
+        "time.sleep(600)"
+    )
+    command = [sys.executable, "-c", program, phone.serial, str(built)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "started\n"
+        agent = agent_of(phone)
+        process.kill()
+    assert becomes(lambda: not runs(agent))
 
 
 # --- which way is taken ------------------------------------------------------------------------------
