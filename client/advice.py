@@ -20,6 +20,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "not_a_target_server": "another program has this port, or one side uses TLS and the other does not: "
         "check the port, --tls_ca and --tls_cert",
         "server_not_started": "run `gputune target-server` by hand: it says why",
+        "no_agent": "see whether gputune-agent runs there, on this port and with this token",
         "no_device": "`gputune doctor` says what is wrong with each driver",
         "version_mismatch": "install the same gputune on both sides",
         "token_required": "give the server's token with --token_file or GPUTUNE_TOKEN",
