@@ -358,7 +358,8 @@ API int32_t clGetKernelInfo(object *kernel, uint32_t what, size_t room, void *to
 
 API int32_t clGetKernelWorkGroupInfo(object *kernel, void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     (void)kernel, (void)of;
-    return answer_number(what == 0x11B0 ? 1024 : 0, 8, room, to, needed);
+    const size_t length = what == 0x11B2 ? 8 : sizeof(size_t); /* of local memory, or of a size */
+    return answer_number(what == 0x11B0 ? 1024 : 0, length, room, to, needed);
 }
 
 API int32_t clSetKernelArg(object *kernel, uint32_t place, size_t length, const void *value) {
