@@ -4,12 +4,9 @@
 
 #include "graph.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 enum { MOST_WARNINGS = 1000 };
 
@@ -118,28 +115,26 @@ gputune_code run_context(session *session, const void *asked, void *reply, gputu
 
 /* --- profiles ----------------------------------------------------------------------------------------------------- */
 
-static gputune_code end_log(session *session, gputune_error *error) {
+/* Ends the profile, if one is open; its log are the session's contents then. */
+static gputune_code drop_profile(session *session, gputune_error *error) {
     const gputune_code code = gputune_close_profile(session->profile, error);
-    session->profile = NULL;
+    session->contents = (uint8_t *)session->log;
+    session->profile = NULL, session->log = NULL;
     return code;
 }
 
 gputune_code begin_profile(session *session, const void *asked, void *reply, gputune_error *error) {
     const begin_profile_message *const request = asked;
     const gputune_level level = strcmp(request->level, "basic") ? GPUTUNE_DETAILED : GPUTUNE_BASIC;
-    char path[40];
     object *context;
     (void)reply;
     TRY(object_of(session, request->context, CONTEXT, &context, error));
     if (session->profile) return fail(error, GPUTUNE_INVALID_ARGUMENT, "a profile is open already");
-    session->log = (int)syscall(SYS_memfd_create, "profile", 0);
-    if (session->log < 0) return fail(error, GPUTUNE_IO_ERROR, "memory for a profile: %s", strerror(errno));
-    snprintf(path, sizeof path, "/proc/self/fd/%d", session->log);
-    gputune_code code = gputune_open_profile(session->runner, path, level, &session->profile, error);
+    FILE *const log = open_memstream(&session->log, &session->log_bytes);
+    if (!log) return NO_MEMORY;
+    gputune_code code = profile_to(log, session->runner, level, &session->profile, error);
     if (!code) code = gputune_record(context->graph, session->profile, error);
-    if (!code) return code;
-    end_log(session, NULL);
-    close(session->log);
+    if (code) drop_profile(session, NULL);
     return code;
 }
 
@@ -148,21 +143,17 @@ gputune_code end_profile(session *session, const void *asked, void *reply, gputu
     gputune_code code = GPUTUNE_OK;
     slice *const data = reply_rows(session, 1, sizeof *data, &code, error);
     (void)asked;
+    if (code) return code;
     if (!session->profile) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no profile is open");
-    if (!code) code = end_log(session, error);
-    const off_t nbytes = lseek(session->log, 0, SEEK_END);
-    if (!code && (nbytes < 0 || (uint64_t)nbytes > session->limits.frame_bytes))
-        code = fail(error, GPUTUNE_LIMIT_EXCEEDED, "a profile of %lld bytes", (long long)nbytes);
-    if (!code) code = take_contents(session, (size_t)nbytes, error);
-    if (!code && pread(session->log, session->contents, (size_t)nbytes, 0) != nbytes)
-        code = fail(error, GPUTUNE_IO_ERROR, "reading a profile: %s", strerror(errno));
-    close(session->log);
-    if (!code) *data = (slice){session->contents, (size_t)nbytes};
+    TRY(drop_profile(session, error));
+    *data = (slice){session->contents, session->log_bytes};
     contents->data = data, contents->data_count = 1;
-    return code;
+    if (data->nbytes <= session->limits.frame_bytes) return GPUTUNE_OK;
+    return fail(error, GPUTUNE_LIMIT_EXCEEDED, "a profile of %zu bytes", data->nbytes);
 }
 
 void close_runner(session *session) {
-    if (session->profile) end_log(session, NULL), close(session->log);
+    drop_profile(session, NULL);
+    free(session->contents);
     gputune_close_device(session->runner);
 }

@@ -38,7 +38,8 @@ typedef struct session {
     gputune_device *listed;
     gputune_device *runner; /* the same device, as an application opens it, for contexts; NULL before the first one */
     gputune_profile *profile;
-    int log;        /* what it is written to, if a profile is open */
+    char *log; /* of the profile, if one is open */
+    size_t log_bytes;
     uint64_t place; /* of the device, in the list */
     votes *votes;
     bool profiling; /* launches have the device's clock */

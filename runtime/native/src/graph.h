@@ -4,6 +4,8 @@
 
 #include "device.h"
 
+#include <stdio.h>
+
 typedef struct bound {
     cl_kernel kernel;
     cl_uint dimensions;
@@ -133,6 +135,10 @@ void async_close(async *async);
 
 /* digest.c: of a graph's launches, in hex. */
 gputune_code digest_of(const graph_record *record, char hex[65], gputune_error *error);
+
+/* profile.c: as gputune_open_profile, to a stream, which is closed with the profile, or at once where that fails. */
+gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, gputune_profile **profile,
+                        gputune_error *error);
 
 /* power.c: the place of a preset among all; an error names all of them. */
 gputune_code find_preset(const char *name, size_t *place, gputune_error *error);

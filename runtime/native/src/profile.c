@@ -329,36 +329,39 @@ static gputune_code open_log(const char *path, FILE **log, gputune_error *error)
     return *log ? GPUTUNE_OK : fail(error, GPUTUNE_IO_ERROR, "%s: %s", path, strerror(errno));
 }
 
-gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
-                                  gputune_profile **profile, gputune_error *error) {
-    *profile = NULL;
-    TRY(check_here(device, error));
+gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, gputune_profile **profile,
+                        gputune_error *error) {
     gputune_profile *made = *profile = calloc(1, sizeof *made);
-    if (!made) return NO_MEMORY;
+    if (!made) return fclose(log), NO_MEMORY;
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    *made = (gputune_profile){.device = device, .level = level};
-    gputune_code code = open_log(path, &made->log, error);
-    if (!code) {
-        begin_record(made->log, "gputune-profile", 8);
-        put_field(made->log, "version", UINT, 1);
-        put_text_field(made->log, "level", level == GPUTUNE_BASIC ? "basic" : "detailed");
-        put_text_field(made->log, "software", "gputune's C runtime");
-        put_field(made->log, "device", MAP, 5);
-        put_text_field(made->log, "name", device->identity.name);
-        put_text_field(made->log, "vendor", device->identity.vendor);
-        put_text_field(made->log, "platform", device->identity.platform);
-        put_text_field(made->log, "driver_version", device->identity.driver_version);
-        put_text_field(made->log, "device_version", device->identity.device_version);
-        put_field(made->log, "begun_ns", UINT, now_ns());
-        put_field(made->log, "begun_unix_ns", UINT, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
-        put_field(made->log, "settings", MAP, 0);
-        put_field(made->log, "unavailable", MAP, 0);
-        code = end_record(made->log, error);
-    }
-    if (code && made->log) fclose(made->log);
-    if (code) free(made), *profile = NULL;
+    *made = (gputune_profile){.device = device, .level = level, .log = log};
+    begin_record(log, "gputune-profile", 8);
+    put_field(log, "version", UINT, 1);
+    put_text_field(log, "level", level == GPUTUNE_BASIC ? "basic" : "detailed");
+    put_text_field(log, "software", "gputune's C runtime");
+    put_field(log, "device", MAP, 5);
+    put_text_field(log, "name", device->identity.name);
+    put_text_field(log, "vendor", device->identity.vendor);
+    put_text_field(log, "platform", device->identity.platform);
+    put_text_field(log, "driver_version", device->identity.driver_version);
+    put_text_field(log, "device_version", device->identity.device_version);
+    put_field(log, "begun_ns", UINT, now_ns());
+    put_field(log, "begun_unix_ns", UINT, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+    put_field(log, "settings", MAP, 0);
+    put_field(log, "unavailable", MAP, 0);
+    const gputune_code code = end_record(log, error);
+    if (code) fclose(log), free(made), *profile = NULL;
     return code;
+}
+
+gputune_code gputune_open_profile(gputune_device *device, const char *path, gputune_level level,
+                                  gputune_profile **profile, gputune_error *error) {
+    FILE *log;
+    *profile = NULL;
+    TRY(check_here(device, error));
+    TRY(open_log(path, &log, error));
+    return profile_to(log, device, level, profile, error);
 }
 
 gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *error) {
