@@ -22,7 +22,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.runtime.profiling.records import Form
 from gputune.server.protocol.messages import Blob
 
-AGENT_VERSION = 1
+AGENT_VERSION = 2
 """The protocol's number in both hellos."""
 
 Handle = Annotated[int, Within(1, 2**62)]
