@@ -191,8 +191,8 @@ class Read:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class ReadFiles:
-    """Return what the device's system says in files; of a folder the names in it, one a line. What cannot be read says
-    nothing, and nothing is begun after so many nanoseconds."""
+    """Return what the device's system says in files below /sys and some of /proc; of a folder the names in it, one a
+    line. What cannot be read says nothing, and nothing is begun after so many nanoseconds."""
 
     paths: Annotated[tuple[CText, ...], Within(0, 1024)]
     within_ns: Nanoseconds

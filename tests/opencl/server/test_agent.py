@@ -34,7 +34,7 @@ from gputune.server.agent import features as agent_features
 from gputune.server.agent import opening as agent_opening
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection, AgentLost
-from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, Span
+from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, ReadFiles, Span
 from gputune.server.agent.opening import find_device, open_device
 from gputune.server.agent.state import ConnectedState
 from tests.native.compiling import agent as agent_program
@@ -212,6 +212,11 @@ def test_outputs_are_compared_beside_the_device_as_here(opened: Backend) -> None
 def test_the_state_of_its_machine_is_known(agent: Agent, opened: Backend) -> None:
     found = opened.state()
     assert found[load.PROCESSORS] >= 1 and found["load_1_minute"] >= 0 and found[load.CLOCK] > 0
+    connection = AgentConnection(agent.address)
+    paths = ("/proc/uptime", "/sys", "/sys/devices", "/proc/self/environ", "/sys/../etc/passwd", "/proc/self/root/etc")
+    told = [bytes(each) for each in connection.ask(ReadFiles(paths, 10**9)).data]
+    assert told[0] and b"system\n" in told[2] and not any(told[3:])
+    connection.close()
     far = ConnectedState(agent.address)
     assert set(far.read()) == set(found)
     far.close()
