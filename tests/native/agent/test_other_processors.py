@@ -59,6 +59,11 @@ def test_its_device_is_known_and_its_machine_is_read(opened: Backend) -> None:
     assert opened.state()[load.PROCESSORS] >= 1
 
 
+def test_data_that_do_not_fit_into_one_piece_arrive(opened: Backend) -> None:
+    values = np.random.default_rng(3).integers(0, 256, (5 << 20) + 3, np.uint8)
+    np.testing.assert_array_equal(opened.read(opened.upload(values)), values)
+
+
 def test_launches_run_and_outputs_are_compared(opened: Backend) -> None:
     values = np.arange(ELEMENTS, dtype=np.float32)
     source, target = opened.upload(values), opened.allocate(values.nbytes)
