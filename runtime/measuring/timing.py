@@ -38,7 +38,6 @@ LONG_FACTOR = 20  # a baseline whose launch lasts this many samples is sampled i
 BLOCKS = 8  # a warm-up of the least duration is so many blocks of launches
 STABLE = 0.02  # the clock is stable when two blocks in a row differ by no more than this share
 GROWTH = 4  # a pass of a warm-up has at most so many times the launches of each before it
-SPARE = 1.05  # a block that misses its duration by little costs a far device another pass
 WARM_UP_FACTOR = 5  # a warm-up may last so many times its least duration
 
 
@@ -108,7 +107,7 @@ def warm_up(backend: Backend, bound: Bound, warm_up_ns: float, go_on: Callable[[
         block = _Block()
         while (left_ns := warm_up_ns / BLOCKS - block.wall_ns) > 0:
             go_on()
-            launches = max(1, min(GROWTH * most, math.ceil(SPARE * left_ns / launch_ns)))
+            launches = max(1, min(GROWTH * most, math.ceil(left_ns / launch_ns)))
             for timing in backend.time_pass(_batches(bound, launches, launch_ns)):
                 launch_ns = block.add(timing)
             most = max(most, launches)

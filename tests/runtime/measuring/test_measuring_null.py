@@ -215,7 +215,8 @@ def test_warming_up_asks_a_far_device_little() -> None:
             return Backend.time_pass(self, batches, enough_ns)  # type: ignore[arg-type]
 
     warm_up(Far(), Bound(lambda launches: 1_000 * launches, (1,), (1,), {}), 8e6)  # type: ignore[arg-type]
-    assert passes[:3] == [[1], [4], [16]] and passes[-1][:4] == [256] * 4
+    assert passes[:3] == [[1], [4], [16]]
+    assert max(passes[-1]) == 256 and 900 < sum(passes[-1]) <= 1000
     assert len(passes) < 14  # 8 blocks of a thousand launches
 
 
