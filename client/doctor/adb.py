@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def check_adb(serial: str | None, python: str | None, agent: Path | None = None) -> list[Finding]:
-    """What `--adb` finds; serial, python and agent are what --adb, --adb_python and --adb_agent name. Nothing is put on
-    the device."""
+    """Return the findings about `--adb`; serial, python and agent are the values of --adb, --adb_python and
+    --adb_agent. Nothing is put on the device."""
     try:
         from gputune.client.target.adb import device as adb_device  # a missing package is a finding
     except ImportError as error:
@@ -36,7 +36,7 @@ def check_adb(serial: str | None, python: str | None, agent: Path | None = None)
 
 
 def _check_agent(device: AdbDevice, wanted: Path | None) -> Finding:
-    """Whether a command would use an agent. Raises TargetError."""
+    """Find out whether a command would use an agent. Raises TargetError."""
     from gputune.client.target.adb.agent import Agent, find_agent
 
     found = find_agent(device) if wanted is None else Agent.read(wanted)
@@ -47,7 +47,7 @@ def _check_agent(device: AdbDevice, wanted: Path | None) -> Finding:
 
 
 def _check_python(device: AdbDevice, wanted: str | None, spare: bool) -> Finding:
-    """Whether a Python of the device can run the server; spare: an agent is used. Raises TargetError."""
+    """Find out whether a Python of the device can run the server; spare: an agent is used. Raises TargetError."""
     from gputune.client.target.adb.python import choose_python
 
     try:

@@ -87,7 +87,7 @@ def parse_address(text: str, origin: str) -> tuple[str, int]:
 
 
 def is_agent(text: str) -> bool:
-    """Whether an address is an agent's."""
+    """Return whether an address is an agent's."""
     return text.strip().startswith(AGENT_PREFIX)
 
 

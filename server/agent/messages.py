@@ -80,7 +80,7 @@ class Guarded:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Expected:
-    """What is to lie between guards: data that are kept, of a type. bounds: limit, ordinary, relative and absolute of
+    """Name kept data that have to lie between guards, and their type. bounds: limit, ordinary, relative and absolute of
     runtime/backends/answers.py, as four float64."""
 
     kept: Handle
@@ -379,7 +379,7 @@ class Built:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Checked:
-    """What was seen of each zone, and found in each that was compared."""
+    """Say what was seen of each zone, and found in each that was compared."""
 
     seen: Annotated[tuple[Seen, ...], Within(0, 1024)]
     found: Annotated[tuple[Found, ...], Within(0, 1024)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # its library takes longer to import than most commands need 
     from gputune.client.target.adb.device import AdbDevice
 
 BUILT = Path(__file__).parents[3] / "build" / "agents"
-"""Where scripts/build-target puts agents in a checkout, by triple; an installed gputune has none."""
+"""The folder of agents that scripts/build-target has built, by triple; an installed gputune has none."""
 NAME = "gputune-agent"
 _TRIPLES = MappingProxyType(
     {

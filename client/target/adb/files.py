@@ -26,7 +26,7 @@ class DeviceFiles:
         self._left = left
 
     def install(self, content: bytes, kind: str, name: str, mode: int) -> str:
-        """Where a program lies on the device; it is copied only when it is not there as it is here.
+        """Copy a program to the device, if it is not there as it is here; return its path there.
 
         kind: in words; name: with {} where the file's name has the digest of its content."""
         digest = hashlib.sha256(content).hexdigest()
