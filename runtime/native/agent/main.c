@@ -27,7 +27,7 @@
 #endif
 
 enum { MOST_CONNECTIONS = 8, PORT = 22598, ENDED_BYTES = 200, WRONG_USE = 2, MOST_ROUNDS = 100 };
-#define GRACE_NS 200000000u
+#define GRACE_NS 500000000u
 
 static const char HELP[] =
     "usage: gputune-agent [--listen PORT | --listen ADDRESS:PORT | --listen PATH] [--token_file FILE | --token_stdin]\n"
