@@ -18,8 +18,8 @@ def _state_and_load() -> dict[str, float]:
 
 
 class RecentState:
-    """What `state` and `load` read, or another source says of another machine, read beside the event loop and at most
-    once in FRESH_SECONDS."""
+    """Read what `state` and `load` say, or another source of another machine, beside the event loop and at most once in
+    FRESH_SECONDS."""
 
     def __init__(self, source: Callable[[], dict[str, float]] = _state_and_load) -> None:
         self._source = source

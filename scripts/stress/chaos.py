@@ -41,8 +41,7 @@ from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import TaskSearch, device_limits, task_key
 from gputune.core.identity import DeviceIdentity
 from gputune.core.launches import Trial
-from gputune.runtime.devices.discovery import find
-from gputune.server.agent.connection import TOKEN_VARIABLE
+from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE, find
 
 WORK = tool.ROOT / "build" / "chaos"
 KINDS = ("worker", "daemon", "client", "connection", "agent")
@@ -83,7 +82,7 @@ class Service:
     def __init__(self, folder: Path, device: str | None, by_agent: bool) -> None:
         self.agent: AgentProcess | None = None
         if by_agent:
-            os.environ[TOKEN_VARIABLE] = token = secrets.token_hex(16)
+            os.environ[AGENT_TOKEN_VARIABLE] = token = secrets.token_hex(16)
             self.agent = AgentProcess(find(device).report, token)
             self.agent.keep()
             device = self.agent.device

@@ -31,7 +31,6 @@ from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.handshake import Handshake
 from gputune.server.protocol.messages import DEFAULT_PORT, Hello, Limits, Proof
 
-TOKEN_VARIABLE = AGENT_TOKEN_VARIABLE
 GREETING_SECONDS = 20.0
 LIMITS = Limits()
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
@@ -71,10 +70,10 @@ class AgentConnection:
         self._sending: Any = None
         self._turn = threading.Lock()  # a context is loaded by two threads
         try:
-            secret = read_token(token or os.environ.get(TOKEN_VARIABLE, ""))
+            secret = read_token(token or os.environ.get(AGENT_TOKEN_VARIABLE, ""))
         except ValueError as error:
             raise DeviceNotFound(
-                f"{AGENT_PREFIX}{address}: set {TOKEN_VARIABLE} to the agent's token: {error}"
+                f"{AGENT_PREFIX}{address}: set {AGENT_TOKEN_VARIABLE} to the agent's token: {error}"
             ) from None
         try:
             self._socket = _connected(address)

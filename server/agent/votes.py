@@ -34,7 +34,7 @@ class AgentPower:
         self.profile = profile.copy()
         try:
             with self._turn:
-                self._connect()
+                self._voting()
         except (DeviceError, DeviceNotFound) as error:
             raise ValueError(str(error)) from None
 
@@ -55,20 +55,20 @@ class AgentPower:
     def _vote(self, begins: bool) -> None:
         with self._turn:
             try:
-                self._connect(anew=self._connection is None or self._connection.closed)
-                assert self._connection is not None
-                self._connection.ask(Vote(begins))
+                connection = self._connection
+                if connection is None or connection.closed:
+                    connection = self._voting()
+                connection.ask(Vote(begins))
             except (DeviceError, DeviceNotFound) as error:
                 log.warning("the device's clocks were not voted for: %s", error)
 
-    def _connect(self, anew: bool = True) -> None:
-        """Say by what is voted, over a connection that works."""
-        if not anew:
-            return
+    def _voting(self) -> AgentConnection:
+        """Tell the agent the preset, over a connection that works; return that."""
         if self._connection is None or self._connection.closed:
             self._connection = AgentConnection(self._address)
         preset = "" if self.profile.silent else self.profile.name
         self.controls = self._connection.ask(SetVotes(self._place, preset)).controls
+        return self._connection
 
 
 def _is_preset(profile: PerfProfile) -> bool:

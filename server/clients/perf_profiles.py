@@ -21,7 +21,7 @@ from gputune.server.protocol.messages import PerfProfileSet, SetPerfProfile
 
 
 class FarPower(Protocol):
-    """What votes by a profile on another machine, as Power does on this one. controls: what steers the device there."""
+    """Vote by a profile on another machine, as Power does on this one. controls: names of what steers the device."""
 
     profile: PerfProfile
     controls: tuple[str, ...]
@@ -46,8 +46,8 @@ class _Chosen:
 
 
 class PerfProfiles:
-    """Of all connections to a server with this device. default: for those that have set none; far: makes what votes by
-    a profile where an agent has the device. Raises ValueError if that does not know the default."""
+    """Keep the profiles of all connections to a server with this device. default: for those that have set none; far:
+    makes a FarPower of a profile, if an agent has the device. Raises ValueError if that does not know the default."""
 
     def __init__(
         self,

@@ -5,14 +5,13 @@ import os
 import secrets
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from gputune.core.quirks import quirks_of
-from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport, find
-from gputune.server.agent.connection import TOKEN_VARIABLE
+from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE, DeviceReport, find
+from gputune.runtime.devices.scratch import remove_scratch, scratch_folder
 from tests.native.compiling import agent, opencl_library
 
 
@@ -38,14 +37,15 @@ class AgentProcess:
     def on(cls, device: str | None) -> Iterator["AgentProcess"]:
         """Run an agent with a token of its own, which commands find in the environment, and a folder in memory for what
         it compiles."""
-        os.environ[TOKEN_VARIABLE] = token = secrets.token_hex(16)
-        memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
-        with tempfile.TemporaryDirectory(dir=memory, ignore_cleanup_errors=True) as folder:
-            agent = cls(find(device).report, token, Path(folder))
-            try:
-                yield agent
-            finally:
-                agent.close()
+        os.environ[AGENT_TOKEN_VARIABLE] = token = secrets.token_hex(16)
+        folder = scratch_folder()
+        agent = cls(find(device).report, token, folder)
+        try:
+            yield agent
+        finally:
+            agent.close()
+            if folder is not None:
+                remove_scratch(folder)
 
     def _start(self) -> None:
         self.process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.PIPE, text=True)

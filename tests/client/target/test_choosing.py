@@ -102,7 +102,7 @@ class Embedded:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What embedded servers are started with."""
+    """Collect the arguments with which embedded servers are started."""
     Embedded.started = []
     monkeypatch.setattr(connecting, "EmbeddedServer", Embedded)
     return Embedded.started

@@ -27,18 +27,17 @@ from gputune.core.quirks import quirks_of
 from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Buffer, Reference, Zone
 from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices import load
-from gputune.runtime.devices.discovery import AGENT_PREFIX, DeviceReport
+from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE, DeviceReport
 from gputune.runtime.devices.features import Probe
 from gputune.server.agent import backend as agent_backend
 from gputune.server.agent import features as agent_features
 from gputune.server.agent import opening as agent_opening
 from gputune.server.agent.backend import AgentBackend
-from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection, AgentLost
+from gputune.server.agent.connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, ReadFiles, Span
 from gputune.server.agent.opening import find_device, open_device
 from gputune.server.agent.state import ConnectedState
-from tests.native.compiling import agent as agent_program
-from tests.native.compiling import compiler, opencl_library
+from tests.native.compiling import compiler
 from tests.waiting import PATIENCE_SECONDS
 
 TOKEN = "a token that only tests know"
@@ -73,17 +72,10 @@ def agent(report: DeviceReport) -> Iterator[Agent]:
     """An agent that sees the driver of the tests' device only."""
     if compiler() is None:
         pytest.skip("there is no C compiler")
-    environment = {**opencl_library(), **os.environ, **report.environment(), "GPUTUNE_TOKEN": TOKEN}
-    command = [str(agent_program()), "--listen", "0"]
-    with (
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process,
-        pytest.MonkeyPatch.context() as patched,
-    ):
-        assert process.stdout is not None
-        patched.setenv(TOKEN_VARIABLE, TOKEN)
-        yield Agent(process, process.stdout.readline().split()[-1])
-        process.terminate()
-    assert process.returncode == 0
+    with closing(AgentProcess(report, TOKEN)) as started, pytest.MonkeyPatch.context() as patched:
+        patched.setenv(AGENT_TOKEN_VARIABLE, TOKEN)
+        yield Agent(started.process, started.address)
+    assert started.process.returncode == 0
 
 
 @pytest.fixture
@@ -313,7 +305,7 @@ def test_a_stranger_learns_nothing_and_changes_nothing(agent: Agent, opened: Bac
 def test_an_agent_that_is_started_again_is_waited_for(report: DeviceReport, monkeypatch: pytest.MonkeyPatch) -> None:
     if compiler() is None:
         pytest.skip("there is no C compiler")
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    monkeypatch.setenv(AGENT_TOKEN_VARIABLE, TOKEN)
     with closing(AgentProcess(report, TOKEN)) as other:
         known = find_device(other.device).report
         other.process.kill()

@@ -10,9 +10,9 @@ import pytest
 from benchmarks.agents.process import AgentProcess
 from gputune.client.errors import TargetError
 from gputune.client.target.connecting import choose_target
-from gputune.runtime.devices.discovery import DeviceReport
+from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE, DeviceReport
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
-from gputune.server.agent.connection import TOKEN_VARIABLE, AgentConnection
+from gputune.server.agent.connection import AgentConnection
 from gputune.server.agent.messages import SetVotes
 from gputune.server.agent.votes import AgentPower
 from tests.native.compiling import compiler
@@ -26,14 +26,14 @@ BURST = PerfProfile.from_preset("burst")
 def agent(report: DeviceReport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentProcess]:
     if compiler() is None:
         pytest.skip("there is no C compiler")
-    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    monkeypatch.setenv(AGENT_TOKEN_VARIABLE, TOKEN)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with closing(AgentProcess(report, TOKEN)) as process:
         yield process
 
 
 def votes(folder: Path) -> str:
-    """What all processes of the agent's machine vote for."""
+    """Return the votes of all processes of the agent's machine."""
     return "".join(path.read_text(encoding="utf-8") for path in folder.glob("gputune-power/*.votes"))
 
 
