@@ -113,14 +113,17 @@ class TuningSpace:
         """The first valid configuration. ValueError, with the rules that nothing keeps, when there is none."""
         for configuration in self.configurations():
             return configuration
+        raise ValueError(f"nothing can run this problem on this device: {self._obstacle()}")
+
+    def _obstacle(self) -> str:
+        """Return the rules that nothing keeps."""
         values = {parameter.name: parameter.values for parameter in self.parameters}
         broken = [
             rule.why({name: values[name][0] for name in rule.names})
             for rule in self.constraints
             if not any(rule.holds(*chosen) for chosen in itertools.product(*(values[name] for name in rule.names)))
         ]
-        why = "; ".join(broken) or "no configuration keeps all rules at once"
-        raise ValueError(f"nothing can run this problem on this device: {why}")
+        return "; ".join(broken) or "no configuration keeps all rules at once"
 
     @cached_property
     def size(self) -> int:
@@ -160,6 +163,13 @@ class ChoiceSpace(TuningSpace):
             idle = {self.parameters[0].name: number, **self.idle}
             for configuration in space.configurations():
                 yield idle | configuration
+
+    def _obstacle(self) -> str:
+        """Return the rules that nothing keeps in each of the spaces, for all rules are kept by the other spaces."""
+        of_each = {number: space._obstacle() for number, space in self.spaces.items()}
+        if len(different := {*of_each.values()}) == 1:
+            return different.pop()
+        return "; ".join(f"with {self.parameters[0].name} {number}: {why}" for number, why in of_each.items())
 
     @cached_property
     def size(self) -> int:

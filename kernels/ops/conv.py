@@ -294,6 +294,7 @@ def _local_tiles(problem: ConvProblem, factors: str) -> LocalTiles | None:
         looked_up=True,
         dtype=problem.dtype,
         factors=factors,
+        packing=_tiles(problem).packing,
     )
 
 

@@ -159,12 +159,19 @@ def _tiles(problem: MatMulProblem) -> Tiling:
 
 
 def _local_tiles(problem: MatMulProblem, factors: str) -> LocalTiles:
-    width = _left_width(problem)
-    return LocalTiles(problem.m, problem.n, problem.k, left_width=width, dtype=problem.dtype, factors=factors)
+    return LocalTiles(
+        problem.m,
+        problem.n,
+        problem.k,
+        left_width=_left_width(problem),
+        dtype=problem.dtype,
+        factors=factors,
+        packing=_tiles(problem).packing,
+    )
 
 
 def _skinny(problem: MatMulProblem) -> Skinny:
-    return Skinny(problem.m, problem.n, problem.k, _left_width(problem), problem.dtype)
+    return Skinny(problem.m, problem.n, problem.k, _left_width(problem), problem.dtype, _tiles(problem).packing)
 
 
 def _left_width(problem: MatMulProblem) -> int:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from gputune.kernels.indexing.cells import ACTIVATIONS, OUTPUTS, RecurrentProble
 from gputune.kernels.pointers import aligned
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options, template
-from gputune.kernels.tiling.packing import Packing, buffer_constraints
+from gputune.kernels.tiling.packing import Packing, packed_constraints
 from gputune.kernels.tiling.streaming import (
     GROUP_SIZES,
     VECTOR_WIDTHS,
@@ -110,13 +111,7 @@ class RecurrentFamily(KernelFamily):
                     lambda *values: values[-1] == 1 or _all_state_bytes(problem, *values[:-1]) <= allocation,
                     f"without LOCAL all states must fit the device's largest allocation of {allocation} bytes",
                 ),
-                *buffer_constraints(
-                    ("NV", "VW", "LANES"),
-                    lambda *panel: _packing(problem, *panel).size,
-                    f"the packed weights, {_packing(problem, 1, 1, 1).nbytes} bytes or more,",
-                    limits,
-                    problem.dtype,
-                ),
+                *packed_constraints(partial(_packing, problem), limits, ("NV", "VW", "LANES")),
             ),
         )
 

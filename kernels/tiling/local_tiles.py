@@ -20,7 +20,7 @@ right side is packed in the same way. So what a search learns of one kind of til
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, SUMS
@@ -29,7 +29,7 @@ from gputune.kernels.family import ALONE, DeviceLimits, Estimate, Launch, Needs,
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
 from gputune.kernels.template import build_options
 from gputune.kernels.tiling.estimate import WIDEST, Card, Side, Tile, clocks, turned
-from gputune.kernels.tiling.packing import buffer_constraints
+from gputune.kernels.tiling.packing import Packing, buffer_constraints, packed_constraints
 from gputune.kernels.tiling.streaming import Declared, ceil_div, power_at_least, round_up
 
 ROWS = (1, 2, 4, 8, 16)
@@ -93,10 +93,20 @@ class Shares:
     matrices: int = 1
     dtype: str = FLOAT
 
-    def constraints(self, limits: DeviceLimits) -> tuple[Constraint, ...]:
-        """Return the rules for the buffer of all shares."""
+    def constraints(
+        self, limits: DeviceLimits, packing: Callable[[int, int, int], Packing] | None
+    ) -> Iterator[Constraint]:
+        """Return the rules for the buffer of all shares, for the launch that adds them, and for what is packed."""
         each = self.matrices * self.rows * self.columns
-        return buffer_constraints(("SPLIT",), lambda split: split * each, "the sums of all shares", limits, SUMS)
+        yield from buffer_constraints(("SPLIT",), lambda split: split * each, "the sums of all shares", limits, SUMS)
+        yield DeviceLimit(
+            ("SPLIT", "VW"),
+            lambda split, vw: split == 1 or self._can_add(vw, limits),
+            f"the device does not allow the work-groups of {ADDING_ITEMS} work-items that add shares",
+        )
+        if packing is not None:
+            # the other algorithms' rule for indices is no part of this space's identity, so that records stay valid
+            yield packed_constraints(packing, limits)[1]
 
     def stored(self, split: int) -> dict[str, int]:
         """Return what so many shares take in `scratch` (name -> bytes)."""
@@ -118,12 +128,10 @@ class Shares:
         if macros["SPLIT"] > 1:
             place = kernel.arguments.index(OUTPUT)
             stages = (replace(kernel, arguments=(*kernel.arguments[:place], "shares"), writes=("shares",)),)
-            across = ceil_div(self.columns, macros["VW"])
-            x = min(power_at_least(across), ADDING_ITEMS)
-            y = ADDING_ITEMS // x
+            x, y = self._adding(macros["VW"])
             main = Stage(
                 "add_shares",
-                (round_up(across, x), round_up(self.rows, y), self.matrices),
+                (round_up(ceil_div(self.columns, macros["VW"]), x), round_up(self.rows, y), self.matrices),
                 (x, y, 1),
                 ("shares", *added, *kernel.arguments[place:]),
                 needs=ALONE,
@@ -132,6 +140,15 @@ class Shares:
             adding = {"ADD_X": x, "ADD_Y": y}
         options = build_options({**macros, **adding})
         return Launch(**vars(main), source=source, options=options, stages=stages, aligned=aligned)
+
+    def _adding(self, width: int) -> tuple[int, int]:
+        """The work-group that adds shares in vectors of so many columns."""
+        x = min(power_at_least(ceil_div(self.columns, width)), ADDING_ITEMS)
+        return x, ADDING_ITEMS // x
+
+    def _can_add(self, width: int, limits: DeviceLimits) -> bool:
+        (x, y), (most_x, most_y, _) = self._adding(width), limits.max_work_item_sizes
+        return x <= most_x and y <= most_y and x * y <= limits.max_work_group_size
 
 
 @dataclass(frozen=True)
@@ -142,7 +159,8 @@ class LocalTiles:
     or along the rows if it is not `left_deep`. Of the right side they have `right_width` elements along the reduction
     if it is `right_deep`, else so many along the columns, and VW at most. `looked_up`: where a row's elements are is
     looked up once in a table in local memory, so the left side goes through local memory, too. `factors` is the type
-    that they are multiplied in, and that local memory holds.
+    that they are multiplied in, and that local memory holds. `packing` gives the packed right side for NV, VW and LN,
+    if it is packed.
     """
 
     rows: int
@@ -156,6 +174,7 @@ class LocalTiles:
     looked_up: bool = False
     dtype: str = FLOAT
     factors: str = FLOAT
+    packing: Callable[[int, int, int], Packing] | None = None
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
         """Every tile that a work-group can have, with what is shared out in it."""
@@ -180,7 +199,7 @@ class LocalTiles:
                 *self._block_rules(),
                 *self._grid_rules(limits),
                 self.declared.limit(limits),
-                *self.shares.constraints(limits),
+                *self.shares.constraints(limits, self.packing),
             ),
         )
 

@@ -21,7 +21,7 @@ PACK_RUN = 16
 
 def buffer_constraints(
     names: tuple[str, ...], elements: Callable[..., int], what: str, limits: DeviceLimits, dtype: str
-) -> tuple[Constraint, Constraint]:
+) -> tuple[Constraint, DeviceLimit]:
     """Return the rules for a buffer of a type; `elements` gives its length for values of the parameters `names`."""
     nbytes = ELEMENT_TYPES[dtype].nbytes
     return (
@@ -89,3 +89,12 @@ class Packing:
                 int(bias),
             ),
         )
+
+
+def packed_constraints(
+    packing: Callable[[int, int, int], Packing], limits: DeviceLimits, names: tuple[str, str, str] = ("NV", "VW", "LN")
+) -> tuple[Constraint, DeviceLimit]:
+    """Return the rules for the packed buffer; `packing` gives what lies in it for values of the parameters `names`."""
+    least = packing(1, 1, 1)
+    what = f"the packed weights, {least.nbytes} bytes or more,"
+    return buffer_constraints(names, lambda *panel: packing(*panel).size, what, limits, least.dtype)

@@ -14,7 +14,7 @@ tiles, and packed weights are the same for all of them.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
@@ -39,6 +39,7 @@ from gputune.kernels.tiling.estimate import (
     handing_over,
 )
 from gputune.kernels.tiling.local_tiles import Shares
+from gputune.kernels.tiling.packing import Packing
 from gputune.kernels.tiling.streaming import Declared, ceil_div, local_bytes, power_at_least, power_at_most
 
 MOST_ROWS = 16
@@ -84,13 +85,14 @@ GUESSES = 5
 @dataclass(frozen=True)
 class Skinny:
     """A product of few rows: [rows, reduction] by [reduction, columns]. `left_width` elements of a row are read at
-    once, if as many rows of the right side are."""
+    once, if as many rows of the right side are. `packing` gives the packed right side for NV, VW and LN."""
 
     rows: int
     columns: int
     reduction: int
     left_width: int = 1
     dtype: str = FLOAT
+    packing: Callable[[int, int, int], Packing] | None = None
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
         """Every work-group that reads enough at a time."""
@@ -109,7 +111,7 @@ class Skinny:
                 *self._group_rules(limits),
                 *self._share_rules(limits),
                 self.declared.limit(limits),
-                *self.shares.constraints(limits),
+                *self.shares.constraints(limits, self.packing),
             ),
         )
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import ALONE, DeviceLimits, Needs
 from gputune.kernels.space import Configuration, Constraint, DeviceLimit, Parameter, TuningSpace
-from gputune.kernels.tiling.packing import Packing, buffer_constraints
+from gputune.kernels.tiling.packing import Packing, packed_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, Declared, ceil_div, fits, local_bytes, power_at_most
 from gputune.kernels.tiling.window import Window
@@ -229,13 +229,7 @@ class Strips:
         if limits.device_type == "cpu":
             least = min(least_width(limits), power_at_most(min(self.channels, self.outputs)))
             yield Constraint(("VW",), lambda vw: vw >= least, f"a CPU's vectors need VW of at least {least}")
-        yield from buffer_constraints(
-            ("NV", "VW", "LN"),
-            lambda *panel: self.packing(*panel).size,
-            f"the packed weights, {self._weight_bytes} bytes or more,",
-            limits,
-            self.dtype,
-        )
+        yield from packed_constraints(self.packing, limits)
 
     def _strip_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
         own, pixel = _own_bytes(limits), self.middle_bytes(1)

@@ -30,7 +30,7 @@ from gputune.core.dtypes import ELEMENT_TYPES, FLOAT
 from gputune.kernels.family import DeviceLimits, Estimate
 from gputune.kernels.space import Configuration, Constraint, Parameter, TuningSpace
 from gputune.kernels.tiling.estimate import Card, Side, Tile, clocks
-from gputune.kernels.tiling.packing import Packing, buffer_constraints
+from gputune.kernels.tiling.packing import Packing, packed_constraints
 from gputune.kernels.tiling.prefetching import PREFETCH, prefetch_constraint, steps_ahead
 from gputune.kernels.tiling.streaming import VECTOR_WIDTHS, ceil_div, default_width, power_at_most
 from gputune.kernels.tiling.workgroups import (
@@ -197,13 +197,7 @@ class Tiling:
                 *self._tile_constraints(limits),
                 *self._reduction_constraints(limits),
                 *group_constraints(("MR", "NV", "VW"), self.grid, limits),
-                *buffer_constraints(
-                    ("NV", "VW", "LN"),
-                    lambda *panel: self.packing(*panel).size,
-                    f"the packed weights, {self.weight_bytes} bytes or more,",
-                    limits,
-                    self.dtype,
-                ),
+                *packed_constraints(self.packing, limits),
             ),
         )
 

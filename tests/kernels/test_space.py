@@ -95,6 +95,16 @@ def test_a_choice_has_the_configurations_of_all_its_spaces() -> None:
     assert list(TuningSpace((), ()).configurations()) == [{}]
 
 
+def test_a_choice_of_which_nothing_is_legal_says_why_of_each_space() -> None:
+    def never(reason: str) -> TuningSpace:
+        return TuningSpace((Parameter("A", (1, 2), ""),), (Constraint(("A",), lambda a: a > 2, reason),))
+
+    with pytest.raises(ValueError, match=r"on this device: with WAY 0: too large; with WAY 3: too small$"):
+        choice("WAY", "which", {0: never("too large"), 3: never("too small")}).first()
+    with pytest.raises(ValueError, match=r"on this device: too large$"):
+        choice("WAY", "which", {0: never("too large"), 3: never("too large")}).first()
+
+
 def whole_product(space: TuningSpace) -> list[dict[str, int]]:
     names = [parameter.name for parameter in space.parameters]
     values = itertools.product(*(parameter.values for parameter in space.parameters))
@@ -124,8 +134,9 @@ def test_the_first_configuration_or_why_there_is_none() -> None:
         TuningSpace(parameters, (only, other)).first()
 
 
-def test_a_problem_too_large_for_the_device_says_so_with_numbers() -> None:
-    tiny = replace(CPU, max_allocation_bytes=1000)
+@pytest.mark.parametrize("limits", [CPU, GPU], ids=["cpu", "gpu"])
+def test_a_problem_too_large_for_the_device_says_so_with_numbers(limits: DeviceLimits) -> None:
+    tiny = replace(limits, max_allocation_bytes=1000)
     for op, problem in (("MatMul", MatMulProblem(8, 16, 32)), ("Conv", ConvProblem(1, 8, 8, 16, 32, (3, 3)))):
         with pytest.raises(ValueError, match=r"weights, \d{4,} bytes or more, .* allocation of 1000 bytes"):
             family_of(op).default(problem, tiny)
