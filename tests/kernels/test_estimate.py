@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from benchmarks.search.replay import replay
 from benchmarks.search.spaces import load
 from gputune.kernels.space import Configuration
+from gputune.kernels.tiling import local_tiles
 from gputune.kernels.tiling.estimate import WARP, Card, Side, Tile, clocks, conflicts, turned
+from gputune.kernels.tiling.local_tiles import LocalTiles
+from tests.kernels.problems import GPU
 
 AMPERE = Card(82, 100 << 10, 1536)
 TURING = Card(72, 64 << 10, 1024)
@@ -149,3 +152,29 @@ def tile_of(values: Configuration) -> Tile:
     rows = Side(values["MWG"], values["MDIMC"], values["VWM"], bool(values["SA"]))
     columns = Side(values["NWG"], values["NDIMC"], values["VWN"], bool(values["SB"]))
     return Tile(rows, columns, values["KWG"])
+
+
+LARGE = replace(GPU, max_work_group_size=1024, max_work_item_sizes=(1024, 1024, 64), local_memory_bytes=48 << 10)
+
+
+@pytest.mark.parametrize("units", [8, 132])
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (196, 512, 4096), (512, 512, 512), (4096, 16, 1024), (49, 512, 4608)])
+def test_the_default_in_local_memory_is_the_best_of_all_known_tiles(sizes: tuple[int, int, int], units: int) -> None:
+    """Whatever their depth and their shares; and guesses are the best of each tile, the best first."""
+    rows, columns, reduction = sizes
+    tiles, limits = LocalTiles(rows, columns, reduction, left_width=4), replace(LARGE, compute_units=units)
+    space, estimate = tiles.space(limits), tiles.estimate(limits)
+    every = [
+        local_tiles.DEFAULT | tile | {"BK": depth, "SPLIT": split}
+        for tile in (*local_tiles.TILES, *((local_tiles.NARROW_TILE,) if columns <= local_tiles.NARROW else ()))
+        for depth in (8, 16)
+        for split in local_tiles.SPLITS
+    ]
+    legal = [one for one in every if not space.violations(one)]
+    assert len(legal) > 4
+    assert estimate(tiles.default(limits)) == min(map(estimate, legal))
+    guesses = tiles.guesses(limits)
+    assert [estimate(one) for one in guesses] == sorted(map(estimate, guesses))
+    for one in guesses:
+        alike = [each for each in legal if all(each[name] == one[name] for name in local_tiles.TILES[0])]
+        assert estimate(one) == min(map(estimate, alike))

@@ -100,6 +100,23 @@ def test_what_is_measured_again_keeps_its_place() -> None:
     assert search.cost(batch[0]) == 90.0
 
 
+@pytest.mark.parametrize(
+    ("default", "other", "gained"),
+    [(400.0, 100.0, 0.75), (400.0, 300.0, 0.25), (100.0, 400.0, 0.0), (None, 100.0, 0.0)],
+)
+def test_what_is_gained_is_a_share_of_the_baselines_time(default: float | None, other: float, gained: float) -> None:
+    """If the default fails, the first one that works is the baseline."""
+    search = search_of_a_matmul()
+    assert search.gained == 0
+    mine, theirs = search.next_batch()[:2]
+    assert mine == search.default
+    failed = TrialRecord(mine, "compile", message="no")
+    search.tell(
+        [failed if default is None else TrialRecord(mine, "ok", (default,)), TrialRecord(theirs, "ok", (other,))]
+    )
+    assert search.gained == pytest.approx(gained)
+
+
 def test_of_equal_ones_the_same_wins_whatever_was_measured_first() -> None:
     """A farm whose scheduler was killed measures in another order."""
     searches = [search_of_a_matmul() for _ in range(2)]

@@ -1,6 +1,7 @@
 """Test where a search begins: legal winners from elsewhere and from near problems."""
 
 import logging
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from gputune.cache import PerformanceCache, TaskKey, TrialRecord, Validity, WinnerRecord
 from gputune.client.model.plan import Task
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.client.tuning.search.seeding import FARTHEST, FROM_NEAR, Seeding, distance
+from gputune.client.tuning.search.seeding import FARTHEST, FILES_AT_MOST, FROM_NEAR, Seeding, distance
 from gputune.client.tuning.search.task_search import TaskSearch, device_limits
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import configuration_key
@@ -48,6 +49,18 @@ def test_what_won_on_another_device_or_driver_comes_first_and_only_where_it_is_l
     assert LEGAL[7] in found and LEGAL[5] not in found, "this device's own records are no seeds, but resumed"
     assert illegal not in found
     assert found == [c for c in found if c in (LEGAL[3], LEGAL[7])]
+
+
+def test_of_many_files_the_newest_are_read(cache: PerformanceCache) -> None:
+    for age in range(FILES_AT_MOST + 2):
+        winner = LEGAL[3] if age < FILES_AT_MOST else LEGAL[7]
+        with PerformanceCache.open(cache.path.with_name(f"{'az'[age % 2]}{age}.sqlite")) as there:
+            validity = replace(HERE.validity, device_name=f"card {age}")
+            there.store_trials(HERE.key, validity, [TrialRecord(winner, "ok", (3.0,))])
+        os.utime(there.path, (1e9 - age, 1e9 - age))
+    found = Seeding(cache).seeds_for(HERE.key, HERE.validity, HERE.space, {})
+    assert list(found.configurations) == [LEGAL[3]]
+    assert f"won on {FILES_AT_MOST} other device or driver records" in found.origin
 
 
 def test_the_winner_of_this_device_under_other_conditions_is_told_apart(cache: PerformanceCache) -> None:

@@ -178,6 +178,17 @@ def test_auto_tries_strangers_after_the_portfolio_one_at_a_time() -> None:
     assert strategy.ask(2)[1] == two
 
 
+@pytest.mark.parametrize("known", ["winner", "estimate"])
+def test_a_stranger_that_is_tried_anyway_does_not_judge_the_others(known: str) -> None:
+    """It is a winner near by as well, or one of the estimate's best, and nothing depends on how it does."""
+    doubtful, stranger = {"A": 1, "B": 0, "C": 0}, {"A": 8, "B": 8, "C": 8}
+    winners, estimate = ([doubtful], None) if known == "winner" else ([], by_sum)
+    strategy = Auto(LARGE, 1, winners, [doubtful, stranger], estimate)
+    strategy.tell([Evaluation({"A": a, "B": 9, "C": 9}, 100.0) for a in range(LEAD)])
+    asked = run(strategy, 6, 1, lambda one: 900.0 if one == doubtful else 500.0)
+    assert {configuration_key(doubtful), configuration_key(stranger)} <= {*keys(asked)}
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_auto_forgets_a_stranger_that_is_not_better_than_all(fails: bool) -> None:
     """The others are not tried, and the model goes on as if there were none."""
@@ -225,17 +236,23 @@ def test_the_estimate_asks_for_nothing_again() -> None:
     assert strategy.ask(ESTIMATED - 2) == [alone[1], *alone[3:]]
 
 
-def test_not_all_of_a_large_space_is_estimated() -> None:
+@pytest.mark.parametrize("best", [0, 4, 8])
+def test_of_a_large_space_some_is_estimated_wherever_the_best_lies(best: int) -> None:
+    """A is what varies most slowly, so its values lie one behind the other."""
     seen: list[int] = []
 
-    def by_first(configuration: Configuration) -> float:
+    def by_distance(configuration: Configuration) -> float:
         seen.append(configuration["A"])
-        return seen[-1]
+        return abs(seen[-1] - best)
 
     candidates = Candidates(TuningSpace(tuple(Parameter(name, tuple(range(9)), "one of five") for name in "ABCDE"), ()))
-    rows = unlike_best(candidates, by_first, 4)
+    rows = unlike_best(candidates, by_distance, 4)
     assert MOST_ESTIMATED / 2 < len(seen) <= MOST_ESTIMATED
-    assert len(rows) == 4 and candidates.codes[rows, 0].tolist()[0] == 0
+    assert max(map(seen.count, range(9))) <= min(map(seen.count, range(9))) + 1
+    assert candidates.codes[rows, 0].tolist() == [best] * 4
+
+
+def test_all_of_a_small_space_is_estimated() -> None:
     few = TuningSpace((Parameter("A", (3, 1, 2), "the only one"),), ())
     assert unlike_best(Candidates(few), lambda one: one["A"], 2) == [1, 2]
 
