@@ -29,7 +29,7 @@ class AgentPower:
 
     def set_profile(self, profile: PerfProfile) -> None:
         """Exchange the profile, between inferences. Raises ValueError as the constructor does."""
-        if not profile.silent and not _is_preset(profile):
+        if not profile.silent and profile.name not in PRESETS:
             raise ValueError(f"an agent has the device, and votes by presets only: {', '.join(PRESETS)}")
         self.profile = profile.copy()
         try:
@@ -69,7 +69,3 @@ class AgentPower:
         preset = "" if self.profile.silent else self.profile.name
         self.controls = self._connection.ask(SetVotes(self._place, preset)).controls
         return self._connection
-
-
-def _is_preset(profile: PerfProfile) -> bool:
-    return profile.name in PRESETS and profile.to_dict() == PerfProfile.from_preset(profile.name).to_dict()

@@ -73,24 +73,56 @@ def hello(protocol: int = AGENT_VERSION) -> Hello:
     return Handshake("client", protocol, "tests", TOKEN.encode()).hello
 
 
-@pytest.mark.usefixtures("c_compiler")
-def test_an_agent_on_a_local_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # paths of sockets are short
-    for _ in range(2):  # the second one finds no socket left
-        with running("--listen", "./socket") as address:
-            assert address == "./socket" and Path(address).stat().st_mode & 0o777 == 0o600
-            connection = AgentConnection(address, TOKEN)
-            with pytest.raises(LaunchFailed, match="/no/library"):
-                connection.ask(ListDevices())
-            second = subprocess.run(
-                [agent(), "--listen", "./socket"], env={"GPUTUNE_TOKEN": TOKEN}, capture_output=True, text=True
-            )
-            assert second.returncode == 1 and "in use" in second.stderr
-            connection.close()
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c_compiler: str) -> None:
+    """Make an empty folder the current one, because paths of sockets are short."""
+    monkeypatch.chdir(tmp_path)
+
+
+def refused(*options: str) -> str:
+    """Return what an agent says that ends at once."""
+    environment = {"GPUTUNE_TOKEN": TOKEN}
+    ended = subprocess.run([agent(), *options], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 1
+    return ended.stderr
+
+
+@pytest.mark.usefixtures("here")
+def test_a_local_socket_is_its_users_alone() -> None:
+    with running("--listen", "./socket") as address:
+        assert address == "./socket"
+        assert Path(address).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("here")
+def test_a_local_socket_goes_with_its_agent() -> None:
+    for _ in range(2):
+        with running("--listen", "./socket"):
+            assert Path("socket").is_socket()
         assert not Path("socket").exists()
+
+
+@pytest.mark.usefixtures("here")
+def test_an_agent_without_opencl_says_so() -> None:
+    with running("--listen", "./socket") as address:
+        connection = AgentConnection(address, TOKEN)
+        with pytest.raises(LaunchFailed, match="/no/library"):
+            connection.ask(ListDevices())
+        connection.close()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_second_agent_does_not_take_the_socket_of_the_first() -> None:
+    with running("--listen", "./socket") as address:
+        assert "in use" in refused("--listen", "./socket")
+        AgentConnection(address, TOKEN).close()
+
+
+@pytest.mark.usefixtures("here")
+def test_an_agent_does_not_take_the_place_of_a_file() -> None:
     Path("socket").write_text("a file", encoding="ascii")
-    refused = subprocess.run([agent(), "--listen", "./socket"], env={"GPUTUNE_TOKEN": TOKEN}, capture_output=True)
-    assert refused.returncode == 1 and Path("socket").read_text(encoding="ascii") == "a file"
+    refused("--listen", "./socket")
+    assert Path("socket").read_text(encoding="ascii") == "a file"
 
 
 @pytest.mark.usefixtures("c_compiler")

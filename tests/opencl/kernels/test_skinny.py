@@ -50,6 +50,14 @@ def test_every_number_of_rows(bench: KernelBench, rows: int) -> None:
     bench.compare(FAMILY, problem, chosen, FAMILY.sample_inputs(problem, np.random.default_rng(rows)))
 
 
+def test_sums_that_do_not_fit_local_memory_at_once_are_added_in_turns(bench: KernelBench) -> None:
+    """What one turn reads is what the next turn overwrites."""
+    problem = MatMulProblem(4, 67, 96, bias=True)
+    chosen = configured(problem, MR=4, NV=2, KU=1, LM=16, LN=16)
+    assert "-DSUMMED=2 " in FAMILY.render(problem, chosen).main.options
+    bench.compare(FAMILY, problem, [chosen], FAMILY.sample_inputs(problem, np.random.default_rng(5)))
+
+
 def test_no_order_of_work_groups_changes_a_bit(bench: KernelBench) -> None:
     problem = MatMulProblem(4, 4096, 64)
     inputs = FAMILY.sample_inputs(problem, np.random.default_rng(3))

@@ -261,26 +261,46 @@ def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:
         opened.finish()
 
 
-def test_spans_and_handles_are_checked_by_the_agent(agent: Agent) -> None:
+@pytest.fixture
+def bare(agent: Agent) -> Iterator[AgentConnection]:
+    """A connection with the device open, and a buffer of 16 bytes that is number 1."""
+    connection = AgentConnection(agent.address)
+    connection.ask(Open(0, False, ()))
+    connection.ask(Allocate(1, 16))
+    yield connection
+    connection.close()
+
+
+def test_nothing_is_read_before_a_device_is_open(agent: Agent) -> None:
     connection = AgentConnection(agent.address)
     with pytest.raises(LaunchFailed, match="no device is open"):
         connection.ask(Read((Span(1, 0, 1),)))
-    connection.ask(Open(0, False, ()))
-    connection.ask(Allocate(1, 16))
-    for request, why in (
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
         (Read((Span(2, 0, 1),)), "handle 2 is no buffer"),
         (Read((Span(1, 8, 9),)), "9 bytes at 8 of a buffer of 16 bytes"),
+        (Read((Span(1, 17, 0),)), "0 bytes at 17 of a buffer of 16 bytes"),
         (Allocate(1, 16), "handle 1 is in use"),
         (Allocate(1 << 20, 16), "those from 1 to 65536 are known"),
         (Copy((Span(1, 0, 8),), (Span(1, 8, 8),)), "inside a buffer"),
         (Check((), (Expected(1, "int8", b""),)), "more is expected"),
-    ):
-        connection.post(request)  # of a request that is not waited for
-        with pytest.raises(DeviceError, match=why):
-            connection.ask(Free(()))
-    connection.ask(Free((1, 2, 1 << 40)))
-    connection.ask(Allocate(1, 16))
-    connection.close()
+    ],
+    ids=["no buffer", "beyond the end", "behind the end", "in use", "too many", "inside a buffer", "more is expected"],
+)
+def test_spans_and_handles_are_checked_by_the_agent(bare: AgentConnection, request_: object, why: str) -> None:
+    bare.post(request_)  # of a request that is not waited for
+    with pytest.raises(DeviceError, match=why):
+        bare.ask(Free(()))
+    bare.ask(Free((1,)))  # the connection works
+
+
+def test_handles_are_freed_whether_they_are_known_or_not(bare: AgentConnection) -> None:
+    bare.ask(Free((1, 2, 1 << 40)))
+    bare.ask(Allocate(1, 16))
 
 
 def test_memory_is_free_again_when_nothing_has_it(agent: Agent, opened: Backend) -> None:
