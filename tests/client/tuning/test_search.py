@@ -127,30 +127,41 @@ def test_of_equal_ones_the_same_wins_whatever_was_measured_first() -> None:
     assert searches[0].finalists(2) == searches[1].finalists(2)
 
 
+GPU = replace(NULL_REPORT.identity, device_type="gpu") if NULL_REPORT.identity else None
+WINDOWS = ConvProblem(1, 8, 8, 16, 16, (3, 3), pads=(1, 1, 1, 1))
+
+
+def search_on_a_gpu(task: Task, strategy: str = "auto", extensions: frozenset[str] = frozenset()) -> TaskSearch:
+    assert GPU is not None
+    limits = replace(device_limits(GPU), extensions=extensions)
+    return TaskSearch(task, GPU, limits, EFFORTS["normal"], {}, strategy)
+
+
 def test_the_estimate_proposes_in_place_of_the_starters() -> None:
-    """A starter stays if the estimate knows nothing of it, as of Winograd's, and the first one of another algorithm."""
-    gpu = replace(NULL_REPORT.identity or pytest.fail(), device_type="gpu")
-    task = Task("MatMul", MatMulProblem(512, 512, 512), 1)
-    limits, family = device_limits(gpu), family_of("MatMul")
-    estimate = family.estimate(task.problem, limits)
-    assert estimate is not None and family.starters(task.problem, limits)
-    search, random = (TaskSearch(task, gpu, limits, EFFORTS["normal"], {}, name) for name in ("auto", "random"))
+    """The first starter of another algorithm than the default's stays."""
+    task, family = Task("MatMul", MatMulProblem(32, 64, 64), 1), family_of("MatMul")
+    search, random = search_on_a_gpu(task), search_on_a_gpu(task, "random")
+    starters = family.starters(task.problem, search._limits)
     first = search.next_batch()
-    best = Auto(search.space, 1, estimate=estimate).ask(ESTIMATED)
+    best = Auto(search.space, 1, estimate=family.estimate(task.problem, search._limits)).ask(ESTIMATED)
     assert first[0] == search.default
     assert search.default["ALG"] == 1
-    direct = next(each for each in family.starters(task.problem, limits) if each["ALG"] == 0)
+    direct = next(each for each in starters if each["ALG"] == 0)
     assert first[1:] == [direct, *(each for each in best if each not in (search.default, direct))][: BATCH - 1]
-    assert random.next_batch()[1:] == family.starters(task.problem, limits)[: BATCH - 1]
-    windows = Task("Conv", ConvProblem(1, 28, 28, 64, 64, (3, 3), pads=(1, 1, 1, 1)), 1)
-    batch = TaskSearch(windows, gpu, limits, EFFORTS["normal"], {}).next_batch()
-    known = family_of("Conv").estimate(windows.problem, limits)
-    starters = family_of("Conv").starters(windows.problem, limits)
+    assert random.next_batch()[1:] == starters[: BATCH - 1]
+
+
+def test_starters_stay_of_which_the_estimate_knows_nothing() -> None:
+    """As of Winograd's, and the first of each other algorithm."""
+    search, family = search_on_a_gpu(Task("Conv", WINDOWS, 1)), family_of("Conv")
+    batch, known = search.next_batch(), family.estimate(WINDOWS, search._limits)
     assert known is not None
-    unknown = [each for each in starters if math.isinf(known(each))]
+    unknown = [each for each in family.starters(WINDOWS, search._limits) if math.isinf(known(each))]
     assert unknown and [each for each in batch if each in unknown] == unknown
     assert {each["ALG"] for each in batch} == {0, 1, 2, 4}
-    able, halves = replace(limits, extensions=frozenset({HALF_EXTENSION})), replace(windows.problem, dtype=HALF)
-    halves = replace(halves, factors=HALF)
-    batch = TaskSearch(Task("Conv", halves, 1), gpu, able, EFFORTS["normal"], {}).next_batch()
+
+
+def test_a_starter_of_each_algorithm_stays_in_float_and_in_half() -> None:
+    task = Task("Conv", replace(WINDOWS, dtype=HALF, factors=HALF), 1)
+    batch = search_on_a_gpu(task, extensions=frozenset({HALF_EXTENSION})).next_batch()
     assert {(each["ALG"], each["HALF"]) for each in batch} == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (4, 0)}
