@@ -1,5 +1,6 @@
 """Test rules of tuning spaces by the launches: they leave out what a device has no room for, and nothing else."""
 
+import contextlib
 import math
 import random
 from dataclasses import replace
@@ -91,6 +92,10 @@ def test_what_a_space_allows_is_what_fits_the_device(name: str, kind: str) -> No
     for room in ROOM.values():
         limits = replace(unbounded, **room)
         space = family.space(problem, limits)
+        with contextlib.suppress(ValueError):  # nothing may be legal
+            default = family.default(problem, limits)
+            assert not space.violations(default)
+            assert not lacking(family.render(problem, default), limits), default
         for one, instance in zip(every, rendered, strict=True):
             refused = space.violations(one)
             if refused and "max_allocation_bytes" not in room:  # inputs are larger than some of what is packed
