@@ -65,6 +65,12 @@ def test_where_nothing_is_told_apart_the_order_of_preference_decides(order: tupl
     assert len(device.asked) == 60, "noise keeps it open to the end"
 
 
+def test_exact_ties_eliminate_nothing() -> None:
+    """As of a clock with coarse ticks."""
+    found = Device({"a": 100.0, "b": 100.0, "c": 150.0, "untuned": 300.0}).compare(["b", "c", "a"])
+    assert (found.chosen, found.left) == ("b", ("b", "a"))
+
+
 class TestTheRule:
     def test_without_a_certain_choice_the_untuned_context_ships(self) -> None:
         """It does also where a tuned one had the better median, which chance decides."""
@@ -156,3 +162,10 @@ def test_of_many_rounds_the_newest_count() -> None:
     found = ratios_from([older, newer])
     assert [len(one["a"]) for one in found] == [ROUNDS_KEPT - len(newer["a"]), len(newer["a"])]
     assert found[1] == newer
+
+
+def test_of_many_rounds_those_of_a_context_that_left_early_are_no_measure() -> None:
+    rounds = ROUNDS_KEPT * 2 // 3
+    older, newer = ({"a": [ratio] * rounds, "slow": [3.0] * 9} for ratio in (1.5, 2.0))
+    found = ratios_from([older, newer])
+    assert [len(one["a"]) for one in found] == [ROUNDS_KEPT - rounds, rounds]

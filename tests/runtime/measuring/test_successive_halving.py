@@ -32,6 +32,13 @@ def test_the_best_quarter_by_median_stays_and_so_do_those_that_always_do() -> No
     assert staying(samples, [5]) == [5]
 
 
+@pytest.mark.parametrize("runners", range(1, 25))
+def test_a_quarter_is_rounded_up(runners: int) -> None:
+    """Only the first of these may be the best, and none is far behind."""
+    samples = numbered([[100.0], *([150.0 + runner] for runner in range(1, runners))])
+    assert len(staying(samples, range(runners))) == min(runners, max(KEPT_AT_LEAST, math.ceil(runners / 4)))
+
+
 def test_who_is_far_behind_gets_three_samples_at_most() -> None:
     assert staying(numbered([[10.0] * 3, [20.0] * 3, [30.0] * 3]), range(3)) == [0, 1]
     assert staying(numbered([[10.0] * 3, [20.1] * 3, [30.0] * 3]), range(3), always={2}) == [0, 2]
