@@ -72,6 +72,15 @@ def test_more_work_never_takes_less_time(tile: Tile, rows: int, depth: int) -> N
     assert clocks(tile, rows, rows, depth, replace(AMPERE, units=2 * AMPERE.units)) <= least
 
 
+@given(tiles(), st.sampled_from([1, 2, 7, 500]), st.sampled_from([1, 4]))
+def test_several_products_take_as_long_as_a_taller_one(tile: Tile, products: int, shares: int) -> None:
+    """They are as many tiles and as many shares."""
+    shared = replace(tile, shares=shares)
+    rows, columns = tile.rows.tile, tile.columns.tile
+    apart = clocks(shared, rows, columns, 512, AMPERE, products)
+    assert apart == clocks(shared, products * rows, columns, 512, AMPERE)
+
+
 @given(tiles())
 def test_no_tile_is_faster_than_its_multiply_adds(tile: Tile) -> None:
     units, each = AMPERE.units, 4 * WARP

@@ -15,6 +15,7 @@ from gputune.kernels.indexing.cells import RecurrentProblem
 from gputune.kernels.ops.batched_matmul import BatchedMatMulProblem
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
+from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.tiling.local_tiles import BANDS, SPLIT_GROUPS
 from gputune.kernels.tiling.skinny import MOST_TURNS
 from tests.kernels.batched_problems import TILES
@@ -35,6 +36,7 @@ PRODUCTS: dict[str, tuple[str, Any]] = {
 }
 PROBLEMS = {op: (op, problem) for op, problem in ONE_OF_EACH.items()} | PRODUCTS
 PROBLEMS |= {
+    "many-rows": ("Softmax", SoftmaxProblem(5000, 40, 1)),
     "turned": ("BatchedMatMul", TILES["wide"]),
     "many-sequences": ("Recurrent", RecurrentProblem("RNN", 2, 200, 20, "forward", (TANH,), ("Y",))),
 }
@@ -45,10 +47,11 @@ ROOM: dict[str, dict[str, Any]] = {
     "large and square": {"max_work_group_size": 64, "max_work_item_sizes": (64, 64, 2)},
     "wide": {"max_work_group_size": 64, "max_work_item_sizes": (128, 16, 4)},
     "tall": {"max_work_group_size": 128, "max_work_item_sizes": (8, 128, 2)},
-    "flat": {"max_work_item_sizes": (256, 4, 1)},
+    "flat": {"max_work_item_sizes": (256, 2, 1)},
     "narrow": {"max_work_item_sizes": (2, 64, 64)},
     "small work-groups": {"max_work_group_size": 8},
     "little local memory": {"local_memory_bytes": 4 << 10},
+    "hardly any local memory": {"local_memory_bytes": 130},
     "small buffers": {"max_allocation_bytes": 48 << 10},
     "tiny buffers": {"max_allocation_bytes": 8 << 10},
 }

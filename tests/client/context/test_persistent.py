@@ -1,5 +1,6 @@
 """Test which launches become a persistent kernel, and how many."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -158,3 +159,21 @@ def test_a_text_has_the_fence_of_its_device_and_is_built_as_that_needs() -> None
     assert plain.options == "-cl-std=CL1.2" and fenced.options == "-cl-std=CL3.0"
     assert plain.source.splitlines()[0] == "#define GPUTUNE_FENCE mem_fence(CLK_GLOBAL_MEM_FENCE)"
     assert fenced.source.count("atomic_work_item_fence(") == 1 and "mem_fence(" not in fenced.source
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 6, 7, 8, 28])
+def test_each_group_of_a_launch_is_in_the_range_of_one_owner(size: int, groups: int) -> None:
+    """Whatever is left over by an equal share; and each owner counts in a line of its own."""
+    launches = [launch("a", size=size), launch("b", size=size)]
+    (kernel,) = in_fewer_launches(launches, programs(PLAIN), groups)
+    assert isinstance(kernel, Persistent)
+    (text,) = re.findall(r"const int begin = (.+), count = (.+);", kernel.source)
+    ranges = []
+    for owner in range(groups):
+        begin, count = (eval(formula, {"owner": owner, "min": min}) for formula in text)
+        ranges += range(begin, begin + count)
+    assert ranges == list(range(size))
+    counted = re.findall(r"counters \+ \((\d+) \+ (\w+)\) \* (\d+)", kernel.source)
+    lines = [int(first) + (groups - 1 if owner == "owner" else 0) for first, owner, _ in counted]
+    assert (max(lines) + 1) * 4 * int(counted[0][2]) == kernel.counter_bytes
