@@ -7,7 +7,7 @@ import pytest
 
 from gputune.cache import TrialRecord
 from gputune.client.model.plan import Task
-from gputune.client.tuning.search.effort import EFFORTS
+from gputune.client.tuning.search.effort import EFFORTS, FEW, most_trials, trials_for
 from gputune.client.tuning.search.stop_conditions import NoImprovement, Trials
 from gputune.client.tuning.search.strategies import Evaluation, Strategy
 from gputune.client.tuning.search.strategies.auto import ESTIMATED, Auto
@@ -20,6 +20,7 @@ from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.matmul import MatMulProblem
 from gputune.kernels.space import Constraint, Parameter, TuningSpace, configuration_key
 from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.measuring.successive_halving import ENOUGH
 
 SPACE = TuningSpace(
     (Parameter("A", (1, 2, 3, 4), "first"), Parameter("B", (1, 2, 3, 4), "second")),
@@ -115,6 +116,24 @@ def test_what_is_gained_is_a_share_of_the_baselines_time(default: float | None, 
         [failed if default is None else TrialRecord(mine, "ok", (default,)), TrialRecord(theirs, "ok", (other,))]
     )
     assert search.gained == pytest.approx(gained)
+
+
+@pytest.mark.parametrize(("samples", "best"), [(ENOUGH - 1, 50.0), (ENOUGH, 100.0)])
+def test_what_few_samples_say_is_no_measure_where_others_have_enough(samples: int, best: float) -> None:
+    search = search_of_a_matmul()
+    slow, fast = search.next_batch()[:2]
+    search.tell([TrialRecord(slow, "ok", (100.0,) * samples), TrialRecord(fast, "ok", (50.0,))])
+    assert search.best_ns == best
+
+
+@pytest.mark.parametrize(
+    ("effort", "size", "most"),
+    [("quick", 8, 8), ("quick", 10_000, 32), ("normal", 50, 50), ("normal", 400, FEW), ("normal", 1000, 100),
+     ("normal", 10_000, 384), ("full", 10_000, 10_000), ("none", 100, 0)],
+)  # fmt: skip
+def test_a_task_gets_a_share_of_its_space_or_a_few(effort: str, size: int, most: int) -> None:
+    assert most_trials(EFFORTS[effort], size) == most
+    assert trials_for(EFFORTS[effort], True, size) <= most
 
 
 def test_of_equal_ones_the_same_wins_whatever_was_measured_first() -> None:
