@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.backend.base
-import onnx.inliner
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from gputune.client.errors import ModelError
 from gputune.client.memory_types import OPTION, RAW, MemoryTypes
 from gputune.client.model.graph import Array, Graph
 from gputune.client.model.importer import check_operators, import_model
+from gputune.client.model.importer.inlining import with_functions_in_place
 from gputune.client.model.importer.opening.checking import check_node, checked
 from gputune.client.model.importer.opening.old_models import modern
 from gputune.client.model.importer.opening.operator_sets import STANDARD
@@ -172,14 +172,14 @@ class GputuneBackend(onnx.backend.base.Backend):
         memory_types = MemoryTypes.parse(kwargs.pop(OPTION, "raw"))
         _refuse(kwargs)
         model = checked(model)
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
         try:
-            model = modern(model, _path(model))
+            model = modern(with_functions_in_place(model), _path(model))
             _check_tensors(model)
             check_operators(model)
         except ModelError as error:
             raise Unsupported(error.message) from error
+        except ValueError as error:
+            raise Unsupported(f"model {_path(model)} {error}") from error
         memory_types.check({model.graph.name: [item.name for item in (*model.graph.input, *model.graph.output)]})
         return PreparedModel(model, _device(device), memory_types)
 

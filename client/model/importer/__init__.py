@@ -23,7 +23,7 @@ from gputune.client.model.importer.models import (
 from gputune.client.model.importer.opening.input_values import OPTION as VALUE_OPTION
 from gputune.client.model.importer.opening.input_values import Value, told_value, value_of
 from gputune.client.model.importer.opening.inputs import OPTION
-from gputune.client.model.importer.opening.ordering import graphs_of, in_order, read_by, taken_by
+from gputune.client.model.importer.opening.ordering import every_node, graphs_of, in_order, read_by, taken_by
 from gputune.client.model.importer.opening.weights import data_files
 from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS, operator_of
 
@@ -36,6 +36,7 @@ __all__ = [
     "Value",
     "check_operators",
     "data_files",
+    "every_node",
     "graphs_of",
     "import_model",
     "import_nodes",

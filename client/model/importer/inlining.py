@@ -1,5 +1,5 @@
-"""Replace a node by the nodes that it stands for: its operator's ONNX-defined body, or the branch of an If that is
-taken.
+"""Replace a node by the nodes that it stands for: a function of the model, its operator's ONNX-defined body, or the
+branch of an If that is taken.
 
 The new nodes belong to the surrounding graph. Names that are defined inside get a prefix, and a number if another
 tensor has that name. The node's own inputs and outputs replace the formal names.
@@ -12,11 +12,12 @@ from typing import Any
 
 import onnx
 import onnx.defs
+import onnx.inliner
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, helper
 
 from gputune.client.model.graph import Names
 from gputune.client.model.importer.opening.operator_sets import opset_of
-from gputune.client.model.importer.opening.ordering import graphs_of
+from gputune.client.model.importer.opening.ordering import every_node
 
 MOST_NODES = 100_000
 """Nodes of a model once what stands for other nodes is replaced by them. Small files may stand for very many."""
@@ -49,11 +50,9 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> Function
 def _squeeze_rows_only(nodes: Iterable[NodeProto]) -> None:
     """Has the body of AffineGrid squeeze the axis of rows by its number: as ONNX has it, every axis of size 1 goes,
     that of a batch of one included."""
-    for node in nodes:
+    for node in every_node(nodes):
         if node.op_type == "Squeeze" and len(node.input) == 1:
             node.input.append("one_1d")
-        for graph in graphs_of([node]):
-            _squeeze_rows_only(graph.node)
 
 
 def has_body(node: NodeProto, opset: int) -> bool:
@@ -65,9 +64,49 @@ def has_body(node: NodeProto, opset: int) -> bool:
     return bool(schema.function_opset_versions or schema.context_dependent_function_opset_versions)
 
 
+def with_functions_in_place(model: ModelProto) -> ModelProto:
+    """Return a valid model with the bodies of its functions in place of their calls. Raises ValueError where these make
+    too many nodes of it.
+
+    onnx's inliner knows no default attributes. So calls get those first, and functions that no other calls go before
+    the rest: what a function hands on may be an attribute that its own call omits.
+    """
+    check_size(model)
+    if not any(each.attribute_proto for each in model.functions):
+        return onnx.inliner.inline_local_functions(model) if model.functions else model
+    left = {_called(each.name, each): each for each in model.functions}
+    whole, kept = ModelProto(), list[FunctionProto]()
+    whole.CopyFrom(model)
+    while left:
+        inner = {_called(node.op_type, node) for each in left.values() for node in every_node(each.node)}
+        if not (outer := {key: left.pop(key) for key in left.keys() - inner}):
+            raise ValueError("has functions that call each other in a circle")
+        _give_defaults(whole, outer)
+        del whole.functions[:]
+        whole.functions.extend(outer.values())
+        whole = onnx.inliner.inline_local_functions(whole)
+        kept += whole.functions  # those that are written in another operator set
+    del whole.functions[:]
+    whole.functions.extend(kept)
+    return whole
+
+
+def _called(name: str, one: FunctionProto | NodeProto) -> tuple[str, str, str]:
+    """What a function and its calls have in common."""
+    return one.domain, name, one.overload
+
+
+def _give_defaults(model: ModelProto, functions: Mapping[tuple[str, str, str], FunctionProto]) -> None:
+    """Has the calls of these functions in a model's graph have every attribute that has a default."""
+    for node in every_node(model.graph.node):
+        if (function := functions.get(_called(node.op_type, node))) is not None:
+            given = {item.name for item in node.attribute}
+            node.attribute.extend(item for item in function.attribute_proto if item.name not in given)
+
+
 def check_size(model: ModelProto) -> None:
     """Raises ValueError where the functions that a model defines make too many nodes of it."""
-    functions = {(each.domain, each.name, each.overload): each.node for each in model.functions}
+    functions = {_called(each.name, each): each.node for each in model.functions}
 
     @cache
     def size(key: tuple[str, str, str]) -> int:
@@ -76,7 +115,7 @@ def check_size(model: ModelProto) -> None:
     def total(nodes: Iterable[NodeProto]) -> int:
         count = 0
         for node in nodes:
-            key = node.domain, node.op_type, node.overload
+            key = _called(node.op_type, node)
             count += size(key) if key in functions else 1
             count += sum(total(item.g.node) for item in node.attribute if item.HasField("g"))
         return count

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy.typing as npt
 import onnx
 import onnx.checker
-import onnx.inliner
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph, TensorInfo
 from gputune.client.model.importer.graph_builder import GraphBuilder
 from gputune.client.model.importer.halves import in_reals
-from gputune.client.model.importer.inlining import check_size
+from gputune.client.model.importer.inlining import with_functions_in_place
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
 from gputune.client.model.importer.opening.input_values import constant_inputs
@@ -185,10 +184,9 @@ def load(path: Path) -> onnx.ModelProto:
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(f"model {path} is not valid: {first_lines(error)}") from error
     try:
-        check_size(model)
+        return with_functions_in_place(model)
     except ValueError as error:
         raise ModelError(f"model {path} {error}") from error
-    return onnx.inliner.inline_local_functions(model) if model.functions else model
 
 
 def _in_utf8(path: Path) -> str:

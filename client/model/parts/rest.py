@@ -6,7 +6,7 @@ import onnx
 from onnx import NodeProto, TensorProto, ValueInfoProto, helper
 
 from gputune.client.model.graph import Names
-from gputune.client.model.importer import graphs_of, in_order, read_by, taken_by
+from gputune.client.model.importer import every_node, in_order, read_by, taken_by
 from gputune.client.model.parts.cutting import Cut, Part
 from gputune.client.model.parts.tensors import constant_tensor, described_tensor
 
@@ -30,7 +30,7 @@ def rest_of(cut: Cut, stand_in: StandIn) -> onnx.ModelProto:
         setattr(rest, name, getattr(whole, name))
     _Rest(cut, stand_in).fill(rest.graph)
     domains = {opset.domain for opset in rest.opset_import}
-    used = dict.fromkeys(node.domain for node in _every(rest.graph))
+    used = dict.fromkeys(node.domain for node in every_node(rest.graph.node))
     rest.opset_import.extend(helper.make_opsetid(name, 1) for name in used if name not in domains and name != "ai.onnx")
     return in_order(rest)
 
@@ -145,11 +145,3 @@ class _Rest:
         if any(cut.misfit for cut in self._cut.scopes):
             known = None if any(item.name in part.graph.inputs for part in self._cut.parts) else known
         return item if known is None else described_tensor(item.name, known)
-
-
-def _every(graph: onnx.GraphProto) -> Iterator[NodeProto]:
-    """All nodes, those of branches and bodies included."""
-    for node in graph.node:
-        yield node
-        for inner in graphs_of([node]):
-            yield from _every(inner)

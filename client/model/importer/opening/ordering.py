@@ -47,6 +47,14 @@ def graphs_of(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
             yield from item.graphs
 
 
+def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes and those of the branches and bodies in them."""
+    for node in nodes:
+        yield node
+        for graph in graphs_of([node]):
+            yield from every_node(graph.node)
+
+
 def _sorted(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
     """The nodes in order; None where they are. A name that none of them computes comes from elsewhere; of one that two
     compute onnx's checker complains."""
