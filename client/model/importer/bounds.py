@@ -1,6 +1,7 @@
-"""Check that a node's axes, indices and lengths lie within its tensor, as far as they are known.
+"""Check that a node's axes, indices and lengths lie within its tensor, and that it divides no whole numbers by zero, as
+far as they are known.
 
-onnxruntime refuses to run a node whose indices do not, so a model with such constants is broken. Slice and OneHot are
+onnxruntime refuses to run a node that does, so a model with such constants is broken. Slice and OneHot are
 not checked, because ONNX defines what they do with positions outside.
 """
 
@@ -39,7 +40,7 @@ def check_bounds(
     tensors: Mapping[str, TensorInfo],
     constants: Mapping[str, Array],
 ) -> None:
-    """Raise ValueError for the first axis, index or length that is outside, with what is allowed."""
+    """Raise ValueError for the first axis, index or length that is outside, with what is allowed, or a zero."""
     node = Reader(inputs, attributes, tensors, constants)
     if op in AXES_OF_INPUT:
         _check_axes(node)
@@ -118,17 +119,25 @@ def _check_lengths(node: Reader, place: int, longest: int, count: int) -> None:
         raise ValueError(f"reads the length {outside[0]} in {name!r}; sequences have {longest} elements at most")
 
 
+def _divided(node: Reader) -> None:
+    name, divisors = node.known(1)
+    if divisors is not None and divisors.dtype.kind in "iu" and not divisors.all():
+        raise ValueError(f"divides whole numbers by a 0 in {name!r}; other divisors are allowed")
+
+
 AXES_OF_INPUT = frozenset(
     ("GatherElements", "MeanVarianceNormalization", "Scatter", "ScatterElements", "Slice", "Squeeze")
 )
 """Operators whose axes, where they are attributes, onnx's shape inference does not look at."""
 
 CHECKS: Mapping[str, Callable[[Reader], None]] = {
+    "Div": _divided,
     "GRU": _recurrent,
     "Gather": _gather,
     "GatherElements": _one_by_one,
     "GatherND": _by_places,
     "LSTM": _recurrent,
+    "Mod": _divided,
     "RNN": _recurrent,
     "ReverseSequence": _reversed,
     "Scatter": _one_by_one,

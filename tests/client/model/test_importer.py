@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gputune.client.errors import ModelError
 from gputune.client.model.importer import data_files, operators, read_model
 from gputune.client.model.lowering import lower
+from gputune.client.model.parts import cut_model
 from tests.client import models
 from tests.client.models import build, integers, numbers, save
 
@@ -139,6 +140,29 @@ def test_a_known_number_cast_like_another_folds(tmp_path: Path) -> None:
     graph = read_model(save(model, tmp_path))
     assert [node.op for node in graph.nodes] == ["Mul"]
     assert graph.constants["c"].dtype == np.float32
+
+
+DECLARED_OTHERWISE = {
+    "a cast": ("float16", "y = Cast<to=1>(x)", "float32"),
+    "a whole number": ("int64", "y = Cast<to=6>(x)", "int32"),
+    "a float": ("int32", "y = Relu(x)", "float32"),
+    "places": ("float", "y = ArgMax<axis=0, keepdims=1>(x)", "int64"),
+    "a condition": ("uint8", "y = Greater(x, x)", "bool"),
+    "a constant": ("int64", "y = Constant<value_float=1.0>()", "float32"),
+    "a body": ("double", "y = LessOrEqual(x, x)", "bool"),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED_OTHERWISE)
+def test_an_output_of_another_type_than_declared_is_refused(tmp_path: Path, name: str) -> None:
+    declared, body, computed = DECLARED_OTHERWISE[name]
+    path = save(build(f"(float[3] x) => ({declared}[1] y)", body), tmp_path)
+    said = refusal(path)
+    numpys = {"float": "float32", "double": "float64"}.get(declared, declared)
+    assert f"output 'y' of model {path} is declared as {numpys}, but what computes it gives {computed};" in said
+    with pytest.raises(ModelError) as caught:
+        cut_model(path, {})
+    assert caught.value.message == said
 
 
 class TestFiles:
