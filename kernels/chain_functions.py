@@ -135,6 +135,15 @@ UNARY = {
     "floor": _called("floor", np.floor, discontinuous=True),
     "ceil": _called("ceil", np.ceil, discontinuous=True),
     "round": _called("rint", np.rint, discontinuous=True),
+    "half": Function(  # a vector's lanes one by one: what it is called is not known here
+        0,
+        lambda v: v.astype(np.float32).astype(np.float16).astype(np.float64),
+        "{{ {T} rounded_ = {v};"
+        " UNROLL for (int lane_ = 0; lane_ < (int)(sizeof({T}) / sizeof(float)); ++lane_) {{ ushort bits_;"
+        " vstore_half_rte(((float *)&rounded_)[lane_], 0, (half *)&bits_);"
+        " ((float *)&rounded_)[lane_] = vload_half(0, (const half *)&bits_); }} {v} = rounded_; }}",
+        discontinuous=True,
+    ),
     "sqrt": _called("sqrt", np.sqrt, domain=True),
     "exp": _called("exp", np.exp),
     "log": _called("log", np.log, domain=True),
@@ -153,7 +162,8 @@ UNARY = {
     "atanh": _called("atanh", np.arctanh, domain=True),
 }
 """Functions of the value and scalars: leaky_relu(slope), threshold(edge), shrink(edge, bias), elu(alpha),
-selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha)."""
+selu(alpha, gamma), celu(alpha), clip(min, max), hard_sigmoid(alpha, beta), swish(alpha). half rounds to float16, and
+what is too large becomes infinite."""
 
 
 def _remainder(v: str, x: str) -> str:

@@ -52,6 +52,10 @@ class Precision:
     given: Mapping[str, str] = field(default_factory=dict)
 
 
+ROUNDING = "RoundToHalf"
+"""The operator of a node that rounds float32 numbers to those of float16. No model has it."""
+
+
 @dataclass(frozen=True)
 class Node:
     """One operator. `inputs` may hold "" where an optional input is absent.
@@ -135,7 +139,8 @@ class Graph:
     tensors that must be known before the model runs, and follow from inputs that may be made constants.
 
     Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in float16,
-    and `precision` says what a plan makes of them.
+    `like_halves` those in float32 whose numbers are of float16, `half_nodes` the model's nodes that compute float16.
+    `precision` says what a plan makes of them.
     """
 
     name: str
@@ -150,6 +155,8 @@ class Graph:
     node_ops: Mapping[str, str] = field(default_factory=dict)
     instead: Mapping[str, str] = field(default_factory=dict)
     halves: frozenset[str] = frozenset()
+    like_halves: frozenset[str] = frozenset()
+    half_nodes: frozenset[str] = frozenset()
     precision: Precision = field(default_factory=Precision)
 
     def stored(self, tensor: str) -> str:

@@ -84,7 +84,15 @@ def test_a_step_is_what_onnx_says(
 
 
 def test_every_function_is_compared() -> None:
-    assert {step.function for step, *_ in AS_ONNX} == UNARY.keys() | BINARY.keys() - {"mod"}
+    assert {step.function for step, *_ in AS_ONNX} == UNARY.keys() - {"half"} | BINARY.keys() - {"mod"}
+
+
+def test_half_rounds_to_the_nearest_even_number_and_overflows() -> None:
+    numbers = float32([65519.996, 65520, -1e5, 2049, 2051, 6e-8, 2e-8, -0.0, INFINITY])
+    want = float32([65504, INFINITY, -INFINITY, 2048, 2052, 2**-24, 0, -0.0, INFINITY])
+    got = Chain((Step("half"),)).apply(numbers)
+    np.testing.assert_array_equal(got, want)
+    assert np.signbit(got[-2])
 
 
 def test_a_remainder_has_the_sign_of_the_divisor() -> None:

@@ -10,6 +10,9 @@ mode float16, products of what is stored so may be multiplied in half. It stores
   rounded; but not products of matrices and convolutions, which are where the time and the bytes are, and not operations
   that read what was computed from such a result and other tensors.
 
+A cast to float16 rounds in a step of its own, which is dropped where its input is stored in float16: by what reads it,
+or by what computes it, if that reads float16 and nothing but such casts reads it.
+
 An operation that reads the other type gets a copy, made by a cast, unless its family has kernels that read both;
 constants are converted here. The model's inputs and
 outputs have the types that the model says, or that you ask for.
@@ -25,6 +28,7 @@ from gputune.client.model.graph import Array, Graph, Names
 from gputune.client.model.plan import Operation, Plan, Task
 from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, FLOATS, HALF
 from gputune.kernels.catalogue import family_of
+from gputune.kernels.chain import Chain
 from gputune.kernels.family import TensorSpec
 from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.reduce import ReduceProblem
@@ -63,6 +67,7 @@ class _Conversion:
         self._aliases = dict(plan.aliases)
         self._constants = dict(plan.constants)
         self._holds = dict(plan.holds)
+        self._only_rounded = _only_rounded(plan)
 
     def plan(self) -> Plan:
         plan, given = self._plan, self._given
@@ -91,8 +96,13 @@ class _Conversion:
     def _add(self, operation: Operation) -> None:
         task, family = operation.task, family_of(operation.task.op)
         dtype = self._type_of(operation)
+        if self._rounds_anyway(operation, dtype):
+            if self._passes_on(operation, dtype):
+                return
+            task = _without_rounding(task)
         problem = family.of_floats(task.problem, dtype) if dtype in family.floats else task.problem
-        problem = family.computing(problem, self._factors) if dtype == HALF else problem
+        if dtype == HALF and not self._is_kept(operation):
+            problem = family.computing(problem, self._factors)
         roots = {name: self._root(tensor) for name, tensor in operation.inputs.items()}
         problem = family.reading(problem, {name: self._stored.get(root, dtype) for name, root in roots.items()})
         inputs = dict(operation.inputs)
@@ -106,26 +116,66 @@ class _Conversion:
         if converted in FLOATS and self._given.get(result, converted) != converted:
             self._give(result, converted)
 
+    def _rounds_anyway(self, operation: Operation, dtype: str) -> bool:
+        """Return whether a cast to float16 with which an operation begins changes nothing, since it reads float16."""
+        if not _begins_rounded(operation) or self._plan.is_constant(operation.inputs["input"]):
+            return False
+        return HALF in (dtype, self._stored[self._root(operation.inputs["input"])])
+
+    def _passes_on(self, operation: Operation, dtype: str) -> bool:
+        """Has the result of an operation that does nothing but round, which storing does, be a view or a cast of what
+        it reads, if it can be."""
+        problem, source = operation.task.problem, operation.inputs["input"]
+        output, wanted = self._root(operation.output), self._given.get(self._root(operation.output), dtype)
+        if len(problem.chain.steps) > 1 or problem.input_shape != problem.shape:
+            return False
+        if output not in self._given:
+            copy = self._root(self._in(source, dtype))
+            self._aliases |= {view: copy for view, root in self._aliases.items() if root == output} | {output: copy}
+        elif self._stored[self._root(source)] != wanted:
+            self._stored[output] = wanted
+            self._cast(source, operation.output, wanted)
+        else:
+            return False
+        return True
+
     def _type_of(self, operation: Operation) -> str:
         """The type of an operation's floats; whether its results are exact on purpose is noted."""
         family, problem = family_of(operation.task.op), operation.task.problem
         read = [self._root(operation.inputs[each.name]) for each in family.inputs(problem) if each.dtype in FLOATS]
         computed = [name for name in read if not self._tensors[name].constant]
+        if self._halves and self._rounds_by_storing(operation, read):
+            return HALF
         exact = self._is_kept(operation) or _grows(operation) or self._is_of_numbers(operation)
-        follows = not family.heavy and not self._exact.isdisjoint(computed)
+        follows = not family.heavy and not _begins_rounded(operation) and not self._exact.isdisjoint(computed)
         if family.output(problem).dtype not in FLOATS:  # as it is read
             exact = any(self._stored[name] == FLOAT for name in computed)
         elif exact or (follows and self._exact.issuperset(computed)):
             self._exact.add(self._root(operation.output))
         return HALF if self._halves and not (exact or follows) and HALF in family.floats else FLOAT
 
+    def _rounds_by_storing(self, operation: Operation, read: list[str]) -> bool:
+        """Return whether only casts to float16 read what an operation computes, and it reads floats that float16 holds:
+        then it may store what these casts make of it. read: the floats."""
+        if self._root(operation.output) not in self._only_rounded or HALF not in family_of(operation.task.op).floats:
+            return False
+        return all(
+            _is_of_half(self._constants[name]) if self._tensors[name].constant else self._stored[name] == HALF
+            for name in read
+        )
+
     def _is_kept(self, operation: Operation) -> bool:
-        """Return whether you, or a model in float16, keep what an operation computes in float32."""
+        """Return whether you, or a model with float16, keep what an operation computes in float32."""
         graph, held = self._graph, self._plan.holds.get(operation.output)
         if not graph.precision.kept.isdisjoint(operation.nodes):
             return True
-        by_model = bool(graph.halves) and held is not None and held.name in graph.named
-        return by_model and held is not None and held.name not in graph.halves
+        if not graph.halves:
+            return False
+        if held is not None and held.name in graph.halves | graph.like_halves:
+            return False
+        if held is not None and held.name in graph.named:
+            return True
+        return bool(operation.nodes) and graph.half_nodes.isdisjoint(operation.nodes)  # what a node is made of
 
     def _is_of_numbers(self, operation: Operation) -> bool:
         """Return whether an operation makes floats of whole numbers that float16 does not hold, such as indices."""
@@ -185,6 +235,31 @@ class _Conversion:
         shape = self._tensors[source].shape
         problem = TypedProblem("cast", shape, (shape,), (self._stored[self._root(source)],), dtype)
         self._operations.append(Operation(target, Task("Typed", problem, 1), {"input0": source}, target))
+
+
+def _only_rounded(plan: Plan) -> set[str]:
+    """The tensors that nothing but casts to float16 reads."""
+    rounded, others = set[str](), {spec.name for spec in plan.outputs}
+    for operation in plan.operations:
+        for name, tensor in operation.inputs.items():
+            (rounded if name == "input" and _begins_rounded(operation) else others).add(plan.root(tensor))
+    return rounded - others
+
+
+def _begins_rounded(operation: Operation) -> bool:
+    """Return whether an operation is a cast to float16, and perhaps more steps."""
+    problem: Any = operation.task.problem
+    steps = problem.chain.steps if isinstance(problem, ElementwiseProblem) else ()
+    return bool(steps) and steps[0].function == "half"
+
+
+def _without_rounding(task: Task) -> Task:
+    return replace(task, problem=replace(task.problem, chain=Chain(task.problem.chain.steps[1:])))
+
+
+def _is_of_half(value: Array) -> bool:
+    with np.errstate(over="ignore"):
+        return np.array_equal(value.astype(HALF), value, equal_nan=True)
 
 
 def in_half(value: Array) -> Array:

@@ -8,7 +8,7 @@ the numbers that its producer has written.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gputune.client.model.graph import Graph, Node
+from gputune.client.model.graph import ROUNDING, Graph, Node
 from gputune.client.model.passes.elementwise_forms import LARGEST
 from gputune.client.model.passes.refusing import refusing
 from gputune.kernels.chain import EMPTY, Chain, Step
@@ -66,6 +66,7 @@ UNARY = {
     "Sqrt": "sqrt",
     "Tan": "tan",
     "Tanh": "tanh",
+    ROUNDING: "half",
 }
 GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
 """By the attribute "approximate"."""

@@ -1,5 +1,6 @@
 """Compare elementwise kernels with the reference: broadcasting of every kind, and every function of a chain."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,27 @@ def test_angles_of_every_size_are_right_beside_each_other(bench: Any, name: str)
         got, _ = bench.run(FAMILY, problem, configuration, inputs)
         np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-30, err_msg=str(configuration))
         assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0])), "-0 has kept its sign"
+
+
+def test_half_rounds_every_number_as_a_cast_does(bench: Any) -> None:
+    """All halves, what lies in the middle of two, and next to that: with a plain step before it, which may not be
+    contracted with it."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(HALF).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        middles = (halves + np.nextafter(halves.astype(HALF), np.float16(np.inf)).astype(np.float32)) / 2
+    hard = np.array([65519.996, 65520, 65535, 1e5, -1e5, 3.4e38, 2**-25, 1e-8, 1e-30], np.float32)
+    numbers = np.concatenate([halves, middles, np.nextafter(middles, np.float32(0)), hard])
+    problem = ElementwiseProblem(numbers.shape, (), numbers.shape, Chain((Step("mul", (0.1,)), Step("half"))))
+    plain = replace(problem, chain=Chain((Step("half"),)))
+    default = FAMILY.default(problem, bench.limits)
+    tried = [(each, default | {"VW": width, "DIMX": 1}) for each in (problem, plain) for width in (1, 4, 16)]
+    bench.build_together(FAMILY, tried)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rights = {problem: numbers * np.float32(0.1), plain: numbers}
+        rights = {each: value.astype(HALF).astype(np.float32) for each, value in rights.items()}
+    for each, configuration in tried:
+        got, _ = bench.run(FAMILY, each, configuration, {"input": numbers})
+        np.testing.assert_array_equal(got, rights[each], err_msg=str(configuration))
 
 
 def test_the_template_compiles_alone(bench: Any) -> None:
