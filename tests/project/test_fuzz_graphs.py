@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 import fuzz
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array, Graph
+from gputune.client.model.importer import every_node
+from gputune.kernels import chain_functions
 from stress.graphs import fuzzing, random_graphs
 from stress.graphs.differences import DIFFERENCES, difference
 from stress.graphs.fuzzing import AGREES, FAILED, REFUSED, by_references, outcome_of
@@ -29,6 +32,28 @@ def test_a_few_random_models_agree_with_onnxruntime() -> None:
     found = [outcome_of(seed, by_references) for seed in range(40)]
     assert not [outcome for outcome in found if outcome.kind == FAILED]
     assert sum(outcome.kind == AGREES for outcome in found) >= 38
+
+
+@pytest.mark.parametrize(("kind", "count"), [("functions", 12), ("casts", 16)])
+def test_random_functions_and_casts_agree(kind: str, count: int, kept: Path) -> None:
+    assert {outcome_of(seed, by_references, kind).kind for seed in range(count)} == {AGREES}
+    makes = fuzzing.KINDS[kind].make
+    assert makes(7).model == makes(7).model != makes(8).model
+
+
+def test_random_functions_have_defaults_at_three_depths() -> None:
+    models = [fuzzing.KINDS["functions"].make(seed).model for seed in range(20)]
+    functions = [each for model in models for each in model.functions]
+    assert any(each.attribute_proto for each in functions) and any(each.attribute for each in functions)
+    nodes = [node for each in functions for node in every_node(each.node)]
+    assert any(each.ref_attr_name for node in nodes if node.domain == "own" for each in node.attribute)
+    assert any(not node.attribute for node in nodes if node.domain == "own"), "calls omit what has a default"
+
+
+def test_casts_that_do_not_round_are_noticed(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = replace(chain_functions.UNARY["half"], compute=lambda value: value)
+    monkeypatch.setitem(chain_functions.UNARY, "half", exact)
+    assert FAILED in {outcome_of(seed, by_references, "casts").kind for seed in range(16)}
 
 
 def test_a_seed_makes_the_same_model_again_and_models_are_odd() -> None:
@@ -123,7 +148,7 @@ def test_what_is_raised_is_a_failure_and_an_error_of_gputune_a_refusal(kept: Pat
 def test_a_run_prints_how_to_repeat_what_fails_and_writes_what_became_of_all(
     kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def outcome(seed: int, compute: Any, hard: bool) -> fuzzing.Outcome:
+    def outcome(seed: int, compute: Any, kind: str) -> fuzzing.Outcome:
         if seed == 13:
             raise KeyboardInterrupt
         return fuzzing.Outcome(seed, FAILED, f"seed {seed}: wrong") if seed == 11 else fuzzing.Outcome(seed, AGREES)

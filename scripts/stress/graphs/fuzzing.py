@@ -1,6 +1,6 @@
 """Compare random ONNX models with onnxruntime: through the references of the lowered plan, or on a device.
 
-    scripts/fuzz graphs [--seed N] [--count 1000] [--jobs 2] [--device [NAME]] [--json FILE]
+    scripts/fuzz graphs [--seed N] [--count 1000] [--jobs 2] [--device [NAME]] [--kind KIND] [--json FILE]
 
 Each model has a seed of its own, the next whole number, so a range of seeds continues where another one ended. What
 becomes of a model: it agrees; gputune refuses it, by an error that names what is not supported; it differs for a reason
@@ -34,7 +34,9 @@ from gputune.client.model.reference import evaluate
 from gputune.client.run.local_device import LocalDevice
 from gputune.runtime.backends import open_backend
 from gputune.runtime.devices.discovery import choose, discover, wanted_device
+from stress.graphs import random_casts, random_functions
 from stress.graphs.differences import difference
+from stress.graphs.random_casts import Run
 from stress.graphs.random_graphs import Made, Maker, session, single
 from stress.graphs.random_nodes import DRAWS
 
@@ -46,7 +48,22 @@ CHUNK = 20
 """Seeds that a process takes at once."""
 SHOWN_EVERY = 10.0
 
-Run = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]
+USUAL = "usual"
+
+
+class RefusedWhole(Exception):
+    """onnxruntime computes each node of a model, but not the model."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of models. make: the one of a seed; wrong: what is wrong with it; of_single_nodes: whether its nodes can
+    be tried alone."""
+
+    help: str
+    make: Callable[[int], Made]
+    wrong: Callable[[Made, Run], str]
+    of_single_nodes: bool = True
 
 
 @dataclass(frozen=True)
@@ -69,9 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device", nargs="?", const="", metavar="NAME",
         help="run on this OpenCL device (default: the one that GPUTUNE_DEVICE names, or the best) with effort none",
     )  # fmt: skip
-    parser.add_argument(
-        "--hard", action="store_true", help="one to five nodes, with infinite, NaN, huge and tiny values"
-    )
+    told = "; ".join(f"{name}: {kind.help}" for name, kind in KINDS.items())
+    parser.add_argument("--kind", choices=KINDS, default=USUAL, help=f"of models (default: %(default)s): {told}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes counts, refusals and failures there")
 
 
@@ -82,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
     seeds = range(options.seed, options.seed + options.count)
     tally = Tally(seeds, options)
     try:
-        for outcome in outcomes(seeds, options.jobs, options.device, options.hard):
+        for outcome in outcomes(seeds, options.jobs, options.device, options.kind):
             tally.add(outcome)
     finally:
         tally.end()
@@ -143,23 +159,23 @@ class Tally:
     def _repeating(self, outcome: Outcome) -> str:
         device = self._options.device
         chosen = "" if device is None else f" --device {device}".rstrip()
-        chosen += " --hard" if self._options.hard else ""
+        chosen += f" --kind {self._options.kind}" if self._options.kind != USUAL else ""
         again = f"scripts/fuzz graphs --seed {outcome.seed} --count 1 --jobs 1{chosen}"
         return f"{again}   ({os.path.relpath(_kept(outcome.seed))})"
 
 
-def outcomes(seeds: range, jobs: int, device: str | None, hard: bool) -> Iterator[Outcome]:
+def outcomes(seeds: range, jobs: int, device: str | None, kind: str) -> Iterator[Outcome]:
     """The outcomes in the order of seeds. Raises RuntimeError where a process dies, with the seeds it may have been."""
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
     if jobs == 1:
         chunks = [seeds[first : first + 1] for first in range(len(seeds))]
         for chunk in chunks:
-            yield from several(chunk, device, hard)
+            yield from several(chunk, device, kind)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         done = 0
         try:
-            for found in _in_order(pool, chunks, device, hard, 2 * jobs):
+            for found in _in_order(pool, chunks, device, kind, 2 * jobs):
                 yield from found
                 done += len(found)
         except BrokenProcessPool:
@@ -168,24 +184,24 @@ def outcomes(seeds: range, jobs: int, device: str | None, hard: bool) -> Iterato
 
 
 def _in_order(
-    pool: Executor, chunks: list[range], device: str | None, hard: bool, ahead: int
+    pool: Executor, chunks: list[range], device: str | None, kind: str, ahead: int
 ) -> Iterator[list[Outcome]]:
     """What `several` returns for each chunk, so many of which are handed out before they are asked for."""
-    waiting = [pool.submit(several, chunk, device, hard) for chunk in chunks[:ahead]]
+    waiting = [pool.submit(several, chunk, device, kind) for chunk in chunks[:ahead]]
     for place in range(len(chunks)):
         yield waiting[place].result()
         if place + ahead < len(chunks):
-            waiting.append(pool.submit(several, chunks[place + ahead], device, hard))
+            waiting.append(pool.submit(several, chunks[place + ahead], device, kind))
 
 
 _runs: dict[str | None, Run] = {}
 
 
-def several(seeds: range, device: str | None, hard: bool) -> list[Outcome]:
+def several(seeds: range, device: str | None, kind: str) -> list[Outcome]:
     """The outcomes of some seeds, in this process, which opens the device once."""
     if device not in _runs:
         _runs[device] = by_references if device is None else on_device(device)
-    return [outcome_of(seed, _runs[device], hard) for seed in seeds]
+    return [outcome_of(seed, _runs[device], kind) for seed in seeds]
 
 
 def by_references(graph: Graph, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
@@ -200,28 +216,35 @@ def on_device(name: str) -> Run:
     return lambda graph, inputs: local.load(graph).run(inputs)
 
 
-def outcome_of(seed: int, compute: Run, hard: bool = False) -> Outcome:
+def outcome_of(seed: int, compute: Run, kind: str = USUAL) -> Outcome:
     """What becomes of one model; a failed one is kept in FOLDER."""
-    made = Maker(seed, DRAWS, hard).make()
+    made = KINDS[kind].make(seed)
     try:
-        names = [output.name for output in made.model.graph.output]
-        want = dict(zip(names, session(made.model).run(None, dict(made.inputs)), strict=True))
-    except Exception as error:  # onnxruntime's errors have no class of their own
+        wrong = KINDS[kind].wrong(made, compute)
+    except RefusedWhole as error:
         return Outcome(seed, AGREES, f"onnxruntime refuses the whole of what it runs in parts: {error}")
-    try:
-        wrong = differing(compute(imported(made.model, made.dimensions), made.inputs), want)
     except GputuneError as error:
         return Outcome(seed, REFUSED, _general(str(error)))
     except Exception as error:  # whatever a model brings about is what is looked for
         wrong = f"{type(error).__name__}: {error}"
     if not wrong:
         return Outcome(seed, AGREES)
-    node = culprit(made, compute)
+    node = culprit(made, compute) if KINDS[kind].of_single_nodes else None
     if node is not None and (reason := difference(node, {**made.values, **made.weights})):
         return Outcome(seed, DIFFERS, f"{node.op_type}: {reason}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     onnx.save(made.model, str(_kept(seed)))
     return Outcome(seed, FAILED, f"seed {seed}: {wrong}", "" if node is None else _words(node, made))
+
+
+def _outputs_differ(made: Made, compute: Run) -> str:
+    """What is wrong with the outputs of a model. Raises RefusedWhole."""
+    try:
+        names = [output.name for output in made.model.graph.output]
+        want = dict(zip(names, session(made.model).run(None, dict(made.inputs)), strict=True))
+    except Exception as error:  # onnxruntime's errors have no class of their own
+        raise RefusedWhole(str(error)) from error
+    return differing(compute(imported(made.model, made.dimensions), made.inputs), want)
 
 
 def imported(model: onnx.ModelProto, dimensions: Mapping[str, tuple[int, ...]]) -> Graph:
@@ -298,3 +321,25 @@ def _general(message: str) -> str:
 
 def _kept(seed: int) -> Path:
     return FOLDER / f"graph-{seed}.onnx"
+
+
+KINDS: Mapping[str, Kind] = {
+    USUAL: Kind("whatever runs", lambda seed: Maker(seed, DRAWS).make(), _outputs_differ),
+    "hard": Kind(
+        "one to five nodes, with infinite, NaN, huge and tiny values",
+        lambda seed: Maker(seed, DRAWS, hard=True).make(),
+        _outputs_differ,
+    ),
+    "functions": Kind(
+        "functions that call functions, with default attributes",
+        random_functions.made,
+        _outputs_differ,
+        of_single_nodes=False,
+    ),
+    "casts": Kind(
+        "casts among six types, compared bit by bit",
+        random_casts.made,
+        lambda made, compute: random_casts.wrong(made, compute, lambda model: imported(model, {})),
+        of_single_nodes=False,
+    ),
+}
