@@ -14,9 +14,9 @@ import pytest
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import STORED, Precision
 from gputune.client.model.importer import read_model
-from gputune.client.model.lowering import Plan, lower
+from gputune.client.model.lowering import Plan, lower, precision
 from gputune.client.model.reference import evaluate
-from gputune.core.dtypes import FLOAT, HALF
+from gputune.core.dtypes import ELEMENT_TYPES, FLOAT, HALF
 from gputune.kernels.catalogue import family_of
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import build, save
@@ -162,13 +162,78 @@ def test_an_output_that_others_read_and_see_is_computed_once(tmp_path: Path) -> 
     assert types(plan)["MatMul", HALF] == 1
 
 
-def test_floats_of_whole_numbers_are_not_rounded_to_half(tmp_path: Path) -> None:
-    """Such as the distances of places."""
+GROWN = {
+    "square": ("Mul({0}, {0})", 300),
+    "cube": ("Pow({0}, three)", 50),
+    "exp": ("Exp({0})", 12),
+    "pow": ("Pow({0}, broken)", 1000),
+    "sinh": ("Sinh({0})", 12),
+    "cosh": ("Cosh({0})", 12),
+    "reciprocal": ("Reciprocal({0})", 1e-5),
+    "tan": ("Tan({0})", 1.57079),
+    "mul by itself": ("Mul({0}, x)", 300),
+    "mul to itself": ("Mul(x, {0})", 300),
+}
+"""What makes a number much larger, and a number that becomes too large for float16."""
+
+
+def test_every_function_that_makes_numbers_larger_is_tried() -> None:
+    assert not precision.GROWING - GROWN.keys()
+
+
+BEHIND = [
+    (function, before)
+    for function in GROWN
+    for before in (("",) if function == "tan" else ("", "Neg", "Abs", "Relu", "Sqrt"))  # which reads what is stored
+]
+
+
+@pytest.mark.parametrize(("function", "before"), BEHIND)
+def test_what_becomes_too_large_is_not_rounded_to_half(tmp_path: Path, function: str, before: str) -> None:
+    """Also behind a step that leaves numbers as large as they are, or makes them smaller."""
+    text, number = GROWN[function]
+    numbers = np.full((2, 4), {"Neg": -number, "Sqrt": number**2}.get(before, number), np.float32)
+    first = f"r = {before}(x) " if before else ""
+    body = f"{first}g = {text.format('r' if before else 'x')} y = ReduceMax<axes=[1]>(g) z = ReduceMin<axes=[1]>(g)"
+    weights: Weights = {"three": np.array(3, np.float32), "broken": np.array(1.7, np.float32)}
+    model = build("(float[2,4] x) => (float[2,1] y, float[2,1] z)", body, weights)
+    want = right(model, {"x": numbers})
+    assert np.abs(want["y"]).min() > 65520
+    for mode in (STORED, HALF):
+        got = evaluate(plan_of(model, tmp_path, mode=mode), {"x": numbers})
+        for name, value in want.items():
+            np.testing.assert_allclose(got[name], value, rtol=2e-3)
+
+
+@pytest.mark.parametrize("dtype", [name for name in ELEMENT_TYPES if np.dtype(name).kind in "iu"])
+def test_floats_of_whole_numbers_are_not_rounded_to_half(tmp_path: Path, dtype: str) -> None:
+    """Such as the distances of places, of the largest that float32 holds."""
     body = "f = Cast<to=1>(i) g = Cast<to=1>(j) d = Sub(f, g) y = Mul(d, x)"
-    model = build("(int64[4] i, int64[4] j, float[4] x) => (float[4] y)", body)
+    model = build(f"({dtype}[4] i, {dtype}[4] j, float[4] x) => (float[4] y)", body)
     plan = plan_of(model, tmp_path, mode=STORED)
-    inputs: dict[str, Array] = {"i": np.arange(4) + 70_001, "j": np.arange(4) + 70_000, "x": np.ones(4, np.float32)}
+    most = min(int(np.iinfo(dtype).max), 2**24)
+    inputs: dict[str, Array] = {
+        "i": np.arange(most, most - 4, -1).astype(dtype),
+        "j": np.arange(most - 1, most - 5, -1).astype(dtype),
+        "x": np.ones(4, np.float32),
+    }
     np.testing.assert_array_equal(evaluate(plan, inputs)["y"], np.ones(4))
+
+
+@pytest.mark.parametrize("mode", ["", STORED, FLOAT, HALF])
+@pytest.mark.parametrize("of_model", [FLOAT, HALF])
+def test_every_tensor_says_which_tensor_of_the_model_it_holds(tmp_path: Path, mode: str, of_model: str) -> None:
+    """Copies in another type, too, which names in reports and comparisons follow from."""
+    numbers = np.random.default_rng(1)
+    weights: Weights = {name: numbers.standard_normal(shape).astype(of_model) for name, shape in WEIGHTS.items()}
+    end = "z = Cast<to=1>(f) s = Exp(z)"
+    kind = {FLOAT: "float", HALF: "float16"}[of_model]
+    signature = f"({kind}[1,3,8,8] x) => ({kind}[1,5] y, float[1,8] s)"
+    plan = plan_of(build(signature, f"{NETWORK} {end}", weights), tmp_path, mode=mode)
+    assert {each.output for each in plan.operations} <= plan.holds.keys()
+    for each in plan.operations:
+        if each.task.op == "Typed":
+            assert plan.holds[each.output].name in (plan.holds[each.inputs["input0"]].name, each.output)
 
 
 def test_whole_numbers_stay(tmp_path: Path) -> None:
