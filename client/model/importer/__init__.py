@@ -24,6 +24,7 @@ from gputune.client.model.importer.opening.input_values import OPTION as VALUE_O
 from gputune.client.model.importer.opening.input_values import Value, told_value, value_of
 from gputune.client.model.importer.opening.inputs import OPTION
 from gputune.client.model.importer.opening.ordering import every_node, graphs_of, in_order, read_by, taken_by
+from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import data_files
 from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS, operator_of
 
@@ -34,6 +35,7 @@ __all__ = [
     "VALUE_OPTION",
     "Imported",
     "Value",
+    "check_declared",
     "check_operators",
     "data_files",
     "every_node",

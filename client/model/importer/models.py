@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx.checker
-from onnx import helper
 
 from gputune.client.errors import ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.graph import Array, Graph, TensorInfo
@@ -22,7 +20,7 @@ from gputune.client.model.importer.opening.input_values import constant_inputs
 from gputune.client.model.importer.opening.inputs import names_of, refused_inputs, static_inputs
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.opening.operator_sets import opset_of
-from gputune.client.model.importer.opening.types import dtype_of
+from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import may_run, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
@@ -132,10 +130,11 @@ def import_nodes(
     builder = GraphBuilder(path, opset, constants, inputs, taken, declared)
     for index, node in enumerate(model.graph.node):
         builder.visit(index, node)
-    _check_types(path, model, builder.tensors)
+    outputs = _outputs(path, model)
+    check_declared(path, model, {name: builder.tensors[name].dtype for name in outputs if name in builder.tensors})
     refused = refused_inputs(model, constants)
     graph, refusals = builder.graph(
-        model.graph.name or path.stem, tuple(inputs), _outputs(path, model), {one.node for one in refused}
+        model.graph.name or path.stem, tuple(inputs), outputs, {one.node for one in refused}
     )
     graph = replace(graph, constant_inputs=fixed)
     return Imported(model, path, graph, (*refused, *refusals), builder.places, builder.constants, len(builder.node_ops))
@@ -168,21 +167,6 @@ def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise ModelError(f"output {name!r} of model {path} is listed twice; list it once")
     return names
-
-
-def _check_types(path: Path, model: onnx.ModelProto, tensors: Mapping[str, TensorInfo]) -> None:
-    """Raise ModelError for an output that has another type than the model declares: an application takes the declared
-    type for that of its memory."""
-    for item in model.graph.output:
-        declared = item.type.tensor_type.elem_type
-        if not declared or item.name not in tensors:
-            continue
-        computed = helper.np_dtype_to_tensor_dtype(np.dtype(tensors[item.name].dtype))
-        if computed != declared:
-            raise ModelError(
-                f"output {item.name!r} of model {path} is declared as {dtype_of(declared)}, but what computes it gives "
-                f"{dtype_of(computed)}; declare it so, or put a Cast before it"
-            )
 
 
 def load(path: Path) -> onnx.ModelProto:

@@ -8,6 +8,7 @@ import onnx
 
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model.graph import TensorInfo
+from gputune.client.model.importer import check_declared
 from gputune.client.model.parts.tensors import described_tensor
 
 NAMES = {
@@ -21,7 +22,7 @@ def host_types(model: onnx.ModelProto, path: Path, known: Mapping[str, TensorInf
     """Return types and shapes of tensors that a model computes, as far as onnxruntime infers them whatever the data.
 
     known: of its inputs and other tensors. Raises ConfigError if onnxruntime is not installed, ModelError if it cannot
-    open the model.
+    open the model, or an output has another type than declared.
     """
     onnxruntime = _onnxruntime()
     asked = onnx.ModelProto()
@@ -42,11 +43,13 @@ def host_types(model: onnx.ModelProto, path: Path, known: Mapping[str, TensorInf
         graph.input.extend(model.graph.input)
         del graph.value_info[:]
         found = _outputs(onnxruntime, asked, path)
-    return {name: info for name, info in found.items() if info is not None}
+    types = {item.name: dtype for item in found if (dtype := _dtype(item)) is not None}
+    check_declared(path, model, types)
+    return {item.name: info for item in found if (info := _info(item)) is not None}
 
 
-def _outputs(onnxruntime: Any, model: onnx.ModelProto, path: Path) -> dict[str, TensorInfo | None]:
-    """Return the types and shapes of a model's outputs, as a session knows them. Raises ModelError."""
+def _outputs(onnxruntime: Any, model: onnx.ModelProto, path: Path) -> list[Any]:
+    """Return a model's outputs as a session knows them. Raises ModelError."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -55,20 +58,20 @@ def _outputs(onnxruntime: Any, model: onnx.ModelProto, path: Path) -> dict[str, 
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no class of their own
         raise ModelError(f"onnxruntime cannot open model {path}: {error}") from error
-    return {item.name: _info(item) for item in session.get_outputs()}
+    return list(session.get_outputs())
+
+
+def _dtype(item: Any) -> str | None:
+    """None for what is no tensor of numbers."""
+    kind, _, element = item.type.partition("(")
+    return NAMES.get(element.rstrip(")")) if kind == "tensor" else None
 
 
 def _info(item: Any) -> TensorInfo | None:
     """None for what is no tensor, and where a dimension is open. Of single numbers onnxruntime says no more than of
     tensors of which it knows nothing."""
-    kind, _, element = item.type.partition("(")
-    dtype = NAMES.get(element.rstrip(")"))
-    if (
-        kind != "tensor"
-        or dtype is None
-        or not item.shape
-        or not all(isinstance(size, int) and size >= 0 for size in item.shape)
-    ):
+    dtype = _dtype(item)
+    if dtype is None or not item.shape or not all(isinstance(size, int) and size >= 0 for size in item.shape):
         return None
     return TensorInfo(tuple(item.shape), dtype)
 

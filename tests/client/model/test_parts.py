@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from gputune.client.context.verifying.verification import ground_truth_of_parts
-from gputune.client.errors import ConfigError, Refusal
+from gputune.client.errors import ConfigError, ModelError, Refusal
 from gputune.client.model.importer import import_nodes, read_by
 from gputune.client.model.lowering import lower
 from gputune.client.model.parts import Cut, Part, cut_model, cutting, described, rest_of, told
@@ -326,6 +326,15 @@ def test_a_node_of_the_host_computes_its_known_outputs_too(tmp_path: Path) -> No
     cut = cut_of(model, tmp_path)
     assert ops(cut) == [["MatMul"]] and cut.host_ops["If"] == 1
     check(cut, {"x": np.linspace(-1, 1, 16, dtype=np.float32).reshape(1, 16)})
+
+
+@pytest.mark.parametrize("declared", ["float", "int32"])
+def test_an_output_of_the_host_of_another_type_than_declared_is_refused(tmp_path: Path, declared: str) -> None:
+    """Though its shape is not known."""
+    body = "m = MatMul(x, w) y = NonZero(m)"
+    path = save(build(f"(float[3,4] x) => ({declared}[2,n] y)", body, {"w": (4, 5)}), tmp_path)
+    with pytest.raises(ModelError, match=r"output 'y' of model .* is declared as \w+32, .* it gives int64;"):
+        cut_model(path, {})
 
 
 def test_without_onnxruntime_the_error_says_what_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,12 @@
 """Say which element types kernels support, and what to do about other types."""
 
-import numpy as np
-from onnx import TensorProto, helper
+from collections.abc import Mapping
+from pathlib import Path
 
+import numpy as np
+from onnx import ModelProto, TensorProto, helper
+
+from gputune.client.errors import ModelError
 from gputune.core.dtypes import ELEMENT_TYPES
 
 KNOWN_DTYPES = f"supported are {', '.join(ELEMENT_TYPES)}"
@@ -32,3 +36,18 @@ def instead_of(dtype: str) -> str:
     if dtype == NO_TENSOR:
         return _TENSORS
     return _TEXTS if dtype in ("string", "object", "str") else _FLOATS
+
+
+def check_declared(path: Path, model: ModelProto, computed: Mapping[str, str]) -> None:
+    """Raise ModelError for an output that has another type than the model declares: an application takes the declared
+    type for that of its memory. computed: numpy's names of types, of outputs of which they are known."""
+    for item in model.graph.output:
+        declared = item.type.tensor_type.elem_type
+        if not declared or item.name not in computed:
+            continue
+        own = dtype_of(helper.np_dtype_to_tensor_dtype(np.dtype(computed[item.name])))
+        if own != dtype_of(declared):
+            raise ModelError(
+                f"output {item.name!r} of model {path} is declared as {dtype_of(declared)}, but what computes it gives "
+                f"{own}; declare it so, or put a Cast before it"
+            )
