@@ -67,7 +67,8 @@ class TuningEstimate:
 @dataclass(frozen=True)
 class ModelCheck:
     """Describe a model before any tuning. If the model cannot run, costs are zero and tasks are empty; then parts are
-    the parts that can run, and host_ops counts the nodes that stay in onnxruntime, if that is installed.
+    the parts that can run, and host_ops counts the nodes that stay in onnxruntime, if that is installed; could_run
+    counts those of them that could run, by the reason why they stay.
 
     flops, bytes: per inference; constant_bytes: size of the weights; roofline_ns: time of an inference at the device's
     peaks, which are assumed unless a device was named; tuning: estimates by effort.
@@ -79,6 +80,7 @@ class ModelCheck:
     unsupported: tuple[UnsupportedNode, ...]
     parts: tuple[ModelPart, ...] = field(default=(), repr=False)
     host_ops: Mapping[str, int] = field(default_factory=dict)
+    could_run: Mapping[str, int] = field(default_factory=dict, repr=False)
     tasks: tuple[CheckedTask, ...] = field(default=(), repr=False)
     flops: int = 0
     bytes: int = 0
@@ -135,9 +137,9 @@ def _record(model: Path, content: Mapping[str, Any]) -> ModelCheck:
         for one in content["unsupported"]
     )
     if not content["runs_wholly"]:
-        cut: Mapping[str, Any] = content["in_parts"] or {"parts": (), "host_ops": {}}
+        cut: Mapping[str, Any] = content["in_parts"] or {"parts": (), "host_ops": {}, "could_run": {}}
         parts = tuple(ModelPart(**part) for part in cut["parts"])
-        return ModelCheck(model, False, content["nodes"], nodes, parts, cut["host_ops"])
+        return ModelCheck(model, False, content["nodes"], nodes, parts, cut["host_ops"], cut["could_run"])
     return ModelCheck(
         model,
         True,

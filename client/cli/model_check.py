@@ -18,7 +18,7 @@ from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.importer import Value
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
-from gputune.client.model.parts import operators
+from gputune.client.model.parts import operators, stayed
 from gputune.client.progress import reporting
 from gputune.client.tuning.measuring.peaks import ASSUMED, Peaks
 from gputune.core.dtypes import FLOAT
@@ -154,9 +154,9 @@ def _parts(cut: Mapping[str, Any] | None, why_not: str) -> Iterator[str]:
     if cut is None:
         yield f"the parts that --unsupported host would run on the device are not known: {why_not}"
         return
-    stay = f"{cut['host_nodes']} nodes stay in onnxruntime ({operators(cut['host_ops'])})"
+    stay = stayed(cut["host_ops"], cut["could_run"])
     if not cut["parts"]:
-        yield f"with --unsupported host: no part is worth running on the device; {stay}"
+        yield f"with --unsupported host: no part runs on the device; {stay}"
         return
     yield (
         f"with --unsupported host: {len(cut['parts'])} parts with {cut['share']:.1%} of the multiply-adds run on the "

@@ -2,7 +2,9 @@
 
 A node's level is the highest of its producers, and one more if it runs on the device and reads what the host computes.
 The device's nodes of one level are a part. So no path leaves a part and comes back, and each part is a graph that runs
-at once. A part with a small share of the multiply-adds stays on the host, because each part costs a wait of its own.
+at once. Three kinds of nodes stay on the host though they could run: a part with a small share of the multiply-adds,
+because each part costs a wait of its own; a part that hands over more numbers than it does multiply-adds, because that
+takes longer than to compute it; and a node next to quantised tensors, because onnxruntime computes such nodes in int8.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -30,11 +33,19 @@ from gputune.client.model.importer import (
 from gputune.client.model.lowering import lower
 from gputune.client.model.parts.host_types import host_types
 from gputune.client.model.parts.multiply_adds import multiply_adds
+from gputune.client.model.parts.quantised import next_to_quantised
+from gputune.client.model.parts.stated_types import stated_types
 from gputune.client.model.parts.tensors import constant_tensor, described_tensor
 from gputune.core.dtypes import ELEMENT_TYPES
 
 LEAST_SHARE = 0.05
 """A part with less of the model's multiply-adds stays on the host."""
+LEAST_PER_BYTE = 0.25
+"""A part with fewer multiply-adds for each byte that it hands over stays on the host: one for a number in float32. Two
+cores of a CPU do ten while they copy it, so this is certain wherever the rest runs."""
+TOO_SMALL = f"their parts have less than {LEAST_SHARE:.0%} of the multiply-adds"
+COSTLY = "their parts hand over more numbers than they do multiply-adds"
+NEXT_TO_QUANTISED = "onnxruntime computes them in int8, with the QuantizeLinear or DequantizeLinear next to them"
 MOST_ROUNDS = 3
 """So often onnxruntime is asked for shapes that follow from those which it knew before."""
 
@@ -68,15 +79,16 @@ class Cut:
 
     own: the parts between the nodes of the model itself. inner: the branches of nodes that stay on the host, by the
     node's place and the attribute's name, each a model of its own that is cut, too. host: the places of the model's
-    nodes that stay in onnxruntime and are needed there. misfit: whether a branch on the host does not fit the shapes of
-    the inputs, so that it cannot be taken. title: what tells it from other models and shapes of the same request, "" if
-    there are none.
+    nodes that stay in onnxruntime and are needed there. reasons: why nodes that could run stay there, and how many.
+    misfit: whether a branch on the host does not fit the shapes of the inputs, so that it cannot be taken. title: what
+    tells it from other models and shapes of the same request, "" if there are none.
     """
 
     imported: Imported
     own: tuple[Part, ...]
     inner: Mapping[int, Mapping[str, Cut]]
     host: tuple[int, ...]
+    reasons: Counter[str]
     misfit: bool = False
     title: str = ""
 
@@ -110,8 +122,13 @@ class Cut:
 
     @property
     def host_ops(self) -> Counter[str]:
-        """Return how many nodes of each operator stay in onnxruntime, those in branches with parts included."""
+        """Return how many nodes of each operator stay in onnxruntime, those in branches included."""
         return Counter(operator_of(cut.imported.model.graph.node[place]) for cut in self.scopes for place in cut.host)
+
+    @property
+    def stays(self) -> Counter[str]:
+        """Return why nodes that could run stay in onnxruntime, and how many, those in branches included."""
+        return sum((cut.reasons for cut in self.scopes), Counter[str]())
 
     def named(self, name: str, title: str) -> Cut:
         """Return this cut with the name in its parts' names; if there are several, each has a number."""
@@ -155,7 +172,9 @@ class Work:
 
     def __init__(self, scopes: Sequence[_Scope]) -> None:
         self._count: Callable[[_Scope, int], int] = _Scope.multiply_adds
-        if not any(scope.multiply_adds(place) for scope in scopes for place in scope.nodes):
+        self.is_one = len(scopes) == 1
+        self.in_multiply_adds = any(scope.multiply_adds(place) for scope in scopes for place in scope.nodes)
+        if not self.in_multiply_adds:
             self._count = _Scope.elements if all(map(_Scope.is_open, scopes)) else _Scope.unknown
         self._total = sum(self._count(scope, place) for scope in scopes for place in scope.places)
 
@@ -177,7 +196,15 @@ class _Scope:
         self._makers = {name: place for place, proto in enumerate(self._protos) for name in proto.output if name}
         self._refusals = {one.node: one for one in imported.refusals}
         self._misfit = False
-        self._on_host = {place for place, nodes in self.nodes.items() if not all(map(self._may_run, nodes))}
+        self._why: dict[int, str] = {}  # of nodes that stay on the host without a refusal
+        self._on_host = set[int]()
+        for place, nodes in self.nodes.items():
+            if any(map(self._is_refused, nodes)):
+                self._on_host.add(place)
+            elif unknown := next(filter(None, map(self._unknown, nodes)), None):
+                self._stay([place], f"the shapes after {self._origin_of(unknown)} are unknown")
+        protos = {place: self._protos[place] for place in sorted(self.nodes)}
+        self._stay(next_to_quantised(protos, self._on_host, imported.constants), NEXT_TO_QUANTISED)
         self._inner = {place: found for place in sorted(self._on_host) if (found := self._branches(place))}
 
     @classmethod
@@ -188,26 +215,36 @@ class _Scope:
         input_dimensions: Mapping[str, tuple[int, ...]],
         input_values: Mapping[str, Value] | None = None,
     ) -> _Scope:
-        """Import a model, with the shapes that onnxruntime knows and onnx does not. Raises ModelError, ConfigError."""
-        imported = import_nodes(model, path, input_dimensions, input_values)
-        declared: dict[str, TensorInfo] = {}
+        """Import a model, with shapes that onnx does not know from onnxruntime or the model itself. Raises ModelError,
+        ConfigError."""
+        read = partial(import_nodes, model, path, input_dimensions, input_values)
+        imported, declared = read(), dict[str, TensorInfo]()
         for _ in range(MOST_ROUNDS):
-            computed = {name for node in imported.graph.nodes for name in node.outputs if name}
-            if not (unknown := computed - imported.graph.tensors.keys()):
+            tensors = imported.graph.tensors
+            unknown = {name for node in imported.graph.nodes for name in node.outputs if name} - tensors.keys()
+            if not unknown:
                 break
-            found = host_types(imported.model, path, imported.graph.tensors)
-            if not (more := {name: info for name, info in found.items() if name in unknown}):
+            inferred, stated = host_types(imported.model, path, tensors), stated_types(imported.model, tensors)
+            more = {name: info for name, info in (stated | inferred).items() if name in unknown}
+            if not more:
                 break
+            try:
+                imported = read(declared | more)
+            except ModelError:  # what the model states may be wrong
+                more = {name: info for name, info in more.items() if name in inferred}
+                imported = read(declared | more)
             declared |= more
-            imported = import_nodes(model, path, input_dimensions, input_values, declared)
         return cls(imported)
 
     def _branches(self, place: int) -> dict[str, _Scope]:
-        """The branches of an If, by the names of attributes. What such a branch takes from around it is an input."""
+        """The branches of an If that may be taken, by the names of attributes. What such a branch takes from around it
+        is an input."""
         if operator_of(self._protos[place]) != "If":
             return {}
         found = {}
-        for item in self._protos[place].attribute:
+        condition = self._imported.constants.get(self._protos[place].input[0])
+        taken = None if condition is None else "then_branch" if condition.all() else "else_branch"
+        for item in (item for item in self._protos[place].attribute if taken in (None, item.name)):
             model = branch_model(self._imported, item.g)
             try:
                 found[item.name] = _Scope.of(model, self._imported.path, {}) if model is not None else None
@@ -232,12 +269,16 @@ class _Scope:
         return all(place in self._inner for place in closed)
 
     def multiply_adds(self, place: int) -> int:
-        return sum(multiply_adds(node, self._graph.tensors) for node in self.nodes.get(place, ()))
+        return sum(multiply_adds(node, self._graph.tensors) for node in self._counted(place))
 
     def elements(self, place: int) -> int:
         """Return how many elements a node computes that has to run."""
-        infos = (self._graph.tensors.get(name) for node in self.nodes.get(place, ()) for name in node.outputs)
+        infos = (self._graph.tensors.get(name) for node in self._counted(place) for name in node.outputs)
         return sum(info.size for info in infos if info is not None)
+
+    def _counted(self, place: int) -> Sequence[Node]:
+        """What runs for a node; what is in branches counts there."""
+        return () if place in self._inner else self.nodes.get(place, ())
 
     def unknown(self, place: int) -> int:
         """Return 1 for a node that has a body or branches, else 0."""
@@ -245,21 +286,29 @@ class _Scope:
 
     def cut(self, work: Work) -> Cut:
         """Cut until every part can be lowered and has its share."""
-        on_host = set(self._on_host)
+        on_host = self._on_host
         while True:
             needed = self._needed(on_host)
-            parts, small, refused = list[Part](), set[int](), set[int]()
+            parts, small, costly, refused = list[Part](), set[int](), set[int](), set[int]()
+            whole = work.is_one and not any(self._is_host(place, on_host) for place in needed)
             for places in self._levels(needed, on_host):
                 share = work.share(self, places)
                 if share < LEAST_SHARE:
                     small |= places
                     continue
                 part = Part(in_reals(self._part(places, needed, on_host)), share)
+                if not whole and work.in_multiply_adds and self._costs_more(part, places):
+                    costly |= places
+                    continue
                 refused |= self._refused(part.graph)
                 parts.append(part)
-            if not small and not refused:
+            if not small and not costly and not refused:
                 break
-            on_host |= refused or small
+            if refused:
+                on_host |= refused
+            else:
+                self._stay(small, TOO_SMALL)
+                self._stay(costly, COSTLY)
         host = tuple(sorted(place for place in needed if self._is_host(place, on_host)))
         if parts and not host:
             parts = [replace(parts[0], graph=in_reals(self._graph))]
@@ -268,17 +317,44 @@ class _Scope:
             for place, branches in self._inner.items()
             if place in host
         }
-        return Cut(self._imported, tuple(parts), inner, host, self._misfit)
+        reasons = Counter(self._why[place] for place in host if place in self._why)
+        return Cut(self._imported, tuple(parts), inner, host, reasons, self._misfit)
+
+    def _stay(self, places: Iterable[int], why: str) -> None:
+        """Let nodes stay on the host that could run, and note why."""
+        added = [place for place in places if place not in self._on_host]
+        self._why |= dict.fromkeys(added, why)
+        self._on_host.update(added)
+
+    def _costs_more(self, part: Part, places: Iterable[int]) -> bool:
+        """Return whether it takes longer to hand over what a part reads and computes than to compute it."""
+        return sum(map(self.multiply_adds, places)) < LEAST_PER_BYTE * part.crossing_bytes
 
     def _place(self, origin: str) -> int:
         return self._imported.places[origin]
 
-    def _may_run(self, node: Node) -> bool:
-        """Return whether a node is not refused, and all its tensors are static and have a type with kernels."""
-        if any(origin in self._refusals for origin in node.origins):
-            return False
+    def _is_refused(self, node: Node) -> bool:
+        """Return whether a node is refused, by its name or by that of the model's node whose part it is, or has a
+        tensor of a type without kernels."""
+        if any(name in self._refusals for name in (node.name, *node.origins)):
+            return True
         infos = [self._graph.tensors.get(name) for name in (*node.reads, *filter(None, node.outputs))]
-        return all(info is not None and info.dtype in ELEMENT_TYPES for info in infos)
+        return any(info is not None and info.dtype not in ELEMENT_TYPES for info in infos)
+
+    def _unknown(self, node: Node) -> str:
+        """Return a tensor of a node of which type and shape are not known; "" if there is none."""
+        names = (*node.reads, *filter(None, node.outputs))
+        return next((name for name in names if name not in self._graph.tensors), "")
+
+    def _origin_of(self, unknown: str) -> str:
+        """Return the operator behind which types and shapes are unknown, for a tensor for which they are."""
+        proto = self._protos[self._makers[unknown]] if unknown in self._makers else None
+        while proto is not None:
+            before = [name for name in proto.input if name in self._makers and name not in self._graph.tensors]
+            if not before:
+                return operator_of(proto)
+            proto = self._protos[self._makers[before[0]]]
+        return "a branch"
 
     def _is_host(self, place: int, on_host: set[int]) -> bool:
         """Return whether a node of the model runs on the host, as arithmetic on unknown shapes does."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gputune.client.model.parts.cutting import LEAST_SHARE, Cut
+from gputune.client.model.parts.cutting import Cut
 
 MOST_OPERATORS = 6
 
@@ -13,12 +13,16 @@ def told(cut: Cut) -> str:
     if cut.is_whole:
         return f"model {cut.imported.path}: all of it runs on the device"
     count = f"{len(cut.parts)} parts run" if len(cut.parts) > 1 else "1 part runs" if cut.parts else "no part runs"
-    share = f"{count} on the device with {cut.share:.1%} of the multiply-adds"
-    if not cut.parts:
-        share = f"{count} on the device, because none has {LEAST_SHARE:.0%} of the multiply-adds"
+    share = f" with {cut.share:.1%} of the multiply-adds" if cut.parts else ""
     crossing = f"; an inference hands over {cut.crossing_bytes / 1e6:.3f} MB" if cut.parts else ""
-    stay = f"{len(cut.host)} nodes stay in onnxruntime ({operators(cut.host_ops)})"
-    return f"model {cut.imported.path}: {share}; {stay}{crossing}"
+    stay = stayed(cut.host_ops, cut.stays)
+    return f"model {cut.imported.path}: {count} on the device{share}; {stay}{crossing}"
+
+
+def stayed(ops: Mapping[str, int], why: Mapping[str, int]) -> str:
+    """Return how many nodes stay in onnxruntime, and why those do that could run."""
+    reasons = (f"; {count} of them could run, but {reason}" for reason, count in why.items())
+    return f"{sum(ops.values())} nodes stay in onnxruntime ({operators(ops)})" + "".join(reasons)
 
 
 def operators(counts: Mapping[str, int]) -> str:
@@ -32,8 +36,9 @@ def described(cut: Cut) -> dict[str, Any]:
     """Return JSON values; docs/schemas/context-binary-generator.schema.json says what each is."""
     return {
         "share": cut.share,
-        "host_nodes": len(cut.host),
+        "host_nodes": cut.host_ops.total(),
         "host_ops": dict(cut.host_ops),
+        "could_run": dict(cut.stays),
         "crossing_bytes": cut.crossing_bytes,
         "parts": [
             {

@@ -14,7 +14,7 @@ import pytest
 from gputune.kernels.family import Array
 from tests.client import models
 from tests.client.commands import read_json
-from tests.client.model.test_parts import WEIGHTS, quantised_inside
+from tests.client.model.test_parts import WEIGHTS, double_inside
 from tests.client.summaries import problems
 
 X = np.random.default_rng(4).standard_normal((1, 3, 16, 16), dtype=np.float32)
@@ -40,8 +40,8 @@ def generate(folder: Path, model: onnx.ModelProto, *options: str) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with a quantised tensor inside."""
-    return generate(tmp_path_factory.mktemp("parts"), quantised_inside(), "--input_dimensions", "n=1")
+    """A model with a float64 tensor inside."""
+    return generate(tmp_path_factory.mktemp("parts"), double_inside(), "--input_dimensions", "n=1")
 
 
 def right(folder: Path, **more: Array) -> dict[str, Array]:

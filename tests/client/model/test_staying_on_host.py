@@ -1,0 +1,124 @@
+"""Test which nodes stay in onnxruntime when a model is cut, and what is said about them."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from gputune.client.model.parts import cut_model, cutting, rest_of, told
+from tests.client.model.test_parts import WEIGHTS, check, check_parts, cut_of, drawn, ops, stand_in
+from tests.client.models import build, numbers, save
+
+KEPT = {
+    "If": "r = If (c2) <then_branch = g3 () => (float[4,4] p) { p = MatMul(h, w) },"
+    " else_branch = g4 () => (float[4,4] p) { p = Neg(h) }>",
+    "Scan": "last, r = Scan<num_scan_inputs = 1, body = g3 (float[4] s, float[4] row) => (float[4] t, float[4] u)"
+    " { t = Add(s, row) u = Identity(t) }>(zero, h)",
+    "Det": "r = Det(h)",
+    "QuantizeLinear": "q = QuantizeLinear(h, s) r = DequantizeLinear(q, s)",
+    "DynamicQuantizeLinear": "q, s1, z1 = DynamicQuantizeLinear(h) r = DequantizeLinear(q, s1, z1)",
+    "float64": "d = Cast<to=11>(h) n = Neg(d) r = Cast<to=1>(n)",
+    "NonZero": "f = NonZero(h) c = Size(f) r = Cast<to=1>(c)",
+}  # fmt: skip
+"""What cannot run, by an operator, in the branch of an If that is taken when the model is read."""
+
+
+@pytest.mark.parametrize("decided", ["by a weight", "by a value", "by a shape"])
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_cannot_run_in_a_taken_branch_stays_on_the_host(kept: str, decided: str, tmp_path: Path) -> None:
+    """The branch is cut as a model of its own, and what is in the other is neither a part nor counted."""
+    given = {"by a value": "bool c1, "}.get(decided, "")
+    condition = {"by a shape": "size = Size(x) c1 = Equal(size, sixteen)"}.get(decided, "")
+    model = build(
+        f"(float[4,4] x, {given}bool c2) => (float[4,4] y)",
+        f"""{condition} h = MatMul(x, w)
+           y = If (c1) <then_branch = g1 () => (float[4,4] o) {{ {KEPT[kept]} m = MatMul(h, w) o = Add(r, m) }},
+                        else_branch = g2 () => (float[4,4] p) {{ e = MatMul(h, w) p = Neg(e) }}>""",
+        {"w": (4, 4), "zero": np.zeros(4, np.float32), "s": numbers(0.1), "sixteen": np.array(16)}
+        | ({"c1": np.array(True)} if decided == "by a weight" else {}),
+        opset=18,
+    )
+    values = {"c1": True} if decided == "by a value" else {}
+    cut = cut_model(save(model, tmp_path), {}, values)
+    (outer, *inner) = cut.scopes
+    assert [sorted(part.ops) for part in outer.own] == [["MatMul"]] and len(inner) == (3 if kept == "If" else 1)
+    assert cut.share == pytest.approx(1) and cut.host_ops[kept if kept != "float64" else "Cast"]
+    assert f"; {cut.host_ops.total()} nodes stay in onnxruntime (" in told(cut)
+    for scope in cut.scopes:
+        check_parts(scope, drawn(scope))
+    (branching,) = (node for node in rest_of(cut, stand_in).graph.node if node.op_type == "If")
+    taken, other = ([node.op_type for node in item.g.node] for item in branching.attribute)
+    assert "Part" in taken and other == ["MatMul", "Neg"]
+
+
+@pytest.mark.parametrize(
+    ("between", "host"),
+    [
+        ("q = QuantizeLinear(b, s, z) d = DequantizeLinear(q, s, z)", {"b", "c"}),
+        ("r = Relu(b) q = QuantizeLinear(r, s, z) d = DequantizeLinear(q, s, z)", {"b", "r", "c"}),
+        ("r = Clip(b) t = Relu(r) q = QuantizeLinear(t, s, z) d = DequantizeLinear(q, s, z)", {"b", "r", "t", "c"}),
+        ("q = QuantizeLinear(b, s, z) p = DequantizeLinear(q, s, z) d = Transpose<perm=[0,1,3,2]>(p)", {"b", "d", "c"}),
+        ("t = MaxPool<kernel_shape=[1,1]>(b) q = QuantizeLinear(t, s, z) d = DequantizeLinear(q, s, z)",
+         {"b", "t", "c"}),
+        ("p = Relu(b) q = Cast<to=6>(p) d = DequantizeLinear(q, s)", {"c"}),
+        ("p = Exp(b) q = QuantizeLinear(p, s, z) r = DequantizeLinear(q, s, z) d = Tanh(r)", {"p", "d"}),
+        ("q = Cast<to=11>(b) d = Cast<to=1>(q)", set()),
+    ],
+)  # fmt: skip
+def test_nodes_next_to_quantised_tensors_stay_on_the_host(between: str, host: set[str], tmp_path: Path) -> None:
+    """onnxruntime computes them in int8; a weight that is quantised is a constant, and no such tensor."""
+    model = build(
+        "(float[1,8,16,16] x) => (float y)",
+        f"""v1 = DequantizeLinear(bytes, s) a = Conv<pads=[1,1,1,1]>(x, v1) e = Exp(a) b = Conv<pads=[1,1,1,1]>(e, v)
+            {between} c = Conv<pads=[1,1,1,1]>(d, v) g = Exp(c) y = Conv<pads=[1,1,1,1]>(g, v)""",
+        {**WEIGHTS, "bytes": np.ones((8, 8, 3, 3), np.int8)},
+        opset=17,
+    )
+    cut = cut_of(model, tmp_path)
+    found = {cut.imported.model.graph.node[place].output[0] for place in cut.host}
+    assert found - {"q", "p" if "p = Deq" in between else "", "r" if "r = Deq" in between else "", "d"} == host - {"d"}
+    assert cut.stays == ({cutting.NEXT_TO_QUANTISED: len(host)} if host else {})
+    assert not host or f"; {len(host)} of them could run, but onnxruntime computes them in int8" in told(cut)
+    check(cut, {"x": np.random.default_rng(0).standard_normal((1, 8, 16, 16), dtype=np.float32)})
+
+
+SCALED = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]> small (float[n,16] x) => (float y)
+            <{stated}> {{ z = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(x) k = Relu(x) y = MatMul(z, w) }}"""
+
+
+@pytest.mark.parametrize(
+    ("stated", "believed"),
+    [
+        ("float[n,16] z", True),
+        ("float[4,16] z", True),
+        ("float[m,16] z", False),
+        ("float[4,7] z", False),  # what reads it would not be valid
+        ("float[1,16] z, float[1,16] k", False),  # exported for another size than is given
+    ],
+)
+def test_shapes_behind_unknown_operators_are_what_the_model_states(stated: str, believed: bool, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(SCALED.format(stated=stated))
+    w = np.random.default_rng(0).standard_normal((16, 16), dtype=np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    model.graph.output.append(helper.make_tensor_value_info("k", 1, None))
+    cut = cut_of(model, tmp_path, n=(4,))
+    if believed:
+        assert ops(cut) == [["MatMul"]] and cut.stays == {cutting.TOO_SMALL: 1}
+        check(cut, {"x": np.ones((4, 16), np.float32)})
+    else:
+        assert "MatMul" in cut.host_ops and cut.stays["the shapes after ai.onnx.ml.Scaler are unknown"] == 1
+        assert "; 1 of them could run, but the shapes after ai.onnx.ml.Scaler are unknown" in told(cut)
+
+
+def test_a_part_that_does_less_than_it_hands_over_stays_on_the_host(tmp_path: Path) -> None:
+    """Unless the whole model runs, which hands over no more than it needs."""
+    body = "t = Transpose<perm=[0,2,1]>(x) y = MatMul(t, w)"
+    rest = "{} q = Cast<to=11>(y) z = Neg(q)"
+    for size, parts in (((1, 1, 64), 0), ((1, 8, 64), 1)):
+        weights = {"w": (size[1], 2)}
+        shape = ",".join(map(str, size))
+        cut = cut_of(build(f"(float[{shape}] x) => (double z)", rest.format(body), weights), tmp_path)
+        assert len(cut.parts) == parts and cut.stays == ({} if parts else {cutting.COSTLY: 2})
+        assert cut_of(build(f"(float[{shape}] x) => (float y)", body, weights), tmp_path).is_whole
