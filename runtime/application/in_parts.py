@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,6 +45,10 @@ ANY = -1
 """Stands for a size that is unknown before an inference."""
 _TYPES = {"float": "float32", "double": "float64"}
 """onnxruntime's names of element types that differ from numpy's."""
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+_of_parents: list[Any] = []
+"""Sessions. A fork has none of the threads for which the end of a session waits, so its parents' never end there."""
+os.register_at_fork(after_in_child=lambda: _of_parents.extend(_open))
 
 
 def open_in_parts(
@@ -111,6 +116,7 @@ class ModelInParts(Closing):
         shapes."""
         self._path = path
         self._session = session
+        _open.add(session)
         self._opened = Opened(f"{path} in onnxruntime")
         self._run_options: Any = None
         self.header = header
@@ -165,7 +171,7 @@ class ModelInParts(Closing):
         self._run_options = plugin.run_options({"gputune.perf_profile": _preset(profile)})
 
     def close(self) -> None:
-        """Close the session. A second call does nothing."""
+        """Close the session, in a fork at once. A second call does nothing."""
         self._session = None
 
     def _checked(self, kind: str, known: Sequence[TensorRecord], given: Values) -> dict[str, Array]:

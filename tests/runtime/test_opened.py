@@ -48,6 +48,42 @@ def in_a_fork(path: Path, device: str, shape: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+SESSION = """
+import gc, os, sys
+from pathlib import Path
+from types import SimpleNamespace
+from gputune.runtime.application.in_parts import ModelInParts
+
+class Session:
+    def get_inputs(self): return []
+    get_outputs = get_provider_graph_assignment_info = get_inputs
+    def get_modelmeta(self): return SimpleNamespace(graph_name="")
+    def __del__(self): os.write(1, b"ended")
+
+model = ModelInParts(Path("m.onnx"), Session(), None, [], None, [])
+child = os.fork()
+if child == 0:
+    if sys.argv[1] == "close":
+        model.close()
+    if sys.argv[1] == "leave":
+        with model:
+            pass
+    del model
+    gc.collect()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+os.write(1, b"fork has gone, ")
+model.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["close", "leave", "drop"])
+def test_a_fork_does_not_end_the_session_of_a_model_in_parts(way: str) -> None:
+    """Whose threads it does not have, so that it would wait for them forever."""
+    done = subprocess.run([sys.executable, "-c", SESSION, way], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "fork has gone, ended"), done.stderr
+
+
 def test_what_was_opened_can_be_used_by_its_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Opened("a device")
     opened.check()
