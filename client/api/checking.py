@@ -109,7 +109,7 @@ def check(
 
     Args:
         model: the ONNX file.
-        shapes: by name, the shape of each input with dynamic dimensions.
+        shapes: by name, the shape of each input with dynamic dimensions, or the size of a named dimension.
         input_values: by name, the value of each input that is a constant, such as {"sr": 16000}.
         precision_mode: count for this mode, as for `tune`; by default as the model has floats.
         device: measure the peaks on this device of the machine: a part of its name, or its number in `gputune devices`.
@@ -120,7 +120,7 @@ def check(
         ConfigError: an argument is wrong.
         TargetError: the device cannot be measured.
     """
-    graphs = combined(pairs_of(shapes))
+    graphs = combined(pairs_of(shapes, [Path(model)]))
     if len(graphs) > 1:
         raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
     values = values_of(input_values)

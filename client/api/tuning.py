@@ -169,8 +169,8 @@ def tune(
     """Tune an ONNX model on a target, write its context binary and report the gain.
 
     Arguments are the options of `gputune context-binary-generator`, which this runs.
-    model: a file, or several for one context with a graph each. shapes: by name, of inputs with dynamic dimensions;
-    several shapes make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}.
+    model: a file, or several for one context with a graph each. shapes: by name, of inputs, or sizes of dimensions;
+    several make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}.
     output: the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target
     server, or agent:HOST:PORT; by default a running server of this machine, else a new server on `device`. token_file:
     holds the token. effort: none, quick, normal (the default) or full. budget: the longest time for tuning, in seconds
@@ -196,7 +196,7 @@ def tune(
     asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
     _check_bound(chosen, **asked, cache=cache)
     request = GenerationRequest(
-        models=model_files(paths, pairs_of(shapes), {**config.input_values, **values_of(input_values)}),
+        models=model_files(paths, pairs_of(shapes, paths), {**config.input_values, **values_of(input_values)}),
         binary_file=(binary := _binary(paths, output)),
         ep_context=_rest(config, binary),
         config=config,

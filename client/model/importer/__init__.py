@@ -12,6 +12,7 @@ from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.models import (
     Imported,
     check_operators,
+    dimension_names,
     import_model,
     import_nodes,
     input_names,
@@ -38,6 +39,7 @@ __all__ = [
     "check_declared",
     "check_operators",
     "data_files",
+    "dimension_names",
     "every_node",
     "graphs_of",
     "import_model",

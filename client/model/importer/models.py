@@ -50,6 +50,14 @@ def sized_names(path: Path) -> tuple[str, ...]:
     return names_of(load(path).graph)
 
 
+def dimension_names(path: Path) -> tuple[str, ...]:
+    """Return the dimensions of a model's inputs that have names which no input has. Raises ModelError for a file that
+    is no valid model."""
+    graph = load(path).graph
+    inputs = {item.name for item in graph.input}
+    return tuple(name for name in names_of(graph) if name not in inputs)
+
+
 def input_names(path: Path) -> tuple[str, ...]:
     """Return what of a model values can be given for. Raises ModelError for a file that is no valid model."""
     return tuple(item.name for item in load(path).graph.input)

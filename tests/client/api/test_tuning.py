@@ -5,10 +5,11 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import onnx
 import pytest
 
@@ -17,6 +18,7 @@ from gputune.cache import CacheError
 from gputune.client.api.arguments import ARGUMENTS, as_arguments
 from gputune.client.api.shapes import pairs_of
 from gputune.client.cli.context_binary_generator import command as generator
+from gputune.client.cli.options.common import parse_input_dimensions
 from gputune.client.errors import CacheMiss, ConfigError, GputuneError, Overwrites
 from tests.client import models
 
@@ -173,8 +175,43 @@ def test_several_shapes_are_one_argument() -> None:
     assert as_arguments(line) == "give them, e.g. shapes={'a b': (1, 4), 'c': 2}; or --cold"
 
 
-def test_shapes_of_one_and_of_several_graphs() -> None:
-    assert pairs_of({"x": (1, 2), "y": [[3], [4]]}) == [("x", (1, 2)), ("y", (3,)), ("y", (4,))]
+@pytest.mark.parametrize(
+    ("shapes", "option"),
+    [
+        ({"x": (1, 2), "y": [[3], [4]]}, "x=1,2;y=3;y=4"),
+        ({"past": [0, 1, 2]}, "past=0;past=1;past=2"),
+        ({"past": (0, 1), "batch": 4}, "past=0;past=1;batch=4"),
+        ({"past": [[0], [1]]}, "past=0;past=1"),
+        ({"past": range(3)}, "past=0;past=1;past=2"),
+        ({"past": [2]}, "past=2"),
+        ({"both": [1, 3]}, "both=1,3"),  # an input and a dimension of that name: the input
+        ({"both": [[1, 3], [2, 3]], "past": [5, 6]}, "both=1,3;both=2,3;past=5;past=6"),
+        ({"model:past": [0, 1]}, "model:past=0;model:past=1"),
+        ({"model:x": [0, 1]}, "model:x=0,1"),
+        ({"unknown": [0, 1]}, "unknown=0,1"),
+    ],
+)
+def test_shapes_are_what_the_command_takes(shapes: Mapping[str, Any], option: str, tmp_path: Path) -> None:
+    text = "(float[batch,past] x, float[past] y, float[m,both] both) => (float[a,b] z)"
+    path = models.save(models.build(text, "z = Relu(x)"), tmp_path)
+    context, parameter = click.Context(generator), generator.params[0]
+    assert pairs_of(shapes, [path]) == list(parse_input_dimensions(context, parameter, (option,)))
+
+
+@pytest.mark.parametrize("shape", [[], [-1, 2], [1, (2,)], "12", [[1], 2], [1.5], [[]], None])
+def test_what_is_no_shape_is_refused(shape: Any, model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^shapes: the shape of 'n' is .*; expected dimensions of at least 0"):
+        pairs_of({"n": shape}, [model])
+
+
+def test_sizes_of_a_dimension_make_a_graph_each(model: Path, null_target: tuple[object, ...]) -> None:
+    _, target, _, token_file = map(str, null_target)
+    more: dict[str, Any] = {"effort": "none", "target": target, "token_file": token_file}
+    tuned = gputune.tune(model, shapes={"n": [1, 2]}, output=model.parent / "m.bin", **more)
+    assert [graph.name for graph in tuned.graphs] == ["small_1", "small_2"]
+    with pytest.raises(ConfigError, match="check looks at one shape at a time"):
+        gputune.check(model, shapes={"n": [1, 2]})
+    assert gputune.check(model, shapes={"n": 2}).runs
 
 
 def test_check_says_what_model_check_says(model: Path, tmp_path: Path) -> None:
