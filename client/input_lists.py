@@ -39,8 +39,8 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...], constants: Col
     second name for it, since not every name can be written in a list.
 
     Blank lines and lines that start with # are skipped; files are relative to the working directory. For a graph
-    without inputs there is one inference. constants: inputs of the model that have a value already. Raises ConfigError
-    that names the line.
+    without inputs there is one inference. An input that the graph does not have may be given a file without elements.
+    constants: inputs of the model that have a value already. Raises ConfigError that names the line.
     """
     try:
         text = read_file(path).decode()
@@ -98,6 +98,8 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], constants: Collection[st
             name, file = known[0], word
         if name not in named and name in constants:
             raise ConfigError(f"{place}: input {name!r} was fixed by --input_value; leave it out")
+        if name not in named and _is_empty(Path(file)):
+            continue
         if name not in named:
             raise ConfigError(f"{place}: there is no input {name!r}; {instead(name, known, 'the inputs are')}")
         name = named[name]
@@ -114,6 +116,17 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], constants: Collection[st
 def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, Array]:
     """The arrays of one inference, from .npy files or from raw little-endian values. Raises ConfigError."""
     return {tensor.name: _read(line.files[tensor.name], tensor, line.place) for tensor in inputs}
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether a file has no elements, as for an input that a graph does not have because it would be empty."""
+    with contextlib.suppress(OSError, ValueError, EOFError, zipfile.BadZipFile):
+        if file.suffix != ".npy":
+            return not read_file(file)
+        with open_file(file) as opened:
+            value = np.load(opened, allow_pickle=False)
+        return isinstance(value, np.ndarray) and not value.size
+    return False
 
 
 def _read(file: Path, tensor: TensorRecord, place: str) -> Array:

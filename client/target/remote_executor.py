@@ -17,7 +17,7 @@ from gputune.client.target.client import TargetClient
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.execution.loading import open_graph
-from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.profiling.records import Level
 from gputune.server.protocol.messages import Blob, ProfileContext
 
@@ -143,6 +143,8 @@ class RemoteExecutor:
         self, inputs: Values, outputs: Mapping[str, MemHandle]
     ) -> tuple[dict[str, Blob], dict[str, int], dict[str, int]]:
         """The bytes of inputs, and by the client's numbers the memories of others and of outputs."""
+        known = {tensor.name for tensor in self.graph.inputs}
+        inputs = {name: value for name, value in inputs.items() if name in known or not is_empty(value)}
         handles = {name: value for name, value in inputs.items() if isinstance(value, MemHandle)}
         arrays = {name: value for name, value in inputs.items() if not isinstance(value, MemHandle)}
         self._registered.know([*handles.values(), *outputs.values()])

@@ -25,7 +25,7 @@ from gputune.runtime.context.records import TensorRecord
 from gputune.runtime.execution.executor import NOTHING, Executor, Values
 from gputune.runtime.execution.groups import load_group
 from gputune.runtime.execution.loading import Compatibility, open_executor, refuse_zeros
-from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 Array = npt.NDArray[Any]
@@ -145,7 +145,7 @@ class Context:
 
         Args:
             inputs: by name an array of exactly the input's shape and dtype, or a memory handle; for a graph with one
-                input, the array alone.
+                input, the array alone. Arrays without elements may be given for inputs that the graph does not have.
             outputs: by name, arrays or memory handles that receive the outputs; new arrays by default.
             graph: the graph's name; by default the graph whose inputs have these names, shapes and dtypes.
 
@@ -259,9 +259,10 @@ def _load_all(path: Path | str, device: str | None, mode: Compatibility) -> Cont
 def _takes(tensors: Sequence[TensorRecord], inputs: Inputs) -> bool:
     if not isinstance(inputs, Mapping):
         return len(tensors) == 1 and _fits(tensors[0], inputs)
-    return {tensor.name for tensor in tensors} == set(inputs) and all(
-        _fits(tensor, inputs[tensor.name]) for tensor in tensors
-    )
+    known = {tensor.name for tensor in tensors}
+    others = (value for name, value in inputs.items() if name not in known)
+    fitting = (tensor.name in inputs and _fits(tensor, inputs[tensor.name]) for tensor in tensors)
+    return all(fitting) and all(map(is_empty, others))
 
 
 def _fits(tensor: TensorRecord, value: object) -> bool:

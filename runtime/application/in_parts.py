@@ -33,7 +33,7 @@ from gputune.runtime.devices.settings import variables
 from gputune.runtime.execution.executor import NOTHING, Values
 from gputune.runtime.execution.loading import Compatibility, check_trusted, recorded_report
 from gputune.runtime.execution.verdict import verdict_on
-from gputune.runtime.memory.handles import MemHandle
+from gputune.runtime.memory.handles import MemHandle, is_empty
 from gputune.runtime.power.profiles.perf_profile import CUSTOM, PerfProfile
 from gputune.runtime.power.profiles.presets import preset_name
 from gputune.runtime.profiling.records import Level
@@ -179,6 +179,8 @@ class ModelInParts(Closing):
         records = {one.name: one for one in known}
         ready = {}
         for name, value in given.items():
+            if name not in records and kind == "input" and is_empty(value):
+                continue
             if name not in records:
                 raise ValueError(f"graph {self.graph.name!r} has no {kind} {name!r}; its {kind}s are {list(records)}")
             if isinstance(value, MemHandle):

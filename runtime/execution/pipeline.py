@@ -16,6 +16,7 @@ from gputune.runtime.execution.executor import NOTHING, Array, Executor, Values
 from gputune.runtime.execution.groups import ContextGroup, load_group
 from gputune.runtime.execution.loading import Compatibility
 from gputune.runtime.execution.tensor_memory import Value
+from gputune.runtime.memory.handles import is_empty
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Pipeline(Closing):
     def run(self, inputs: Values = NOTHING, outputs: Values = NOTHING) -> dict[str, Array]:
         """Run one inference through all stages: arrays and memory handles by the names of `inputs` and `outputs`, as
         Executor.run takes them. Raises as Executor.run does."""
+        inputs = {name: value for name, value in inputs.items() if name in self._inputs or not is_empty(value)}
         for what, known, names in (("input", self._inputs, inputs), ("output", self._outputs, outputs)):
             for name in names:
                 if name not in known:

@@ -26,7 +26,7 @@ from gputune.runtime.backends import Backend, Buffer, Imported
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from gputune.runtime.execution.binding import Binder, unallocated
 from gputune.runtime.memory.counters import MemoryCounters
-from gputune.runtime.memory.handles import Lease, MemHandle
+from gputune.runtime.memory.handles import Lease, MemHandle, is_empty
 from gputune.runtime.memory.lending import Lending
 from gputune.runtime.profiling.recorder import Stamped, Start, Steps
 
@@ -166,8 +166,8 @@ class TensorMemory:
 
     def checked_inputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """What was given, as it can be used. Raises ValueError that names what is missing, unknown or does not fit."""
-        for name in given:
-            if name not in self._input_names:
+        for name, value in given.items():
+            if name not in self._input_names and not is_empty(value):
                 raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {self._input_names}")
         ready: dict[str, Value] = {}
         for tensor in self._free(self._inputs, given):

@@ -34,6 +34,11 @@ Kind = Literal["memfd", "fd", "host", "svm", "usm", "mapped", "cl_mem", "hardwar
 PAGE = mmap.ALLOCATIONGRANULARITY
 
 
+def is_empty(value: object) -> bool:
+    """Return whether a value is an array without elements. A graph has no input for which such an array is given."""
+    return not isinstance(value, MemHandle) and np.asarray(value).size == 0
+
+
 class Lease:
     """Keep a handle from being closed until the lease is released or dropped, and the handle's memory until it is
     dropped."""

@@ -381,7 +381,7 @@ def values(tensors: Mapping[str, Array | Memory]) -> Any:
             value.memory = tensor.pointer
         else:
             assert tensor.flags.c_contiguous
-            value.data = tensor.ctypes.data
+            value.data = tensor.ctypes.data if tensor.size else None
     return found
 
 

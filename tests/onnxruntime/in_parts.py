@@ -36,6 +36,7 @@ def main(path: str, folder: str) -> None:
         assert model.run(X, {"y": given})["y"] is given and np.array_equal(given, outputs["y"])
         assert all(np.array_equal(outputs[name], again[name]) for name in outputs)
         assert np.array_equal(model.run_async(X).result()["y"], outputs["y"])
+        assert np.array_equal(model.run({"x": X, "past": X[:0]})["y"], outputs["y"])
         assert model.bench(warmup=1, inferences=3).inferences == 3
         assert (model.graphs, model.executors, model.warnings) == (("model",), {}, ())
         assert model.computes and model.device.name == "Fake GPU"

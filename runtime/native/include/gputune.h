@@ -173,7 +173,8 @@ const char *gputune_warning(const gputune_graph *graph, size_t number);
 const char *gputune_choice(const gputune_graph *graph);
 
 /* Says where a tensor is for an inference: `data` of exactly its size, which is copied, or `memory`, which is used in
- * place. Without names, values are in the graph's order. */
+ * place. Without names, values are in the graph's order. A name without either stands for an input without elements,
+ * which a graph does not have. */
 typedef struct gputune_value {
     const char *name; /* NULL: the next one */
     void *data;

@@ -190,6 +190,7 @@ static gputune_code set_values(gputune_graph *graph, const gputune_value *values
     for (size_t i = 0; i < has; i++) tensors[i].given = false, tensors[i].data = NULL, tensors[i].memory = NULL;
     for (size_t i = 0; i < count; i++) {
         tensor *tensor = tensor_for(tensors, has, values[i].name, i);
+        if (!tensor && !outputs && values[i].name && !values[i].data && !values[i].memory) continue; /* it is empty */
         if (!tensor)
             return fail(error, GPUTUNE_INVALID_ARGUMENT, "graph '%s' has no %s '%s'", info->name,
                         outputs ? "output" : "input", values[i].name ? values[i].name : "after its last");

@@ -45,6 +45,18 @@ def test_lines_name_inputs_and_may_leave_out_a_single_name(tmp_path: Path) -> No
     assert {name: file.name for name, file in line.files.items()} == {"x": "a.raw", "y": "b.raw"}
 
 
+def test_files_without_elements_may_be_named_for_inputs_that_a_graph_does_not_have(tmp_path: Path) -> None:
+    np.save(tmp_path / "empty.npy", np.zeros((1, 0, 4), np.float32))
+    np.save(tmp_path / "full.npy", np.zeros((1, 1, 4), np.float32))
+    (tmp_path / "empty.raw").touch()
+    text = f"x:=a.raw past:={tmp_path}/empty.npy more:={tmp_path}/empty.raw"
+    (line,) = read_input_list(listed(tmp_path, text), ONE)
+    assert list(line.files) == ["x"]
+    for name in ("full.npy", "gone.raw", "inputs.txt"):
+        with pytest.raises(ConfigError, match="there is no input 'past'"):
+            read_input_list(listed(tmp_path, f"x:=a.raw past:={tmp_path}/{name}"), ONE)
+
+
 def test_what_has_blanks_stands_in_double_quotes(tmp_path: Path) -> None:
     inputs = (TensorRecord("an x", (2,)), TensorRecord("it's", (2,)))
     text = '"an x:=a file.raw" it\'s:="b \'2\'.raw"\nit\'s:=c\\d.raw "an x":=#e.raw'

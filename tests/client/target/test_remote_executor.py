@@ -39,6 +39,7 @@ class FakeClient:
 
     def execute_context(self, context: int, inputs: dict[str, memoryview], *memories: Any) -> ContextExecuted:
         assert (context, *memories) == (7, {}, {})
+        assert list(inputs) == ["x"]
         doubled = np.frombuffer(inputs["x"], np.float32) * 2
         return ContextExecuted({"y": doubled.tobytes()} if self.outputs is None else self.outputs, 99)
 
@@ -58,7 +59,7 @@ def test_the_file_is_sent_as_it_is_and_outputs_come_back_as_arrays(path: Path) -
     assert executor.device.to_dict() == DEVICE
     outputs, elapsed_ns = executor.run_timed({"x": X})
     np.testing.assert_array_equal(outputs["y"], X.reshape(8) * 2)
-    executor.run_timed({"x": np.asfortranarray(X)})
+    executor.run_timed({"x": np.asfortranarray(X), "past": X[:0]})  # which is no input, because it would be empty
     assert elapsed_ns == 99, "the target's clock"
     assert len(executor.round_trip_ns) == 2
     assert min(executor.round_trip_ns) > 0

@@ -290,7 +290,12 @@ def test_wrong_values_are_refused_by_name(backend: Backend, opened: Open, tmp_pa
                 graph.run(inputs, outputs or {"y": x.copy()})
             assert refused.value.name == "invalid_argument"
         np.testing.assert_array_equal(graph.run({"x": x})["y"], made.expected(x))
-    with pytest.raises(NativeError, match="there is no graph"):
-        device.load(file, shapes={"x": (ELEMENTS + 1,)})
-    with device.load(file, shapes={"x": (ELEMENTS,)}) as graph:
+        empty = np.zeros((1, 0), np.float32)  # an input that the graph would have if it had elements
+        np.testing.assert_array_equal(graph.run({"past": empty, "x": x})["y"], made.expected(x))
+        with pytest.raises(NativeError, match="needs either data or memory"):
+            graph.run({"x": x[:0]})
+    for shapes in ({"x": (ELEMENTS + 1,)}, {"past": (1, 2)}, {"x": (0,)}):
+        with pytest.raises(NativeError, match="there is no graph"):
+            device.load(file, shapes=shapes)
+    with device.load(file, shapes={"past": (1, 0), "x": (ELEMENTS,)}) as graph:
         assert graph.info["name"] == "made"

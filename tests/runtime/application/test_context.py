@@ -53,6 +53,24 @@ def test_the_shapes_of_inputs_choose_the_graph(file: Path) -> None:
         assert inferences(loaded) == {"small": 1, "large": 2, "one": 0, "two": 1}
 
 
+def test_an_empty_array_may_stand_for_an_input_that_a_graph_does_not_have(file: Path) -> None:
+    """As an input without elements is none, so a loop needs no other call for its first step."""
+    empty, other = np.zeros((1, 0), np.float32), np.zeros((1, 2), np.float32)
+    with gputune.load(file, "null") as loaded:
+        loaded.run({"x0": LARGE, "past": empty})
+        loaded.run({"past": empty, "x0": SMALL, "x1": LARGE, "more": empty}, graph="two")
+        assert inferences(loaded) == {"small": 0, "large": 1, "one": 0, "two": 1}
+        for wrong in ({"x0": LARGE, "past": other}, {"x0": empty}, {"past": empty}):
+            with pytest.raises(ValueError, match="no graph takes"):
+                loaded.run(wrong)
+        with pytest.raises(ValueError, match="has no input 'past'"):
+            loaded.run({"x0": SMALL, "past": other}, graph="small")
+        with pytest.raises(ValueError, match="needs the input 'x0'"):
+            loaded.run({"past": empty}, graph="small")
+        with pytest.raises(ValueError, match="has no output 'past'"):
+            loaded.run({"x0": SMALL}, {"past": empty}, graph="small")
+
+
 def test_what_no_graph_or_several_take_is_refused_by_name(file: Path) -> None:
     with gputune.load(file, "null") as loaded:
         with pytest.raises(ValueError, match=r"no graph takes float32\[3\]; the graphs take small: x0 float32\[2, 4\]"):
