@@ -12,7 +12,7 @@ from typing import Any
 from gputune.client.errors import TargetError
 from gputune.client.target.transport.credentials import NONE, Credentials
 from gputune.client.target.transport.liveness import LivenessTimeout
-from gputune.client.target.transport.stream import TIMED_OUT, Stream
+from gputune.client.target.transport.stream import TIMED_OUT, Stream, is_local
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
 from gputune.server.protocol.connection import Connection, State
@@ -21,6 +21,8 @@ from gputune.server.protocol.framing import unsent
 from gputune.server.protocol.messages import Cancel, Error, Hello, Limits, Ping, Pong, Progress, Proof, Welcome
 
 CONNECT_SECONDS = 10.0
+LOCAL_SECONDS = 60.0
+"""Over a local socket, where no network can have lost what was sent: a server that is silent there is busy."""
 ADVICE = {
     "token_required": "the server asks for a token: give the one that it was started with, by --token_file or "
     "GPUTUNE_TOKEN",
@@ -76,7 +78,7 @@ class TargetConnection:
         credentials: Credentials = NONE,
         last_words: Callable[[], str] | None = None,
     ) -> None:
-        """Takes at most `timeout` seconds, `welcome` included.
+        """Takes at most `timeout` seconds, over a local socket LOCAL_SECONDS, `welcome` included.
 
         last_words: what is known of the server's end, for the error when the connection is lost; may be empty.
         """
@@ -92,7 +94,9 @@ class TargetConnection:
         self._liveness = LivenessTimeout()
         self._beat_seconds = math.inf  # the server hears of this side so often, once it has said how often
         self._asked = False  # by a ping whether it lives, since the server was heard last
+        self._silent = False
         self._sent = time.monotonic()
+        timeout = max(timeout, LOCAL_SECONDS) if is_local(host) else timeout
         try:
             self._stream = Stream(host, port, self._sent + timeout, credentials.tls)
         except TargetError as error:
@@ -101,11 +105,11 @@ class TargetConnection:
             raise
         self.address = self._stream.address
         with self._closing():
-            self.software = self._greet(_WITH_TLS if credentials.tls else _WITHOUT_TLS)
+            self.software = self._greet(_WITH_TLS if credentials.tls else _WITHOUT_TLS, timeout)
 
     # --- handshake --------------------------------------------------------------------------------
 
-    def _greet(self, hint: str) -> str:
+    def _greet(self, hint: str, seconds: float) -> str:
         try:
             self._stream.hurry()
             self._transmit(self._machine.send(self._machine.hello()))
@@ -115,6 +119,9 @@ class TargetConnection:
         except TargetError as error:
             if error.name not in _NO_HELLO:
                 raise
+            if self._silent:
+                why = f"took too long to answer: it said nothing for {seconds:g} s; it may be busy, or no target server"
+                raise TargetError("connection_lost", f"{self.address} {why}") from None
             reason = f"answers, but not as a gputune target server: {error.reason}{hint}"
             raise TargetError("not_a_target_server", f"{self.address} {reason}") from None
         if not isinstance(hello, Hello):
@@ -381,6 +388,7 @@ class TargetConnection:
                 count = self._stream.receive(self._machine.space())
             except TIMED_OUT:
                 if self._liveness.over(self._stream.queued()):
+                    self._silent = True
                     raise self._lost("took too long to answer") from None
                 if not self._asked:  # it cannot hear more than one before what is on its way to it
                     self._asked = True

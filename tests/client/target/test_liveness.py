@@ -1,13 +1,17 @@
 """Test heartbeats, and how long the client waits for a silent server."""
 
+import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gputune.client.errors import TargetError
+from gputune.client.target.transport import connection
 from gputune.server.protocol.messages import Limits, Ping, Status, UploadBuffer
 from tests.client.fake_target import (
     FAST,
@@ -111,3 +115,44 @@ class TestHeartbeats:
         assert time.monotonic() - began < PATIENCE_SECONDS < target.limits.silence_seconds
         with pytest.raises(TargetError, match="is closed"):
             client.ping()
+
+
+class Listening:
+    """What accepts a connection, and says something after a while."""
+
+    def __init__(self, listener: socket.socket, words: bytes = b"", seconds: float = 0.0) -> None:
+        self._listener, self._words, self._seconds = listener, words, seconds
+        listener.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        connection, _ = self._listener.accept()
+        time.sleep(self._seconds)
+        with suppress(OSError):  # of a client that has gone
+            connection.sendall(self._words)
+            while connection.recv(1 << 10):
+                pass
+
+
+class TestBusyServers:
+    @pytest.mark.parametrize("local", [False, True])
+    def test_what_says_nothing_took_too_long(
+        self, local: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """There is no word of TLS, of which nothing is known."""
+        monkeypatch.setattr(connection, "LOCAL_SECONDS", 0.2)
+        with socket.socket(socket.AF_UNIX if local else socket.AF_INET) as listener:
+            listener.bind(str(tmp_path / "socket") if local else ("127.0.0.1", 0))
+            Listening(listener)
+            host, port = (f"unix:{tmp_path / 'socket'}", 0) if local else listener.getsockname()
+            with pytest.raises(TargetError) as caught:
+                connection.probe(host, port, 0.2)
+        assert caught.value.name == "connection_lost" and "tls" not in caught.value.reason
+        assert " took too long to answer: it said nothing for 0.2 s; it may be busy" in caught.value.reason
+
+    def test_over_a_local_socket_there_is_more_time(self, tmp_path: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "socket"))
+            Listening(listener, b"SSH-2.0-OpenSSH\r\n", seconds=0.3)
+            with pytest.raises(TargetError, match="answers, but not as a gputune target server"):
+                connection.probe(f"unix:{tmp_path / 'socket'}", 0, 0.1)
