@@ -44,7 +44,7 @@ class ModelPart:
 @dataclass(frozen=True)
 class CheckedTask:
     """Describe a kernel to be tuned. weight: how often an inference runs it; roofline_ns: the time of one run at the
-    device's peaks."""
+    device's peaks; total_ns: that of all runs, in which a weight that was read before costs nothing."""
 
     key: str
     op: str
@@ -53,6 +53,7 @@ class CheckedTask:
     flops: int
     bytes: int
     roofline_ns: float
+    total_ns: float
 
 
 @dataclass(frozen=True)

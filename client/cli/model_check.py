@@ -139,12 +139,12 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     yield "tuning: " + ", ".join(_effort(name, effort) for name, effort in content["tuning"].items())
     yield f"assumes {'; '.join(content['assumes'])}"
     yield f"{'roofline':>12} {'share':>6} {'runs':>5}  task"
-    slowest = sorted(tasks, key=lambda task: -task["weight"] * task["roofline_ns"])
+    slowest = sorted(tasks, key=lambda task: -task["total_ns"])
     rows = [([task], f"{task['op']} {task['problem']}") for task in slowest[:MOST_ROWS]]
     if rest := slowest[MOST_ROWS:]:
         rows.append((rest, f"{len(rest)} others together"))
     for several, title in rows:
-        ns = sum(task["weight"] * task["roofline_ns"] for task in several)
+        ns = sum(task["total_ns"] for task in several)
         share = ns / content["roofline_ns"] if content["roofline_ns"] else 0.0
         yield f"{ns / 1e3:>9.1f} us {share:>6.1%} {sum(task['weight'] for task in several):>5}  {title}"
 

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gputune.client.context.memory.weights import read_again, weight_bytes
 from gputune.client.errors import ConfigError, ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Precision
@@ -35,7 +36,8 @@ COUNTED = 2000
 ASSUMES = (
     f"{TRIAL_SECONDS} s for each trial, compiling included, and all of the effort's --compare_seconds",
     "an empty performance cache and no --tuning_budget",
-    "the roofline: every operation at the peaks, each of its tensors read or written once, in memory and not in caches",
+    "the roofline: every operation at the peaks, each tensor read or written once, in memory and not in caches, "
+    "but a weight of several operations once in all",
 )
 
 
@@ -135,15 +137,21 @@ def describe(checked: Checked, peaks: Peaks, limits: DeviceLimits) -> dict[str, 
 
 
 def _costs(plan: Plan, peaks: Peaks) -> dict[str, Any]:
-    tasks = [(task, family_of(task.op).work(task.problem)) for task in plan.tasks]
+    works = {task: family_of(task.op).work(task.problem) for task in plan.tasks}
+    runs: dict[Task, list[Work]] = {task: [] for task in plan.tasks}
+    for operation, again in zip(plan.operations, read_again(plan), strict=True):
+        work = works[operation.task]
+        runs[operation.task].append(Work(work.flops, max(work.bytes - again, 0)))
+    every = [work for several in runs.values() for work in several]
+    total_ns = {task: sum(map(peaks.roofline_ns, several)) for task, several in runs.items()}
     return {
         "operations": len(plan.operations),
-        "tasks": [_task(task, work, peaks) for task, work in tasks],
-        "flops": sum(task.weight * work.flops for task, work in tasks),
-        "bytes": sum(task.weight * work.bytes for task, work in tasks),
-        "constant_bytes": sum(value.nbytes for value in plan.constants.values()),
+        "tasks": [_task(task, work, peaks) | {"total_ns": total_ns[task]} for task, work in works.items()],
+        "flops": sum(work.flops for work in every),
+        "bytes": sum(work.bytes for work in every),
+        "constant_bytes": weight_bytes([plan]),
         "peaks": {"gflops": peaks.gflops, "gbps": peaks.gbps, "origin": peaks.origin},
-        "roofline_ns": sum(task.weight * peaks.roofline_ns(work) for task, work in tasks),
+        "roofline_ns": sum(total_ns.values()),
     }
 
 

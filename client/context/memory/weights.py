@@ -26,8 +26,22 @@ PART_BYTES = 64 << 20
 def weight_bytes(plans: Iterable[Plan]) -> int:
     """The bytes of the constants of plans, each once."""
     arrays = {id(one): one for plan in plans for one in plan.constants.values()}.values()
-    contents = {hashlib.sha256(np.ascontiguousarray(one).tobytes()).digest(): int(one.nbytes) for one in arrays}
-    return sum(contents.values())
+    return sum({_content(one): int(one.nbytes) for one in arrays}.values())
+
+
+def read_again(plan: Plan) -> Iterator[int]:
+    """Yield for each operation the bytes of those constants that an operation before it reads, too."""
+    contents = {id(one): _content(one) for one in plan.constants.values()}
+    seen = set[bytes]()
+    for operation in plan.operations:
+        names = set(operation.inputs.values()) & plan.constants.keys()
+        read = {contents[id(plan.constants[name])]: int(plan.constants[name].nbytes) for name in names}
+        yield sum(nbytes for content, nbytes in read.items() if content in seen)
+        seen |= read.keys()
+
+
+def _content(array: Any) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(array)).digest()
 
 
 class Weights:

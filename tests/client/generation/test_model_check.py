@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
@@ -58,6 +59,31 @@ def test_a_model_that_runs(gputune: Gputune, tmp_path: Path) -> None:
     assert content["roofline_ns"] == pytest.approx(sum(max(work.flops / 2, work.bytes / 4) for work in works))
     assert content["constant_bytes"] == sum(value.nbytes for value in plan.constants.values())
     assert content["peaks"]["origin"] == "given"
+
+
+@pytest.mark.parametrize(
+    ("body", "elements"),
+    [
+        ("a = MatMul(x, w) b = Tanh(a) c = MatMul(b, w) d = Tanh(c) y = MatMul(d, w)", 64 * 64),
+        ("a = Gemm<transB = 1>(x, w, v) b = Tanh(a) c = Gemm<transB = 1>(b, w, v) d = Tanh(c) y = MatMul(d, u)",
+         2 * 64 * 64 + 64),
+        ("a = MatMul(x, w) b = Tanh(a) c = MatMul(b, same) d = Tanh(c) y = MatMul(d, u)", 2 * 64 * 64),
+    ],
+)  # fmt: skip
+def test_weights_of_several_operations_are_counted_once(
+    body: str, elements: int, gputune: Gputune, tmp_path: Path
+) -> None:
+    """In a layer that was unrolled; in the sum of weights, in the bytes that are moved, and in the roofline."""
+    w = np.random.default_rng(0).standard_normal((64, 64), dtype=np.float32)
+    weights: dict[str, tuple[int, ...] | models.Array] = {"w": w, "same": w, "u": (64, 64), "v": (64,)}
+    path = models.save(models.build("(float[1,64] x) => (float[1,64] y)", body, weights), tmp_path)
+    code, content = checked(path, "--peak_gflops", 1e6, "--peak_gbps", 1, gputune=gputune)
+    assert code == 0 and content["constant_bytes"] == 4 * elements
+    between = content["bytes"] - 4 * elements
+    assert 0 < between < 4 * 64 * 20, "what operations hand to each other"
+    assert content["roofline_ns"] == pytest.approx(content["bytes"])
+    assert sum(task["total_ns"] for task in content["tasks"]) == pytest.approx(content["roofline_ns"])
+    assert any(task["total_ns"] < task["weight"] * task["roofline_ns"] for task in content["tasks"])
 
 
 def test_bytes_are_counted_in_a_precision_mode(gputune: Gputune, tmp_path: Path) -> None:
