@@ -1,8 +1,9 @@
 """Describe a model before any tuning: what runs, what it costs, and how long tuning may take."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from gputune.client.context.memory.weights import read_again, weight_bytes
 from gputune.client.errors import ConfigError, ModelError, Refusal, UnsupportedNodes
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Precision
-from gputune.client.model.importer import Value, read_model, told_value
+from gputune.client.model.importer import Value, import_nodes, load, told_value
 from gputune.client.model.lowering import refusals_of
 from gputune.client.model.nearest import nearest_form
-from gputune.client.model.parts import Cut, cut_model, described
+from gputune.client.model.parts import Cut, cut_of, described
 from gputune.client.model.plan import Plan, Task
 from gputune.client.report.problems import words
 from gputune.client.target.connecting import choose_target
@@ -74,24 +75,27 @@ def check_model(
 ) -> Checked:
     """Imports and lowers a model in a precision mode, or as it is. Raises ModelError for what is wrong with the model
     and not with single nodes."""
-    values = input_values or {}
+    values, model = input_values or {}, load(path)
+    imported = import_nodes(model, path, input_dimensions, values)
+    cut = partial(cut_of, model, path, input_dimensions, values, imported)
     try:
-        graph = read_model(path, input_dimensions, values)
+        graph = imported.whole()
     except UnsupportedNodes as error:
-        cut = _cut(path, input_dimensions, values)
-        return Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode or FLOAT, cut=cut)
+        found = {"refusals": error.refusals, "mode": mode or FLOAT, "cut": _made(cut)}
+        return Checked(path, input_dimensions, values, error.looked_at, {}, **found)
     graph = replace(graph, precision=Precision(mode))
     mode = mode or (HALF if graph.halves else FLOAT)
     checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), mode=mode)
     try:
         return replace(checked, model=Alternatives(graph))
     except UnsupportedNodes:
-        return replace(checked, refusals=refusals_of(graph), cut=_cut(path, input_dimensions, values))
+        return replace(checked, refusals=refusals_of(graph), cut=_made(cut))
 
 
-def _cut(path: Path, input_dimensions: Mapping[str, tuple[int, ...]], values: Mapping[str, Value]) -> Cut | str:
+def _made(cut: Callable[[], Cut]) -> Cut | str:
+    """The parts, or why they are not known."""
     try:
-        return cut_model(path, input_dimensions, values)
+        return cut()
     except (ConfigError, ModelError) as error:  # onnxruntime is not installed, or cannot open the model
         return str(error)
 

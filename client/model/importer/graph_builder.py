@@ -6,10 +6,10 @@ one, and an If with a known condition by its branch. A tensor without elements i
 to compute.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -195,13 +195,13 @@ class GraphBuilder:
     def _keep(self, index: int, node: onnx.NodeProto, why: str = "", instead: str = "") -> None:
         """Keeps a node that has to run; why: it cannot, and what to use instead."""
         name = self.labels.free(node.name or f"{node.op_type}_{index}") if self.origin else self._begin(index, node)
-        operator = operator_of(node)
+        operator, attributes = operator_of(node), _Attributes(node)
         kept = Node(
             operator,
             name,
             tuple(node.input),
             tuple(node.output),
-            {item.name: _plain(helper.get_attribute_value(item)) for item in node.attribute},
+            dict(attributes) if is_supported(operator) else attributes,
             operands=tuple(sorted(taken_from_outside(node))),
             origins=(self.origin or name,),
         )
@@ -248,6 +248,23 @@ class GraphBuilder:
 
     def _refuse(self, what: str, why: str) -> NoReturn:
         raise ModelError(f"{what} of model {self.path} {why}")
+
+
+class _Attributes(Mapping[str, Any]):
+    """Reads an attribute of a node once it is asked for: those of operators that cannot run may be millions of
+    numbers, which nothing asks for."""
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self._protos = {item.name: item for item in node.attribute}
+
+    def __getitem__(self, name: str) -> object:
+        return _plain(helper.get_attribute_value(self._protos[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._protos)
+
+    def __len__(self) -> int:
+        return len(self._protos)
 
 
 def _cast(node: onnx.NodeProto, dtype: str) -> onnx.NodeProto:

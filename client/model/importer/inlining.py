@@ -31,7 +31,7 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> Function
     except onnx.defs.SchemaError:
         return None
     content = _newest(schema.function_opset_versions, opset, schema.get_function_with_opset_version)
-    if not content:
+    if not content and schema.context_dependent_function_opset_versions:
         given, known = node.SerializeToString(), [each.SerializeToString() for each in types]
         content = _newest(
             schema.context_dependent_function_opset_versions,

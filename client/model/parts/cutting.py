@@ -159,9 +159,11 @@ def cut_of(
     path: Path,
     input_dimensions: Mapping[str, tuple[int, ...]],
     input_values: Mapping[str, Value] | None = None,
+    imported: Imported | None = None,
 ) -> Cut:
-    """Cut a valid model; `path` is what messages call it, and where its data lies. Raises as `cut_model` does."""
-    scope = _Scope.of(model, path, input_dimensions, input_values)
+    """Cut a valid model; `path` is what messages call it, and where its data lies. imported: the model with these
+    inputs, if it is already. Raises as `cut_model` does."""
+    scope = _Scope.of(model, path, input_dimensions, input_values, imported)
     cut = scope.cut(Work(list(scope.all())))
     return cut.named(cut.imported.graph.name, "")
 
@@ -214,15 +216,18 @@ class _Scope:
         path: Path,
         input_dimensions: Mapping[str, tuple[int, ...]],
         input_values: Mapping[str, Value] | None = None,
+        imported: Imported | None = None,
     ) -> _Scope:
         """Import a model, with shapes that onnx does not know from onnxruntime or the model itself. Raises ModelError,
         ConfigError."""
         read = partial(import_nodes, model, path, input_dimensions, input_values)
-        imported, declared = read(), dict[str, TensorInfo]()
+        imported, declared = imported or read(), dict[str, TensorInfo]()
         for _ in range(MOST_ROUNDS):
             tensors = imported.graph.tensors
             unknown = {name for node in imported.graph.nodes for name in node.outputs if name} - tensors.keys()
-            if not unknown:
+            refused = {one.node for one in imported.refusals}
+            left = (node for node in imported.graph.nodes if refused.isdisjoint((node.name, *node.origins)))
+            if not any(name in unknown for node in left for name in node.reads):
                 break
             inferred, stated = host_types(imported.model, path, tensors), stated_types(imported.model, tensors)
             more = {name: info for name, info in (stated | inferred).items() if name in unknown}

@@ -1,5 +1,6 @@
 """Test which nodes stay in onnxruntime when a model is cut, and what is said about them."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from gputune.client.model.parts import cut_model, cutting, rest_of, told
+from gputune.client.generation.model_check import check_model
+from gputune.client.model.parts import Cut, cut_model, cutting, rest_of, told
 from tests.client.model.test_parts import WEIGHTS, check, check_parts, cut_of, drawn, ops, stand_in
 from tests.client.models import build, numbers, save
 
@@ -122,3 +124,26 @@ def test_a_part_that_does_less_than_it_hands_over_stays_on_the_host(tmp_path: Pa
         cut = cut_of(build(f"(float[{shape}] x) => (double z)", rest.format(body), weights), tmp_path)
         assert len(cut.parts) == parts and cut.stays == ({} if parts else {cutting.COSTLY: 2})
         assert cut_of(build(f"(float[{shape}] x) => (float y)", body, weights), tmp_path).is_whole
+
+
+@pytest.mark.parametrize("behind", ["", "k = mine.Other(t)"])
+def test_what_is_refused_is_not_read(behind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither its attributes, of which there may be millions, nor is onnxruntime asked for shapes that no other node
+    needs."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "mine" : 1, "ai.onnx.ml" : 3]>
+               small (float[4,16] x) => (float y) {{
+                t = mine.Trees<numbers = [1, 2, 3], words = ["a"]>(x) {behind}
+                p = ai.onnx.ml.TreeEnsembleRegressor<nodes_values = [1.0, 2.0]>(x)
+                q, r, s = DynamicQuantizeLinear(x) y = MatMul(x, w) }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((16, 16), np.float32), "w"))
+    model.graph.output.extend(helper.make_tensor_value_info(name, 1, None) for name in ("k" if behind else "t", "p"))
+    path = save(model, tmp_path)
+    read: list[str] = []
+    read_attribute = helper.get_attribute_value
+    monkeypatch.setattr(helper, "get_attribute_value", lambda item: read.append(item.name) or read_attribute(item))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    checked = check_model(path, {})
+    assert {one.op for one in checked.refusals} >= {"mine.Trees", "ai.onnx.ml.TreeEnsembleRegressor"}
+    assert not {"numbers", "words", "nodes_values"} & set(read)
+    assert isinstance(checked.cut, Cut) and ops(checked.cut) == [["MatMul"]]
