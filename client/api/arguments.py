@@ -41,13 +41,14 @@ ARGUMENTS: Mapping[str, str] = MappingProxyType(
         "--precision_mode": "precision_mode",
         "--io_type": "io_type",
         "--keep_float32": "keep_float32",
+        "--float64": "float64",
     }
 )
 """By option of the context binary generator, the argument of `gputune.tune`."""
 
 _SHAPE = re.compile(r"--input_dimensions (.+?)=(\d+(?:,\d+)*)(?=$|[ :;])")
 _VALUE = re.compile(r"--input_value (.+?)=([\w.,-]+)(?=$|[ :;])")
-_OPTION = re.compile(r"--[a-z_]+")
+_OPTION = re.compile(r"--[a-z_0-9]+")
 
 
 def as_arguments(line: str) -> str:
@@ -63,7 +64,7 @@ def as_arguments(line: str) -> str:
 
     line = _SHAPE.sub(shape, line).replace("} shapes={", ", ")
     line = _VALUE.sub(value, line).replace("} input_values={", ", ")
-    line = line.replace("--unsupported host", "unsupported='host'")
+    line = line.replace("--unsupported host", "unsupported='host'").replace("--float64 float32", "float64='float32'")
     return _OPTION.sub(lambda found: ARGUMENTS.get(found[0], found[0]), line)
 
 

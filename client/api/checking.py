@@ -10,11 +10,13 @@ from typing import Any
 from gputune.client.api.arguments import as_arguments, check_known, with_arguments
 from gputune.client.api.shapes import InputValues, Shapes, pairs_of, values_of
 from gputune.client.errors import ConfigError
+from gputune.client.generation.config.precision import DOUBLES
 from gputune.client.generation.model_check import any_limits, check_model, describe, measured_peaks
 from gputune.client.model.graph import PRECISION_MODES
 from gputune.client.model.model_files import combined
 from gputune.client.model.op_packages import in_use, load_packages
 from gputune.client.tuning.measuring.peaks import ASSUMED
+from gputune.core.dtypes import FLOAT
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def check(
     *,
     input_values: InputValues | None = None,
     precision_mode: str | None = None,
+    float64: str | None = None,
     device: str | None = None,
     op_packages: Sequence[Path | str] = (),
 ) -> ModelCheck:
@@ -113,6 +116,7 @@ def check(
         shapes: by name, the shape of each input with dynamic dimensions, or the size of a named dimension.
         input_values: by name, the value of each input that is a constant, such as {"sr": 16000}.
         precision_mode: count for this mode, as for `tune`; by default as the model has floats.
+        float64: as for `tune`.
         device: measure the peaks on this device of the machine: a part of its name, or its number in `gputune devices`.
         op_packages: as for `tune`.
 
@@ -126,9 +130,9 @@ def check(
         raise ConfigError("shapes: check looks at one shape at a time; give one for each input")
     values = values_of(input_values)
     peaks, limits = (ASSUMED, any_limits()) if device is None else measured_peaks(device)
-    check_known(precision_mode=(precision_mode, PRECISION_MODES))
+    check_known(precision_mode=(precision_mode, PRECISION_MODES), float64=(float64, DOUBLES))
     with in_use(load_packages([str(each) for each in op_packages])):
-        checked = check_model(Path(model), graphs[0], values, precision_mode or "")
+        checked = check_model(Path(model), graphs[0], values, precision_mode or "", float64 == FLOAT)
         return _record(Path(model), describe(checked, peaks, limits))
 
 

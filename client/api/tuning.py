@@ -18,7 +18,7 @@ from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import HOST, UNSUPPORTED, Config, choose_effort, read_config
 from gputune.client.generation.config.generator_keys import WEIGHTS
-from gputune.client.generation.config.precision import io_types
+from gputune.client.generation.config.precision import DOUBLES, io_types
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.model.graph import PRECISION_MODES
@@ -162,6 +162,7 @@ def tune(
     precision_mode: str | None = None,
     io_type: str | Mapping[str, str] | None = None,
     keep_float32: Sequence[str] = (),
+    float64: str | None = None,
     verify: bool = False,
     op_packages: Sequence[AnyPath] = (),
     on_progress: Callable[[TuningProgress], None] | None = None,
@@ -182,7 +183,8 @@ def tune(
     weights when it is loaded. unsupported: refuse (the default), or host: onnxruntime runs the nodes that cannot run on
     the device. precision_mode: float32, float16_storage (tensors and weights are in float16), or float16 (kernels may
     multiply in it, too); by default as the model. io_type: the type of all inputs and outputs, or types by name.
-    keep_float32: nodes and types of nodes whose results stay in float32. verify: compare the context with onnxruntime.
+    keep_float32: nodes and types of nodes whose results stay in float32. float64: refuse (the default), or float32, in
+    which float64 is computed then. verify: compare the context with onnxruntime.
     op_packages: folders or entry points of packages with your operators and kernels. on_progress: called for every
     step, by any thread; an exception in it ends the tuning, and measurements are kept. Messages are records of the
     logger "gputune". Raises, in one line that says what to do, ConfigError, ModelError, TargetError, TuningError,
@@ -190,7 +192,7 @@ def tune(
     """
     begun_s, paths = time.monotonic(), _paths(model)
     check_known(effort=(effort, EFFORTS))
-    config = _config(config_file, weights, unsupported, precision_mode, io_type, keep_float32)
+    config = _config(config_file, weights, unsupported, precision_mode, io_type, keep_float32, float64)
     chosen = choose_effort(config, effort)
     asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
     asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
@@ -221,13 +223,14 @@ def _config(
     precision_mode: str | None,
     io_type: str | Mapping[str, str] | None,
     keep_float32: Sequence[str],
+    float64: str | None,
 ) -> Config:
     """The config file, with what arguments say of its keys. Raises ConfigError, TargetError."""
     config = read_config(None if config_file is None else Path(config_file))
     known = {"weights": (weights, WEIGHTS), "unsupported": (unsupported, UNSUPPORTED)}
-    check_known(precision_mode=(precision_mode, PRECISION_MODES), **known)
+    check_known(precision_mode=(precision_mode, PRECISION_MODES), float64=(float64, DOUBLES), **known)
     types = None if io_type is None else io_types(io_type, "io_type")
-    return config.having(weights, unsupported, precision_mode, types, keep_float32)
+    return config.having(weights, unsupported, precision_mode, types, keep_float32, float64)
 
 
 def _paths(model: AnyPath | Sequence[AnyPath]) -> list[Path]:

@@ -10,6 +10,7 @@ import click
 from gputune.client.cli.options.common import input_value_option, json_option, op_packages, parse_input_dimensions
 from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import INPUT
+from gputune.client.cli.options.generation import float64
 from gputune.client.cli.say import print_json, say
 from gputune.client.errors import MODEL_INPUT, ConfigError, Refusal
 from gputune.client.generation.config.precision import MODE
@@ -44,6 +45,7 @@ MOST_ROWS = 20
     type=click.Choice(PRECISION_MODES),
     help="Count tasks and bytes for this mode of context-binary-generator.  [default: as the model has floats]",
 )
+@float64
 @json_option
 @click.option(
     "--peak_gflops",
@@ -64,6 +66,7 @@ def command(
     input_dimensions: tuple[tuple[str, tuple[int, ...]], ...],
     input_values: Mapping[str, Value],
     precision_mode: str | None,
+    float64: str | None,
     as_json: bool,
     peak_gflops: float | None,
     peak_gbps: float | None,
@@ -88,7 +91,8 @@ def command(
         raise ConfigError("--input_dimensions: model-check looks at one shape at a time; give one for each input")
     peaks, limits = _device(peak_gflops, peak_gbps, device)
     with in_use(load_packages(op_packages)):
-        content = describe(check_model(model, shapes[0], input_values, precision_mode or ""), peaks, limits)
+        checked = check_model(model, shapes[0], input_values, precision_mode or "", float64 == FLOAT)
+        content = describe(checked, peaks, limits)
     if as_json:
         print_json(content)
     else:

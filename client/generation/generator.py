@@ -153,7 +153,8 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
             cuts = [cut.changed(lambda graph: next(left)) for cut in cut_models]
             paths = [cut.imported.path for cut in cuts for _ in cut.parts]
         else:
-            enabled, paths = _enabled(request.config, read_graphs(request.models), request.paths_of_graphs)
+            whole = read_graphs(request.models, precision.narrow)
+            enabled, paths = _enabled(request.config, whole, request.paths_of_graphs)
             read, cuts = precision.of(_with_outputs(enabled, request.outputs)), []
     with clock.phase("lower"):
         graphs = Graphs(read, [one.name for one in read if not request.config.settings_of(one.name).fusion])
@@ -189,7 +190,7 @@ def _cuts(request: GenerationRequest) -> list[Cut]:
     }
     for name in (name for name, wished in wishes.items() if wished):
         raise ConfigError(f"{name} has no meaning with --unsupported host, which needs all parts as they are; drop one")
-    cuts = cut_graphs(request.models)
+    cuts = cut_graphs(request.models, config.precision.narrow)
     for cut in cuts:
         log.log(logging.INFO if cut.parts else logging.WARNING, told(cut))
     config.check_graphs([part.graph.name for cut in cuts for part in cut.parts])

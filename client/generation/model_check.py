@@ -72,10 +72,11 @@ def check_model(
     input_dimensions: Mapping[str, tuple[int, ...]],
     input_values: Mapping[str, Value] | None = None,
     mode: str = "",
+    narrow: bool = False,
 ) -> Checked:
-    """Imports and lowers a model in a precision mode, or as it is. Raises ModelError for what is wrong with the model
-    and not with single nodes."""
-    values, model = input_values or {}, load(path)
+    """Imports and lowers a model in a precision mode, or as it is. narrow: with float32 in the place of float64. Raises
+    ModelError for what is wrong with the model and not with single nodes."""
+    values, model = input_values or {}, load(path, narrow)
     imported = import_nodes(model, path, input_dimensions, values)
     cut = partial(cut_of, model, path, input_dimensions, values, imported)
     try:

@@ -13,7 +13,7 @@ from gputune.cache import with_companions
 from gputune.client.errors import CacheMiss
 from gputune.client.generation.cache_secret import secret_file
 from gputune.client.generation.config import HOST, Config
-from gputune.client.generation.config.precision import IO_TYPE, KEEP
+from gputune.client.generation.config.precision import DOUBLE, IO_TYPE, KEEP
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.phases import Profiling
 from gputune.client.input_lists import files_named
@@ -161,6 +161,7 @@ def effective_configuration(request: GenerationRequest, graphs: Sequence[str]) -
     said |= {"unsupported": config.unsupported} if config.unsupported == HOST else {}
     said |= {IO_TYPE: dict(config.precision.io_types)} if config.precision.io_types else {}
     said |= {KEEP: list(config.precision.kept)} if config.precision.kept else {}
+    said |= {DOUBLE: config.precision.float64} if config.precision.narrow else {}
     return said | {
         "tuning_mode": request.effort.name != "none",
         "tuning_effort": request.effort.name,

@@ -15,8 +15,9 @@ from gputune.client.model.plan import Plan, Task
 from gputune.kernels.family import DeviceLimits
 
 
-def read_graphs(files: Sequence[ModelFile]) -> list[Graph]:
-    """Each model once for each choice of its inputs' shapes. Raises ModelError, ConfigError for two graphs of one name.
+def read_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Graph]:
+    """Each model once for each choice of its inputs' shapes. narrow: with float32 in the place of float64. Raises
+    ModelError, ConfigError for two graphs of one name.
 
     The graph of the only model has the name that this gives itself; those of several have the names of their files.
     Where a model has several graphs, each has the shapes that were chosen for it behind that, as in "model_1x3x48x320".
@@ -24,20 +25,20 @@ def read_graphs(files: Sequence[ModelFile]) -> list[Graph]:
     graphs = []
     for file in files:
         for shapes in file.shapes:
-            graph = read_model(file.path, shapes, file.values)
+            graph = read_model(file.path, shapes, file.values, narrow)
             graphs.append(replace(graph, name=_name(file, graph.name, shapes, len(files) > 1)[0]))
     _check_names(graph.name for graph in graphs)
     return graphs
 
 
-def cut_graphs(files: Sequence[ModelFile]) -> list[Cut]:
+def cut_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Cut]:
     """Cut each model once for each choice of its inputs' shapes. The parts have the names that `read_graphs` gives to
     graphs; if there are several of a model, a number follows. Raises as it does, but not for nodes that cannot run;
     ConfigError if onnxruntime is not installed."""
     cuts = []
     for file in files:
         for shapes in file.shapes:
-            cut = cut_model(file.path, shapes, file.values)
+            cut = cut_model(file.path, shapes, file.values, narrow)
             name, title = _name(file, cut.imported.graph.name, shapes, len(files) > 1)
             cuts.append(cut.named(name, title))
     _check_names(part.graph.name for cut in cuts for part in cut.parts)

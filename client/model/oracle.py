@@ -68,9 +68,10 @@ class Oracle:
 
     def _ask(self, session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
         names = [output.name for output in session.get_outputs()]
-        halves = {one.name for one in session.get_inputs() if one.type == "tensor(float16)"}
+        types = {"tensor(float16)": HALF, "tensor(double)": "float64"}
+        floats = {one.name: types[one.type] for one in session.get_inputs() if one.type in types}
         given = {
-            name: value.astype(HALF if name in halves else FLOAT) if value.dtype in FLOATS else value
+            name: value.astype(floats.get(name, FLOAT)) if value.dtype in FLOATS else value
             for name, value in inputs.items()
         }
         return dict(zip(names, self._call(lambda: session.run(names, {**self._given, **given})), strict=True))

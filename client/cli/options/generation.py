@@ -25,7 +25,7 @@ from gputune.client.cli.options.tuning import TuningWishes, tuning_options
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import SUPPORTED, UNSUPPORTED, Config, choose_effort, read_config
-from gputune.client.generation.config.precision import IO_TYPE, KEEP, MODE, told_io_types
+from gputune.client.generation.config.precision import DOUBLE, DOUBLES, IO_TYPE, KEEP, MODE, told_io_types
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
@@ -116,6 +116,12 @@ embedded_device = device_option(
     "Device of the embedded server: the number, or part of the name, of a device in `gputune devices`; agent:HOST:PORT "
     "for a gputune-agent; null, waiting, or replay:FILE for a recording."
 )
+float64 = click.option(
+    f"--{DOUBLE}",
+    type=click.Choice(DOUBLES),
+    help=f"refuse, the default: a model that computes in float64 is refused. {FLOAT}: it computes in {FLOAT} instead, "
+    f"and inputs and outputs that are float64 are {FLOAT}, too.",
+)
 
 _GIVEN = (
     "model",
@@ -174,6 +180,7 @@ _OPTIONS = (
         metavar="NODE,OPTYPE,...",
         help="Store the results of these nodes, and of these types of nodes, in float32 in every precision mode.",
     ),
+    float64,
     click.option(
         "--config_file",
         type=INPUT,
@@ -205,6 +212,7 @@ def generation_options(command: Callable[..., Any] | None = None, *, deciding: b
             precision_mode=options.pop(MODE),
             io_type=told_io_types(options.pop(IO_TYPE)),
             keep_float32=[name for names in options.pop(KEEP) for name in names.split(",")],
+            float64=options.pop(DOUBLE),
         )
         mine = {name: options.pop(name) for name in _GIVEN}
         mine["outputs"] = ChosenOutputs.parse(options.pop("enable_intermediate_outputs"), options.pop(OUTPUTS))

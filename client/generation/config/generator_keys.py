@@ -11,7 +11,17 @@ from gputune.client.context.memory.arena_search import SEARCH_STEPS
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config import values
 from gputune.client.generation.config.forms import Found, Keys, read_file
-from gputune.client.generation.config.precision import IO_TYPE, KEEP, MODE, AskedPrecision, io_types, precision_mode
+from gputune.client.generation.config.precision import (
+    DOUBLE,
+    DOUBLES,
+    IO_TYPE,
+    KEEP,
+    MODE,
+    REFUSE,
+    AskedPrecision,
+    io_types,
+    precision_mode,
+)
 from gputune.client.model.importer import Value
 from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
 from gputune.client.suggestions import instead
@@ -26,7 +36,7 @@ MEASURED = "measured"
 WEIGHTS = ("packed", "compact")
 """How a context has constants that kernels read in an order of their own: in that order, or as the model has them, to
 be packed when the context is loaded."""
-REFUSE, HOST = "refuse", "host"
+HOST = "host"
 UNSUPPORTED = (REFUSE, HOST)
 """The fate of nodes that have no kernels: the model is refused, or they stay in onnxruntime on the host."""
 PERF_HINTS = "high_performance for 'high', balanced for 'normal', power_saver for 'low'"
@@ -71,6 +81,7 @@ SUPPORTED: dict[str, Read] = {
     MODE: precision_mode,
     IO_TYPE: io_types,
     KEEP: values.names,
+    DOUBLE: one_of(*DOUBLES),
     "memory_search_steps": COUNT,
     "memory_limit_hint": COUNT,
     "weights": one_of(*WEIGHTS),
@@ -171,13 +182,14 @@ class Config:
         precision_mode: str | None = None,
         io_type: Mapping[str, str] | None = None,
         keep_float32: Sequence[str] = (),
+        float64: str | None = None,
     ) -> "Config":
         """Return it with what options say of these keys, unless they say nothing."""
         return replace(
             self,
             weights=weights or self.weights,
             unsupported=unsupported or self.unsupported,
-            precision=self.precision.having(precision_mode, io_type, keep_float32),
+            precision=self.precision.having(precision_mode, io_type, keep_float32, float64),
         )
 
     def settings_of(self, graph: str) -> GraphSettings:
@@ -213,7 +225,9 @@ def read_config(path: Path | None) -> Config:
     graphs = [GraphKeys((), _settings({key: fields.pop(key) for key in _OF_GRAPHS if key in fields}))]
     graphs += [GraphKeys(each["graph_names"], _settings(each)) for each in found.graphs]
     tuning = {name: fields.pop(key) for key, (name, _) in _TUNING.items() if key in fields}
-    precision = AskedPrecision(fields.pop(MODE, None), fields.pop(IO_TYPE, {}), fields.pop(KEEP, ()))
+    precision = AskedPrecision(
+        fields.pop(MODE, None), fields.pop(IO_TYPE, {}), fields.pop(KEEP, ()), fields.pop(DOUBLE, REFUSE)
+    )
     return Config(
         **fields,
         precision=precision,

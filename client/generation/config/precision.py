@@ -15,7 +15,10 @@ from gputune.core.identity import DeviceIdentity
 
 log = logging.getLogger(__name__)
 
-MODE, IO_TYPE, KEEP = "precision_mode", "io_type", "keep_float32"
+MODE, IO_TYPE, KEEP, DOUBLE = "precision_mode", "io_type", "keep_float32", "float64"
+REFUSE = "refuse"
+DOUBLES = (REFUSE, FLOAT)
+"""The fate of nodes that compute in float64: they are refused, or they compute in float32."""
 EVERY = ""
 """In the place of a name: all inputs and outputs."""
 
@@ -23,15 +26,25 @@ EVERY = ""
 @dataclass(frozen=True)
 class AskedPrecision:
     """Hold what is asked for. mode: None for what the model says; io_types: by the names of inputs and outputs, or of
-    EVERY; kept: nodes and types of nodes that stay in float32."""
+    EVERY; kept: nodes and types of nodes that stay in float32; float64: one of DOUBLES."""
 
     mode: str | None = None
     io_types: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    float64: str = REFUSE
 
-    def having(self, mode: str | None, io_types: Mapping[str, str] | None, kept: Sequence[str]) -> AskedPrecision:
+    @property
+    def narrow(self) -> bool:
+        """Return whether models are read with float32 in the place of float64."""
+        return self.float64 == FLOAT
+
+    def having(
+        self, mode: str | None, io_types: Mapping[str, str] | None, kept: Sequence[str], float64: str | None
+    ) -> AskedPrecision:
         """Return it with what options say, unless they say nothing."""
-        return AskedPrecision(mode or self.mode, io_types or self.io_types, tuple(kept) or self.kept)
+        return AskedPrecision(
+            mode or self.mode, io_types or self.io_types, tuple(kept) or self.kept, float64 or self.float64
+        )
 
     def of(self, graphs: Iterable[Graph]) -> list[Graph]:
         """Return the graphs in this precision. Raises ConfigError for a name that no graph has, and for a type that an

@@ -18,6 +18,7 @@ from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
 from gputune.client.model.importer.opening.input_values import constant_inputs
 from gputune.client.model.importer.opening.inputs import names_of, refused_inputs, static_inputs
+from gputune.client.model.importer.opening.narrowing import narrowed
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.opening.operator_sets import opset_of
 from gputune.client.model.importer.opening.types import check_declared
@@ -32,8 +33,9 @@ def read_model(
     path: str | Path,
     input_dimensions: Mapping[str, tuple[int, ...]] | None = None,
     input_values: Mapping[str, npt.ArrayLike] | None = None,
+    narrow: bool = False,
 ) -> Graph:
-    """The model in the file `path` as a Graph with static shapes.
+    """The model in the file `path` as a Graph with static shapes. narrow: with float32 in the place of float64.
 
     `input_dimensions` makes dynamic inputs static, e.g. {"x": (1, 3, 224, 224)}, or {"N": (1,)} for each dimension that
     is called so. `input_values` makes constants of inputs, e.g. {"sr": 16000}. An input without elements is a constant,
@@ -42,7 +44,7 @@ def read_model(
     them at once).
     """
     path = Path(path)
-    return import_model(load(path), path, input_dimensions or {}, input_values)
+    return import_model(load(path, narrow), path, input_dimensions or {}, input_values)
 
 
 def sized_names(path: Path) -> tuple[str, ...]:
@@ -177,8 +179,9 @@ def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
     return names
 
 
-def load(path: Path) -> onnx.ModelProto:
-    """Return the model in a file, once it is checked, with its functions in place. Raises ModelError."""
+def load(path: Path, narrow: bool = False) -> onnx.ModelProto:
+    """Return the model in a file, once it is checked, with its functions in place. narrow: with float32 in the place of
+    float64. Raises ModelError."""
     if not path.is_file():
         if path.exists():
             raise ModelError(f"model {path} is not a file")
@@ -195,9 +198,10 @@ def load(path: Path) -> onnx.ModelProto:
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         raise ModelError(f"model {path} is not valid: {first_lines(error)}") from error
     try:
-        return with_functions_in_place(model)
+        model = with_functions_in_place(model)
     except ValueError as error:
         raise ModelError(f"model {path} {error}") from error
+    return narrowed(model, path) if narrow else model
 
 
 def _in_utf8(path: Path) -> str:

@@ -147,11 +147,14 @@ class Cut:
 
 
 def cut_model(
-    path: Path, input_dimensions: Mapping[str, tuple[int, ...]], input_values: Mapping[str, Value] | None = None
+    path: Path,
+    input_dimensions: Mapping[str, tuple[int, ...]],
+    input_values: Mapping[str, Value] | None = None,
+    narrow: bool = False,
 ) -> Cut:
-    """Cut the model in a file. Raises ModelError for what is wrong with the model and not with single nodes,
-    ConfigError if onnxruntime is not installed."""
-    return cut_of(load(path), path, input_dimensions, input_values)
+    """Cut the model in a file. narrow: with float32 in the place of float64. Raises ModelError for what is wrong with
+    the model and not with single nodes, ConfigError if onnxruntime is not installed."""
+    return cut_of(load(path, narrow), path, input_dimensions, input_values)
 
 
 def cut_of(

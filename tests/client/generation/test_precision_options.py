@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gputune
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, ModelError
 from gputune.client.generation.config.precision import AskedPrecision, io_types, mode_on, told_io_types
 from gputune.client.model.graph import STORED
 from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
@@ -96,3 +97,40 @@ def test_arguments_of_python_are_checked(model: Path, tmp_path: Path) -> None:
         gputune.tune(model, output=tmp_path / "m", device="null", precision_mode="half")
     with pytest.raises(ConfigError, match="keep_float32: there is no node or type of nodes 'Cov'"):
         gputune.tune(model, output=tmp_path / "m", device="null", effort="none", keep_float32=["Cov"])
+
+
+@pytest.fixture
+def double_tail(tmp_path: Path) -> Path:
+    body = "m = MatMul(x, w) d = Cast<to=11>(m) y = Mul(d, two)"
+    weights = {"w": (4, 4), "two": np.array(2.0)}
+    return save(build("(float[3,4] x) => (double[3,4] y)", body, weights), tmp_path)
+
+
+def test_float64_is_computed_in_float32_where_that_is_asked_for(
+    gputune: Gputune, double_tail: Path, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
+    """By the option that the refusal names, a key of the config file, or neither."""
+    command = ("context-binary-generator", "--model", double_tail, "--tuning_effort", "none", *null_target)
+    refused = gputune(*command, "--binary_file", tmp_path / "m")
+    assert refused.code == 3 and "; instead: --float64 float32 computes it in float32" in refused.last_line
+    ran = gputune(*command, "--binary_file", tmp_path / "m", "--float64", "float32")
+    assert ran.code == 0, ran.err
+    header = read_header(tmp_path / "m.bin")
+    assert header.configuration["float64"] == "float32" and header.graphs[0].outputs[0].dtype == "float32"
+    (tmp_path / "keys.json").write_text('{"float64": "float32"}', encoding="utf-8")
+    keys = ("--binary_file", tmp_path / "k", "--config_file", tmp_path / "keys.json")
+    assert gputune(*command, *keys).code == 0
+    assert gputune(*command, *keys, "--float64", "refuse").code == 3
+    assert gputune("model-check", double_tail).code == 9
+    assert gputune("model-check", double_tail, "--float64", "float32").code == 0
+
+
+def test_float64_is_computed_in_float32_in_python(double_tail: Path, tmp_path: Path) -> None:
+    checked = gputune.check(double_tail)
+    assert not checked.runs and "float64='float32' computes it in float32" in checked.unsupported[0].instead
+    assert gputune.check(double_tail, float64="float32").runs
+    with pytest.raises(ModelError, match="instead: float64='float32' computes it in float32"):
+        gputune.tune(double_tail, output=tmp_path / "m.bin", device="null", effort="none")
+    assert gputune.tune(double_tail, output=tmp_path / "m.bin", device="null", effort="none", float64="float32").graphs
+    with pytest.raises(ConfigError, match="float64: there is no 'float16'"):
+        gputune.check(double_tail, float64="float16")

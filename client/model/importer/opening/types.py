@@ -14,6 +14,7 @@ KNOWN_DTYPES = f"supported are {', '.join(ELEMENT_TYPES)}"
 NO_TENSOR = "not a tensor"
 """What stands for the type of a sequence, a map or an optional value."""
 
+_DOUBLES = "--float64 float32 computes it in float32; or export the model so (PyTorch: model.float())"
 _FLOATS = "a model in float32: export it so (PyTorch: model.float()), or use the model that this one was made from"
 _TEXTS = "process text on the host, and give the model numbers"
 _TENSORS = "export the model with tensors in place of sequences, maps and optional values"
@@ -35,6 +36,8 @@ def instead_of(dtype: str) -> str:
     """Return what to use in place of a type that no kernel knows."""
     if dtype == NO_TENSOR:
         return _TENSORS
+    if dtype == "float64":
+        return _DOUBLES
     return _TEXTS if dtype in ("string", "object", "str") else _FLOATS
 
 
