@@ -7,7 +7,7 @@ import logging
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -22,6 +22,7 @@ from gputune.client.context.comparison import GUESSED_LAUNCH_NS, INSIDE_NS
 from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.memory.weights import weight_bytes
+from gputune.client.context.part_gains import worthwhile
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
@@ -44,7 +45,7 @@ from gputune.client.target.status import state_of
 from gputune.client.tuning.features import proven_features
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.quiet import Quiet
-from gputune.client.tuning.outcome import Outcome, untuned
+from gputune.client.tuning.outcome import Outcome, by_key, of_tasks, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import device_limits, task_key
@@ -137,12 +138,12 @@ class Generation:
             if self._request.effort.name == "none":
                 log.info("tuning effort none: default configurations, no performance cache")
                 self._open_repository(stack)
-                outcomes = _by_key(untuned(task, self.limits) for task in self._tasks)
+                outcomes = by_key(untuned(task, self.limits) for task in self._tasks)
                 untuned_ones = [
-                    Decision(plan, _of(plan.tasks, outcomes), self._persistent(plan.name))
+                    Decision(plan, of_tasks(plan.tasks, outcomes), self._persistent(plan.name))
                     for plan in self._graphs.untuned(self.limits)
                 ]
-                self._make(self._within_limit(untuned_ones, lambda task: ()))
+                self._make(self._within_limit(self._worthwhile(untuned_ones), lambda task: ()))
                 return
             path = self._cache_path(stack)
             kept = "" if mode == "use" else f", mode {mode}"
@@ -168,7 +169,7 @@ class Generation:
             with self._clock.phase("chain"):
                 decided = self._decide(outcomes, tuner, cache, deadline)
             self.hurried = tuner.hurried or any(one.hurried for one in decided)
-            decisions = self._within_limit(decided, tuner.measured)
+            decisions = self._within_limit(self._worthwhile(decided), tuner.measured)
             self._make(decisions, None if mode == "frozen" else cache)
             if mode != "frozen":
                 cache.finish_generation(self._fingerprint)
@@ -276,11 +277,9 @@ class Generation:
 
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
         """What an inference is expected to take by the times of its tasks, before any context was timed."""
-
-        def launch_ns(graph: str) -> float:
-            return INSIDE_NS if self._persistent(graph) else GUESSED_LAUNCH_NS
-
-        return self._graphs.inference_ns(time_ns, launch_ns)
+        return self._graphs.inference_ns(
+            time_ns, lambda graph: INSIDE_NS if self._persistent(graph) else GUESSED_LAUNCH_NS
+        )
 
     def _persistent(self, graph: str) -> bool:
         """Return whether persistent kernels are an alternative for a graph. Their parts take no offsets."""
@@ -312,6 +311,16 @@ class Generation:
         with PerformanceCache.open_readonly(path, warn=log.warning) as system:
             taken = tuner.borrow(self._tasks, system)
         log.info(f"system performance cache {path}: {taken} tasks taken from it")
+
+    def _worthwhile(self, decisions: Sequence[Decision]) -> Sequence[Decision]:
+        """The decisions, without parts of models that onnxruntime is faster at, where that can be measured."""
+        if (written := self.ep_context) is None or not written.cuts or not self._computes:
+            return decisions
+        measures = self._compares and self._mode != "frozen"
+        with self._clock.phase("chain"):
+            cuts, kept = worthwhile(written.cuts, decisions, self._client, lambda: self._runner(None), measures)
+        self.ep_context = replace(written, cuts=cuts)
+        return kept
 
     def _within_limit(self, decisions: Sequence[Decision], measured: Measured) -> Sequence[Decision]:
         """The decisions, changed as far as a limit of memory needs it, where there is one."""
@@ -395,7 +404,7 @@ class Generation:
             log.info(f"[{next(number)}/{len(self._tasks)}] {outcome_line(outcome)}")
 
         with self._progress.running("tuning", tuner.expected_trials(self._tasks), options.budget_seconds):
-            return _by_key(tuner.tune(self._tasks, done, self._graphs.optional))
+            return by_key(tuner.tune(self._tasks, done, self._graphs.optional))
 
     def _decide(
         self, outcomes: dict[str, Outcome], tuner: Tuner, cache: PerformanceCache, deadline: float | None
@@ -403,11 +412,11 @@ class Generation:
         """For each graph which plan and which of the finalists: those that are fastest in the whole graph, where that
         can be known."""
         if not self._compares:
-            return [Decision(model.plan, _of(model.plan.tasks, outcomes)) for model in self._graphs.models]
+            return [Decision(model.plan, of_tasks(model.plan.tasks, outcomes)) for model in self._graphs.models]
         decisions = []
         for model in self._graphs.models:
             chooser = self._chooser(model, tuner, cache)
-            decisions.append(chooser.decide(_of(model.tasks, outcomes), self._runner(deadline)))
+            decisions.append(chooser.decide(of_tasks(model.tasks, outcomes), self._runner(deadline)))
         return decisions
 
     def _chooser(self, model: Alternatives, tuner: Tuner, cache: PerformanceCache) -> InChain:
@@ -489,12 +498,3 @@ class Generation:
         schematic = schematic_of(*files, self.tier.name, self.device, sources, built, peaks, self.limits)
         write_schematic(request.schematic_file, schematic)
         log.info(f"wrote the schematic {request.schematic_file}")
-
-
-def _of(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    """The outcomes of these tasks."""
-    return {key: outcomes[key] for key in (task_key(task).digest for task in tasks)}
-
-
-def _by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
-    return {outcome.key: outcome for outcome in outcomes}

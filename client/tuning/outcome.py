@@ -1,6 +1,6 @@
 """Record what tuning found for one task."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,16 @@ class Outcome:
     def failed(self) -> bool:
         """Whether variants were measured, and none of them works."""
         return bool(self.trials) and self.tuned_ns is None
+
+
+def by_key(outcomes: Iterable[Outcome]) -> dict[str, Outcome]:
+    """Return outcomes by the keys of their tasks."""
+    return {outcome.key: outcome for outcome in outcomes}
+
+
+def of_tasks(tasks: Iterable[Task], outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return those outcomes that are of these tasks."""
+    return {key: outcomes[key] for key in (task_key(task).digest for task in tasks)}
 
 
 def untuned(task: Task, limits: DeviceLimits) -> Outcome:

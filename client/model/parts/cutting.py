@@ -10,7 +10,7 @@ takes longer than to compute it; and a node next to quantised tensors, because o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -135,6 +135,21 @@ class Cut:
         names = [name] if len(self.parts) == 1 else [f"{name}_part{number}" for number in range(1, len(self.parts) + 1)]
         left = iter(names)
         return replace(self.changed(lambda graph: replace(graph, name=next(left))), title=title)
+
+    def places_of(self, part: Part) -> list[int]:
+        """Return the places of the model's nodes that one of its own parts has."""
+        return sorted({self.imported.places[name] for name in part.graph.node_ops})
+
+    def without(self, names: Collection[str], why: str) -> Cut:
+        """Return this cut with the nodes of these parts in onnxruntime, and why; the other parts are as they were."""
+        lost = [place for part in self.own if part.graph.name in names for place in self.places_of(part)]
+        own = tuple(part for part in self.own if part.graph.name not in names)
+        inner = {
+            place: {name: cut.without(names, why) for name, cut in branches.items()}
+            for place, branches in self.inner.items()
+        }
+        reasons = self.reasons + Counter({why: len(lost)})
+        return replace(self, own=own, inner=inner, host=tuple(sorted({*self.host, *lost})), reasons=reasons)
 
     def changed(self, change: Callable[[Graph], Graph]) -> Cut:
         """Return this cut with other graphs of its parts, changed in their order."""

@@ -1,4 +1,4 @@
-"""Ask onnxruntime for the types and shapes that it infers, such as behind its own operators."""
+"""Ask onnxruntime for the types and shapes that it infers, such as behind its own operators, and run nodes in it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -48,17 +48,29 @@ def host_types(model: onnx.ModelProto, path: Path, known: Mapping[str, TensorInf
     return {item.name: info for item in found if (info := _info(item)) is not None}
 
 
+def host_session(model: onnx.ModelProto, path: Path, spins: bool) -> Any:
+    """Return a session of a model on the CPU, as an application would open it. path: what messages call the model.
+    spins: whether threads wait for work by spinning. Raises ConfigError, ModelError."""
+    onnxruntime = _onnxruntime()
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spins)))
+    return _opened(onnxruntime, options, model, path)
+
+
 def _outputs(onnxruntime: Any, model: onnx.ModelProto, path: Path) -> list[Any]:
     """Return a model's outputs as a session knows them. Raises ModelError."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return list(_opened(onnxruntime, options, model, path).get_outputs())
+
+
+def _opened(onnxruntime: Any, options: Any, model: onnx.ModelProto, path: Path) -> Any:
     options.log_severity_level = 4
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no class of their own
         raise ModelError(f"onnxruntime cannot open model {path}: {error}") from error
-    return list(session.get_outputs())
 
 
 def _dtype(item: Any) -> str | None:

@@ -16,7 +16,7 @@ from gputune.client.context.verifying.verification import ground_truth_of_parts
 from gputune.client.errors import ConfigError, ModelError, Refusal
 from gputune.client.model.importer import import_nodes, read_by
 from gputune.client.model.lowering import lower
-from gputune.client.model.parts import Cut, Part, cut_model, cutting, described, rest_of, told
+from gputune.client.model.parts import Cut, Part, alone, cut_model, cutting, described, rest_of, told
 from gputune.client.model.reference import evaluate
 from tests.client.mixed_graphs import Maker, far_off
 from tests.client.models import Array, build, integers, numbers, save
@@ -60,9 +60,11 @@ def check_parts(cut: Cut, inputs: Mapping[str, Array]) -> dict[str, Array]:
     right = {**inputs, **in_onnxruntime(whole, computed, inputs)}
     for part in cut.own:
         got = evaluate(lower(part.graph), {name: right[name] for name in part.graph.inputs})
-        assert {name: far_off(got[name], right[name]) for name in part.graph.outputs if name in got} == dict.fromkeys(
-            part.graph.outputs, ""
-        )
+        same = dict.fromkeys(part.graph.outputs, "")
+        assert {name: far_off(got[name], right[name]) for name in part.graph.outputs if name in got} == same
+        if (model := alone(cut, part)) is not None:
+            got = in_onnxruntime(model, list(part.graph.outputs), {name: right[name] for name in part.graph.inputs})
+            assert {name: far_off(got[name], right[name]) for name in part.graph.outputs} == same
     return right
 
 
@@ -134,11 +136,13 @@ def test_parts_and_rest_compute_what_the_whole_model_does(start: int, monkeypatc
         names = sorted(imported.places)
         refused = [Refusal("Op", name, "test") for name in chance.sample(names, min(len(names), chance.randrange(4)))]
         scope = cutting._Scope(replace(imported, refusals=tuple(refused)))
-        cut = scope.cut(cutting.Work([scope]))
+        cut = scope.cut(cutting.Work([scope])).named("m", "")
         stays = {imported.places[one.node] for one in refused}
         assert not any(imported.places[name] in stays for part in cut.parts for name in part.graph.node_ops)
         assert sum(part.share for part in cut.parts) <= 1 + 1e-9
         check(cut, {"x": made.input})
+        some = [part.graph.name for part in cut.parts if alone(cut, part) is not None and chance.random() < 0.5]
+        check(cut.without(some, "test"), {"x": made.input})
 
 
 WEIGHTS: dict[str, tuple[int, ...] | Array] = {
