@@ -183,16 +183,14 @@ def tune(
     weights when it is loaded. unsupported: refuse (the default), or host: onnxruntime runs the nodes that cannot run on
     the device. precision_mode: float32, float16_storage (tensors and weights are in float16), or float16 (kernels may
     multiply in it, too); by default as the model. io_type: the type of all inputs and outputs, or types by name.
-    keep_float32: nodes and types of nodes whose results stay in float32. float64: refuse (the default), or float32, in
-    which float64 is computed then. verify: compare the context with onnxruntime.
-    op_packages: folders or entry points of packages with your operators and kernels. on_progress: called for every
-    step, by any thread; an exception in it ends the tuning, and measurements are kept. Messages are records of the
-    logger "gputune". Raises, in one line that says what to do, ConfigError, ModelError, TargetError, TuningError,
-    OutputError, VerificationError, CacheMiss, GainTooSmall or gputune.cache.CacheError.
+    keep_float32: nodes and types of nodes whose results stay in float32. float64: refuse (the default), or float32 for
+    what is float64. verify: compare the context with onnxruntime. op_packages: packages with your operators and
+    kernels. on_progress: called for every step, by any thread; an exception in it ends the tuning, and measurements are
+    kept. Messages are records of the logger "gputune". Raises, in one line that says what to do, ConfigError,
+    ModelError, TargetError, TuningError, OutputError, VerificationError, CacheMiss, GainTooSmall or CacheError.
     """
     begun_s, paths = time.monotonic(), _paths(model)
-    check_known(effort=(effort, EFFORTS))
-    config = _config(config_file, weights, unsupported, precision_mode, io_type, keep_float32, float64)
+    config = _config(config_file, effort, weights, unsupported, precision_mode, io_type, keep_float32, float64)
     chosen = choose_effort(config, effort)
     asked: dict[str, Any] = {"budget": budget, "compare_seconds": compare_seconds, "wait_for_quiet": wait_for_quiet}
     asked |= {"compare_again": compare_again or None, "fail_under": fail_under}
@@ -218,6 +216,7 @@ def tune(
 
 def _config(
     config_file: AnyPath | None,
+    effort: str | None,
     weights: str | None,
     unsupported: str | None,
     precision_mode: str | None,
@@ -225,7 +224,9 @@ def _config(
     keep_float32: Sequence[str],
     float64: str | None,
 ) -> Config:
-    """The config file, with what arguments say of its keys. Raises ConfigError, TargetError."""
+    """The config file, with what arguments say of its keys, which are known, as the effort is. Raises ConfigError,
+    TargetError."""
+    check_known(effort=(effort, EFFORTS))
     config = read_config(None if config_file is None else Path(config_file))
     known = {"weights": (weights, WEIGHTS), "unsupported": (unsupported, UNSUPPORTED)}
     check_known(precision_mode=(precision_mode, PRECISION_MODES), float64=(float64, DOUBLES), **known)
