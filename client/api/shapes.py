@@ -20,13 +20,10 @@ def pairs_of(shapes: Shapes | None, models: Sequence[Path]) -> list[tuple[str, S
     """Name and shape of each. Several numbers are the shape of an input, or sizes of a dimension of the models for a
     graph each. Raises ConfigError for what is no shape, ModelError for a file that is no valid model."""
     given = {} if shapes is None else shapes
-    several = [name for name, value in given.items() if _is_list(value) and len(value) > 1 and _is_sizes(value)]
-    dimensions = _dimensions(models) if several else ()
-    pairs = []
-    for name, value in given.items():
-        each = [(size,) for size in value] if name in several and name in dimensions else value
-        pairs += [(name, shape) for shape in _each(name, each)]
-    return pairs
+    several = {name: sizes for name, value in given.items() if len(sizes := _sizes(value)) > 1}
+    dimensions = _dimensions(models) if several else set()
+    lists = {name: [(size,) for size in several[name]] for name in dimensions & several.keys()}
+    return [(name, shape) for name in given for shape in _each(name, lists.get(name, given[name]))]
 
 
 def _dimensions(models: Sequence[Path]) -> set[str]:
@@ -43,25 +40,26 @@ def values_of(input_values: InputValues | None) -> dict[str, Value]:
 
 def _each(name: str, value: int | Sequence[int] | Sequence[Sequence[int]]) -> Iterator[Shape]:
     if isinstance(value, int):
-        value = (value,)
-    if _is_list(value) and value and not any(isinstance(each, int) for each in value):
+        yield _shape(name, (value,))
+    elif _is_list(value) and value and not any(isinstance(each, int) for each in value):
         for shape in value:
             yield _shape(name, shape)
     else:
         yield _shape(name, value)
 
 
-def _shape(name: str, value: Sequence[object]) -> Shape:
-    sizes = tuple(size for size in value if isinstance(size, int) and size >= 0) if _is_list(value) else ()
-    if not sizes or len(sizes) != len(value):
+def _shape(name: str, value: object) -> Shape:
+    if min(sizes := _sizes(value), default=-1) < 0:
         raise ConfigError(
             f"shapes: the shape of {name!r} is {value!r}; expected dimensions of at least 0, such as (1, 3, 224, 224)"
         )
-    return sizes
+    return tuple(sizes)
 
 
-def _is_sizes(value: Sequence[object]) -> bool:
-    return all(isinstance(each, int) for each in value)
+def _sizes(value: object) -> list[int]:
+    """The numbers of a list of numbers, none for anything else."""
+    sizes = [each for each in value if isinstance(each, int)] if isinstance(value, Sequence) else []
+    return sizes if isinstance(value, Sequence) and len(sizes) == len(value) else []
 
 
 def _is_list(value: object) -> bool:

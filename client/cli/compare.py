@@ -25,7 +25,7 @@ from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import HOST, Config
-from gputune.client.generation.config.generator_keys import REFUSE
+from gputune.client.generation.config.precision import REFUSE
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.html.scales import time_text

@@ -82,8 +82,8 @@ def check_model(
     try:
         graph = imported.whole()
     except UnsupportedNodes as error:
-        found = {"refusals": error.refusals, "mode": mode or FLOAT, "cut": _made(cut)}
-        return Checked(path, input_dimensions, values, error.looked_at, {}, **found)
+        nothing = Checked(path, input_dimensions, values, error.looked_at, {}, error.refusals, mode=mode or FLOAT)
+        return replace(nothing, cut=_made(cut))
     graph = replace(graph, precision=Precision(mode))
     mode = mode or (HALF if graph.halves else FLOAT)
     checked = Checked(path, input_dimensions, values, len(graph.node_ops), dict(graph.node_ops), mode=mode)

@@ -166,8 +166,8 @@ class TensorMemory:
 
     def checked_inputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """What was given, as it can be used. Raises ValueError that names what is missing, unknown or does not fit."""
-        for name, value in given.items():
-            if name not in self._input_names and not is_empty(value):
+        for name in given:
+            if name not in self._input_names and not is_empty(given[name]):
                 raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {self._input_names}")
         ready: dict[str, Value] = {}
         for tensor in self._free(self._inputs, given):

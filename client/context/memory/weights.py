@@ -41,7 +41,7 @@ def read_again(plan: Plan) -> Iterator[int]:
 
 
 def _content(array: Any) -> bytes:
-    return hashlib.sha256(np.ascontiguousarray(array)).digest()
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()
 
 
 class Weights:

@@ -17,7 +17,7 @@ from gputune.runtime.context.format import read_header
 from tests.client.commands import Gputune
 from tests.client.contexts import DEVICE
 from tests.client.model.test_precision import NETWORK, WEIGHTS
-from tests.client.models import build, save
+from tests.client.models import Array, build, save
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_arguments_of_python_are_checked(model: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def double_tail(tmp_path: Path) -> Path:
     body = "m = MatMul(x, w) d = Cast<to=11>(m) y = Mul(d, two)"
-    weights = {"w": (4, 4), "two": np.array(2.0)}
+    weights: dict[str, tuple[int, ...] | Array] = {"w": (4, 4), "two": np.array(2.0)}
     return save(build("(float[3,4] x) => (double[3,4] y)", body, weights), tmp_path)
 
 

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from gputune.client.generation.model_check import check_model
 from gputune.client.model.parts import Cut, cut_model, cutting, rest_of, told
 from tests.client.model.test_parts import WEIGHTS, check, check_parts, cut_of, drawn, ops, stand_in
-from tests.client.models import build, numbers, save
+from tests.client.models import Array, build, numbers, save
 
 KEPT = {
     "If": "r = If (c2) <then_branch = g3 () => (float[4,4] p) { p = MatMul(h, w) },"
@@ -32,14 +32,15 @@ KEPT = {
 def test_what_cannot_run_in_a_taken_branch_stays_on_the_host(kept: str, decided: str, tmp_path: Path) -> None:
     """The branch is cut as a model of its own, and what is in the other is neither a part nor counted."""
     given = {"by a value": "bool c1, "}.get(decided, "")
+    weights: dict[str, tuple[int, ...] | Array] = {"w": (4, 4), "zero": np.zeros(4, np.float32), "s": numbers(0.1)}
+    weights["sixteen"] = np.array(16)
     condition = {"by a shape": "size = Size(x) c1 = Equal(size, sixteen)"}.get(decided, "")
     model = build(
         f"(float[4,4] x, {given}bool c2) => (float[4,4] y)",
         f"""{condition} h = MatMul(x, w)
            y = If (c1) <then_branch = g1 () => (float[4,4] o) {{ {KEPT[kept]} m = MatMul(h, w) o = Add(r, m) }},
                         else_branch = g2 () => (float[4,4] p) {{ e = MatMul(h, w) p = Neg(e) }}>""",
-        {"w": (4, 4), "zero": np.zeros(4, np.float32), "s": numbers(0.1), "sixteen": np.array(16)}
-        | ({"c1": np.array(True)} if decided == "by a weight" else {}),
+        {**weights, "c1": np.array(True)} if decided == "by a weight" else weights,
         opset=18,
     )
     values = {"c1": True} if decided == "by a value" else {}
@@ -141,7 +142,12 @@ def test_what_is_refused_is_not_read(behind: str, tmp_path: Path, monkeypatch: p
     path = save(model, tmp_path)
     read: list[str] = []
     read_attribute = helper.get_attribute_value
-    monkeypatch.setattr(helper, "get_attribute_value", lambda item: read.append(item.name) or read_attribute(item))
+
+    def reading(item: onnx.AttributeProto) -> object:
+        read.append(item.name)
+        return read_attribute(item)
+
+    monkeypatch.setattr(helper, "get_attribute_value", reading)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     checked = check_model(path, {})
     assert {one.op for one in checked.refusals} >= {"mine.Trees", "ai.onnx.ml.TreeEnsembleRegressor"}
