@@ -66,9 +66,12 @@ def test_inputs_are_float32_too_and_functions_are_looked_into(tmp_path: Path) ->
     assert np.array_equal(evaluate(lower(graph), {"x": X})["y"], X / 2)
 
 
-def test_a_model_without_float64_is_as_it_was(tmp_path: Path) -> None:
+def test_a_model_without_float64_is_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = save(build("(float[3,4] x) => (float[3,4] y)", "y = MatMul(x, w)", {"w": (4, 4)}), tmp_path)
     assert load(path, narrow=True) == load(path)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"--float64 has no effect on model {path}, which has no float64; leave it out"
+    ]
 
 
 @pytest.mark.parametrize("place", ["weight", "constant"])

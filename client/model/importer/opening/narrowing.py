@@ -1,5 +1,6 @@
 """Make float32 of all float64 in a model, so that kernels can compute what it says, as exactly as they can."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,16 +13,21 @@ from gputune.client.model.importer.opening.operator_sets import STANDARD
 from gputune.client.model.importer.opening.ordering import graphs_of
 from gputune.client.model.importer.opening.weights import constant
 
+log = logging.getLogger(__name__)
+
 TYPES = frozenset(("dtype", "to"))
 """Attributes of ONNX's operators that say which type a node computes."""
 
 
 def narrowed(model: ModelProto, path: Path) -> ModelProto:
-    """Return a model without functions in float32, itself if it has no float64. path: what messages call it, and where
-    its data lies. Raises ModelError for a number that is too large."""
+    """Return a model without functions in float32; with a warning itself, if it has no float64. path: what messages
+    call it, and where its data lies. Raises ModelError for a number that is too large."""
     copy = ModelProto()
     copy.CopyFrom(model)
-    return copy if _Narrowing(path).graph(copy.graph) else model
+    if _Narrowing(path).graph(copy.graph):
+        return copy
+    log.warning(f"--float64 has no effect on model {path}, which has no float64; leave it out")
+    return model
 
 
 class _Narrowing:
