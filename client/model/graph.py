@@ -140,7 +140,7 @@ class Graph:
 
     Passes know floats as float32, whatever they are stored in. `halves` are the tensors that the model has in float16,
     `like_halves` those in float32 whose numbers are of float16, `half_nodes` the model's nodes that compute float16.
-    `precision` says what a plan makes of them.
+    `precision` says what a plan makes of them. `path` is the model's file.
     """
 
     name: str
@@ -158,6 +158,12 @@ class Graph:
     like_halves: frozenset[str] = frozenset()
     half_nodes: frozenset[str] = frozenset()
     precision: Precision = field(default_factory=Precision)
+    path: str = field(default="", compare=False)
+
+    @property
+    def called(self) -> str:
+        """How messages call the model: by its file, where it has one."""
+        return self.path or repr(self.name)
 
     def stored(self, tensor: str) -> str:
         """The type that an input or output of the graph has for those who give and take it."""

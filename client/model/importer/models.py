@@ -16,6 +16,7 @@ from gputune.client.model.importer.halves import in_reals
 from gputune.client.model.importer.inlining import with_functions_in_place
 from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
+from gputune.client.model.importer.opening.files import parsed
 from gputune.client.model.importer.opening.input_values import constant_inputs
 from gputune.client.model.importer.opening.inputs import names_of, refused_inputs, static_inputs
 from gputune.client.model.importer.opening.narrowing import narrowed
@@ -25,7 +26,6 @@ from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import may_run, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
-from gputune.client.suggestions import near
 from gputune.runtime.context.records import LARGEST_RANK
 
 
@@ -146,7 +146,7 @@ def import_nodes(
     graph, refusals = builder.graph(
         model.graph.name or path.stem, tuple(inputs), outputs, {one.node for one in refused}
     )
-    graph = replace(graph, constant_inputs=fixed)
+    graph = replace(graph, constant_inputs=fixed, path=str(path))
     return Imported(model, path, graph, (*refused, *refusals), builder.places, builder.constants, len(builder.node_ops))
 
 
@@ -182,17 +182,7 @@ def _outputs(path: Path, model: onnx.ModelProto) -> tuple[str, ...]:
 def load(path: Path, narrow: bool = False) -> onnx.ModelProto:
     """Return the model in a file, once it is checked, with its functions in place. narrow: with float32 in the place of
     float64. Raises ModelError."""
-    if not path.is_file():
-        if path.exists():
-            raise ModelError(f"model {path} is not a file")
-        similar = near(path.name, [one.name for one in path.parent.glob("*.onnx")])
-        raise ModelError(f"model {path} does not exist" + (f"; did you mean {similar!r}?" if similar else ""))
-    try:
-        model = onnx.load(path, format="protobuf", load_external_data=False)
-    except OSError as error:
-        raise ModelError(f"model {path} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # protobuf's DecodeError, which onnx does not export
-        raise ModelError(f"model {path} is not an ONNX file: {error}") from error
+    model = parsed(path)
     try:
         model = checked(model, _in_utf8(path))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:

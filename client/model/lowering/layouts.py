@@ -164,7 +164,7 @@ class Layouts:
         outputs = self._graph.outputs
         for output in outputs:
             if output in self._graph.inputs:
-                raise ModelError(f"output {output!r} of model {self._graph.name!r} is also an input")
+                raise ModelError(f"output {output!r} of model {self._graph.called} is also an input")
             self.get(output, on_device=False)
         for output in outputs:
             if (root := self.aliases.get(output)) is None:

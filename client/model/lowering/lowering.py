@@ -24,7 +24,7 @@ def lower(graph: Graph) -> Plan:
     try:
         return lower_simplified(simplify(graph))
     except UnsupportedNodes as error:
-        raise UnsupportedNodes(graph.in_its_words(error.refusals), repr(graph.name)) from error
+        raise UnsupportedNodes(graph.in_its_words(error.refusals), graph.called) from error
 
 
 def lower_simplified(graph: Graph) -> Plan:

@@ -51,7 +51,7 @@ def _with_copies(work: Work, nodes: list[Node]) -> Graph:
             value = graph.constants[output]
             if not value.size:
                 nothing = f"has the shape {value.shape}, without elements: there is nothing to compute"
-                raise ModelError(f"output {output!r} of model {graph.name!r} {nothing}")
+                raise ModelError(f"output {output!r} of model {graph.called} {nothing}")
             copies[output] = work.exact(f"{output}/value", value)
     others = {name: value for name, value in graph.constants.items() if name not in copies}
     copied = (Node("Identity", value, (value,), (output,)) for output, value in copies.items())

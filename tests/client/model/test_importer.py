@@ -174,10 +174,59 @@ class TestFiles:
     def test_a_folder(self, tmp_path: Path) -> None:
         assert "is not a file" in refusal(tmp_path)
 
+    @pytest.mark.parametrize(
+        ("content", "said"),
+        [
+            (b"", "is empty (0 bytes)"),
+            (b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12345\n", "`git lfs pull`"),
+            (b"\n <!DOCTYPE html>\n<html></html>", "is a web page"),
+            (b"\xef\xbb\xbf<?xml version='1.0'?><Error/>", "is a web page"),
+            (b"PK\x03\x04" + bytes(60), "is an archive: unpack it"),
+            (b"\x1f\x8b\x08" + bytes(60), "is an archive: unpack it"),
+            (b"GPUTUNE\0" + bytes(60), "is a gputune context and no model"),
+            (b"\x08\x08", "is not an ONNX file: it has no graph"),
+        ],
+    )
+    def test_another_file_under_the_name(self, tmp_path: Path, content: bytes, said: str) -> None:
+        (tmp_path / "m.onnx").write_bytes(content)
+        assert said in refusal(tmp_path / "m.onnx")
+
+    def test_a_data_file(self, tmp_path: Path) -> None:
+        """One that is missing, or that Git has not brought."""
+        model = build("(float[2,2] x) => (float[2,2] y)", "y = MatMul(x, w)", {"w": (2, 2)})
+        path = tmp_path / "m.onnx"
+        onnx.save(model, str(path), save_as_external_data=True, location="m.data", size_threshold=0)
+        (tmp_path / "m.data").unlink()
+        said = refusal(path)
+        assert "keeps weights in m.data, which is missing; it belongs in the folder of the model" in said
+        assert f"as {tmp_path / 'm.data'}" in said
+        (tmp_path / "m.data").write_bytes(b"version https://git-lfs.github.com/spec/v1\n"[:15])
+        assert "it is cut short: copy, download" in refusal(path)
+        (tmp_path / "m.data").write_bytes(b"<html>")
+        assert "it is a web page" in refusal(path)
+
+    @pytest.mark.parametrize(
+        ("nodes", "said"),
+        [
+            ("y = Relu(nope)", "no node, input or weight makes 'nope', which Relu node 'y' reads"),
+            ("y = Mul(x, a) a = Neg(b)", "makes 'b', which Neg node 'a' reads"),
+            (
+                "c = ReduceSum<keepdims=0>(x) d = Cast<to=9>(c) y = If(d) <then_branch = a () => (float[2] p) "
+                "{ p = Exp(nope) }, else_branch = b () => (float[2] q) { q = Exp(x) }>",
+                "makes 'nope', which Exp node 'p' reads",
+            ),
+        ],
+    )
+    def test_names_that_nothing_makes(self, tmp_path: Path, nodes: str, said: str) -> None:
+        text = f'<ir_version: 8, opset_import: ["" : 17]> small (float[2] x) => (float[2] y) {{ {nodes} }}'
+        assert said in refusal(save(onnx.parser.parse_model(text), tmp_path))
+
     def test_cut_short(self, tmp_path: Path) -> None:
         path = save(models.conv_relu_gemm(), tmp_path)
-        path.write_bytes(path.read_bytes()[:-100])
-        assert str(path) in refusal(path)
+        whole = path.read_bytes()
+        for nbytes in (2, 3, 10, 50, len(whole) // 2, len(whole) - 100, len(whole) - 1):
+            path.write_bytes(whole[:nbytes])
+            assert f"{path} is cut short: copy" in refusal(path) or nbytes == 2
 
     @pytest.mark.parametrize("content", [b"", b"not a model", bytes(1000)])
     def test_something_else(self, tmp_path: Path, content: bytes) -> None:
@@ -326,7 +375,7 @@ FILTERS = {"w": (4, 4, 3, 3)}
         (ROW, "y = Clip(x, w)", {"w": numbers(float("nan"))}, "'Clip_0' is not supported: clip with NaN"),
         (ROW, "y = Mul(x, w)", {"w": numbers(float("nan"))}, "Mul node 'Mul_0' is not supported: mul with NaN"),
         (ROW, "y = Gemm(x, w)", {"w": (4, 3)}, "its right side is 4x3, but rows of its left side have 3"),
-        (ROW, "y = MatMul(x, w)", {"w": (3, 0)}, "output 'y' of model 'small' has the shape (2, 0)"),
+        (ROW, "y = MatMul(x, w)", {"w": (3, 0)}, "model.onnx has the shape (2, 0)"),
         (ROW, "y = Gemm(x, w, c)", {"w": (3, 4), "c": (5,)}, "'Gemm_0' is not supported: an input of shape (5,)"),
         (MAP, "y = Conv<strides=[0,0]>(x, w)", FILTERS, "its strides (0, 0) must be positive"),
         (MAP, "y = Conv<dilations=[-1,1]>(x, w)", FILTERS, "its dilations (-1, 1) must be positive"),

@@ -8,7 +8,7 @@ import onnx.onnx_cpp2py_export.checker as c_checker
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
-from gputune.client.model.importer.opening.ordering import graphs_of, in_order
+from gputune.client.model.importer.opening.ordering import check_defined, graphs_of, in_order
 
 PER_GROUP = range(18, 21)
 """The operator sets in which GroupNormalization has a scale and a bias for each group. onnx's checker calls it
@@ -25,6 +25,7 @@ def checked(model: ModelProto, file: str | None = None) -> ModelProto:
     a model that may be too large to be checked in memory. Raises ValidationError."""
     try:
         ordered = in_order(model)
+        check_defined(ordered)
     except ValueError as error:
         raise onnx.checker.ValidationError(str(error)) from error
     groups = [(node, opset) for node, opset in _nodes(ordered) if _is_per_group(node, opset)]

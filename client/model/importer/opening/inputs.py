@@ -27,6 +27,12 @@ NO_SYMBOLS = frozenset(("", "?", "-1", "None"))
 
 LINES_OF_A_PICTURE = 224
 """Height and width in an example; the maps of many networks vanish in smaller pictures."""
+LENGTH = 128
+"""Elements along another open axis, such as the tokens of a text."""
+BATCH = ("batch", "bs", "n", "b")
+"""How exporters call the axis of a batch, if it is not the first one."""
+LENGTHS = ("seq", "len", "tok", "time", "step", "frame", "sample")
+"""Parts of names of axes that are no batch, even if they come first."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,14 @@ class Input:
         picture = len(shape) == 4 and 3 in (shape[1], shape[3])
         sides = () if not picture else (2, 3) if shape[1] == 3 else (1, 2)
         return tuple(
-            size if size is not None else LINES_OF_A_PICTURE if axis in sides else 1 for axis, size in enumerate(shape)
+            size if size is not None else LINES_OF_A_PICTURE if axis in sides else _plausible(axis, dim.symbol)
+            for axis, (size, dim) in enumerate(zip(shape, self.dims or (), strict=True))
         )
+
+    def missing(self, known: Mapping[str, int]) -> list[str]:
+        """Return its open dimensions as messages call them."""
+        open_ones = [(axis, dim) for axis, dim in enumerate(self.dims or ()) if known.get(dim.symbol, dim.size) is None]
+        return [dim.symbol or f"dimension {axis} of {self.name!r}" for axis, dim in open_ones]
 
 
 class Sizes:
@@ -122,9 +134,11 @@ def static_inputs(
     if undecided:
         first, *more = undecided
         others = f", and so has {' and '.join(repr(one.name) for one in more)}" if more else ""
+        open_ones = dict.fromkeys(name for one in undecided for name in one.missing(sizes.known))
+        still = f"still missing: {', '.join(open_ones)}; " if wanted and open_ones else ""
         raise ModelError(
             f"input {first.name!r} of model {path} has dynamic dimensions ({first}){others}; "
-            f"give them, e.g. {_example(undecided, sizes.known, real)}"
+            f"{still}give them, e.g. {_example(undecided, sizes.known, real)}"
         )
     return {
         name: _countable(path, one, wanted[name] if name in wanted else one.decided(sizes.known))
@@ -190,8 +204,8 @@ def _said(path: Path, real: Mapping[str, Input], wanted: Mapping[str, tuple[int,
 
 
 def _example(undecided: list[Input], known: Mapping[str, int], inputs: Iterable[str]) -> str:
-    """Return an example that decides these inputs: by symbols if these are fewer and none is called like an input, and
-    by shapes if not."""
+    """Return an example that decides these inputs: by symbols if these are fewer, or some of them are known, and none
+    is called like an input; by shapes if not."""
     sizes, shapes = dict[str, int](), list[str]()
     for one in undecided:
         example = one.example({**known, **sizes})
@@ -199,9 +213,18 @@ def _example(undecided: list[Input], known: Mapping[str, int], inputs: Iterable[
         sizes |= {dim.symbol: size for dim, size in zip(one.dims or (), example, strict=False) if dim.symbol}
     missing = {symbol: size for symbol, size in sizes.items() if symbol not in known}
     named = all(not one.is_open({**known, **missing}) for one in undecided)
-    if named and len(missing) < len(undecided) and missing.keys().isdisjoint(inputs):
+    begun = any(symbol in known for one in undecided for symbol in one.symbols)
+    if named and (begun or len(missing) < len(undecided)) and missing.keys().isdisjoint(inputs):
         return " ".join(_option(symbol, (size,)) for symbol, size in missing.items())
     return " ".join(shapes)
+
+
+def _plausible(axis: int, symbol: str) -> int:
+    """Return how many elements an open axis may have in an example."""
+    called = symbol.lower()
+    if any(part in called for part in LENGTHS):
+        return LENGTH
+    return 1 if axis == 0 or called in BATCH or called.startswith("batch") else LENGTH
 
 
 def _option(name: str, shape: Iterable[int]) -> str:

@@ -84,6 +84,26 @@ def _sorted(nodes: Sequence[NodeProto]) -> list[NodeProto] | None:
     return [nodes[place] for place in order]
 
 
+def check_defined(model: ModelProto) -> None:
+    """Raise ValueError for a name that nodes, those of branches and functions included, read and nothing makes."""
+    graph = model.graph
+    known = {item.name for item in (*graph.input, *graph.initializer)}
+    known.update(item.values.name for item in graph.sparse_initializer)
+    for made, nodes in ((known, graph.node), *((set(one.input), one.node) for one in model.functions)):
+        made.update(name for node in nodes for name in node.output)
+        for node in nodes:
+            if (name := next((name for name in read_by(node) if name not in made), None)) is not None:
+                reader = _reader(node, name)
+                whose = f"{reader.op_type} node {reader.name or next(iter(reader.output), '')!r}"
+                raise ValueError(f"no node, input or weight makes {name!r}, which {whose} reads")
+
+
+def _reader(node: NodeProto, name: str) -> NodeProto:
+    """The node that reads a name: this one, or one of its branches."""
+    inner = (one for graph in graphs_of([node]) for one in graph.node if name in taken_by(graph))
+    return next((_reader(one, name) for one in inner if name in read_by(one)), node)
+
+
 def read_by(node: NodeProto) -> Iterator[str]:
     """The tensors that a node reads, those that its branches take from around them included."""
     yield from filter(None, node.input)

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gputune.client.errors import ModelError
 from gputune.client.model.graph import Array
+from gputune.core.files import first_bytes, mistaken
 
 
 def data_files(path: Path) -> list[Path]:
@@ -21,10 +22,14 @@ def data_files(path: Path) -> list[Path]:
         model = onnx.load(path, format="protobuf", load_external_data=False)
     except Exception:  # whatever onnx and protobuf raise
         return []
-    nodes = [node for function in model.functions for node in function.node]
-    tensors = [*_tensors_of_graph(model.graph), *_tensors_of_nodes(nodes)]
-    places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
+    places = (entry.value for tensor in tensors_of(model) for entry in tensor.external_data if entry.key == "location")
     return [path.parent / place for place in dict.fromkeys(places)]
+
+
+def tensors_of(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Yield the tensors that a model holds, those of subgraphs and functions included."""
+    yield from _tensors_of_graph(model.graph)
+    yield from _tensors_of_nodes(node for function in model.functions for node in function.node)
 
 
 def _tensors_of_graph(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -69,7 +74,8 @@ def _mapped(folder: Path, item: onnx.TensorProto) -> Array:
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(item.data_type))
     count, offset = math.prod(item.dims), int(entries.get("offset", 0))
     if dtype.hasobject or offset < 0 or offset + count * dtype.itemsize > file.stat().st_size:
-        raise ValueError(f"{file.name} does not hold {count} {dtype} numbers from byte {offset} on")
+        other = mistaken(first_bytes(file)) or "is cut short: copy, download or export it again"
+        raise ValueError(f"{file.name} does not hold {count} {dtype} numbers from byte {offset} on; it {other}")
     if not count:
         return np.empty(tuple(item.dims), dtype)
     values: Array = np.memmap(file, dtype, "r", offset, tuple(item.dims) or (1,))
