@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 from gputune.core.errors import MalformedEpContext, OnlyParts, UnknownGraph, shortened
+from gputune.core.files import TELLING_BYTES, mistaken
 from gputune.runtime.context.format import FORMAT_VERSION, REQUIRING_VERSION, ContextFile, context_of, open_context
 from gputune.runtime.context.records import ContextHeader
 from gputune.runtime.context.stored import Extent, OpenFile
@@ -128,6 +129,8 @@ def read_ep_model(path: Path | str) -> EpModel:
     """
     path = Path(path)
     whole = Extent(OpenFile(path))
+    if other := mistaken(bytes(whole.part(0, TELLING_BYTES).read())):
+        raise MalformedEpContext(f"{path}: it {other}")
     if not 0 < whole.nbytes <= LARGEST_FILE_BYTES:
         raise MalformedEpContext(f"{path}: {whole.nbytes} bytes, an ONNX file has 1 to {LARGEST_FILE_BYTES}")
     try:
@@ -313,7 +316,8 @@ class _Fields:
                 raise MalformedEpContext(f"damaged: field {field} has the wire type {kind}")
             if length > message.nbytes - place:
                 raise MalformedEpContext(
-                    f"damaged: field {field} has {length} bytes, {message.nbytes - place} are there"
+                    f"damaged: field {field} has {length} bytes, {message.nbytes - place} are there; "
+                    "copy the file again"
                 )
             yield field, kind, message.part(place, length)
             place += length

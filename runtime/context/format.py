@@ -31,6 +31,7 @@ from typing import Any
 import msgpack
 
 from gputune.core.errors import MalformedHeader, NotAContext, Truncated, UnsupportedFormatVersion
+from gputune.core.files import mistaken
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
@@ -54,6 +55,9 @@ LONGEST_SAID = 500
 """Characters of what is wrong with a header, which may quote names from it."""
 READ_FIRST_BYTES = 4096
 """Of a file whose memory block is wanted: nearly all blocks are in them."""
+AGAIN = "it is cut short: copy it again, or make it again"
+_ONNX = b"\x08"
+"""An ONNX file begins with the version of its format."""
 _PREFIX = struct.Struct("<8sII32s")
 _MEMORY = struct.Struct("<I32s")
 _HAS_MEMORY = 3  # the first version with a memory block
@@ -297,9 +301,9 @@ def _read_prefix(read: _Read, data: Extent, path: str) -> tuple[int, int, bytes]
     if prefix[: len(MAGIC)] == PACKAGE_MAGIC:
         raise NotAContext(f"{path}: a package of contexts; `gputune package --split` writes them as files of their own")
     if prefix[: len(MAGIC)] != MAGIC[: len(prefix)] or not prefix:
-        raise NotAContext(f"{path}: not a gputune context binary")
+        raise NotAContext(f"{path}: {_other(prefix)}")
     if len(prefix) < _PREFIX.size:
-        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes; {AGAIN}")
     _, version, length, digest = _PREFIX.unpack(prefix)
     if version not in READABLE_VERSIONS:
         *others, last = map(str, READABLE_VERSIONS)
@@ -308,11 +312,22 @@ def _read_prefix(read: _Read, data: Extent, path: str) -> tuple[int, int, bytes]
     return version, length, digest
 
 
+def _other(begin: bytes) -> str:
+    """What a file is that is no context."""
+    if begin.startswith(_ONNX):
+        return (
+            "this is an ONNX file and no context binary; `gputune context-binary-generator` makes a context of a "
+            "model, and EPContext nodes lie next to theirs"
+        )
+    other = mistaken(begin)
+    return f"not a gputune context binary{f': it {other}' if other else ''}"
+
+
 def _read_memory(read: _Read, data: Extent, path: str) -> MemoryNeed:
     """The memory block, which is next."""
     prefix = read(_MEMORY.size)
     if len(prefix) < _MEMORY.size:
-        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes; {AGAIN}")
     length, digest = _MEMORY.unpack(prefix)
     if length > LARGEST_MEMORY_BLOCK_BYTES:
         raise MalformedHeader(
@@ -320,7 +335,7 @@ def _read_memory(read: _Read, data: Extent, path: str) -> MemoryNeed:
         )
     block = read(length)
     if len(block) < length:
-        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes, within its memory block")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes, within its memory block; {AGAIN}")
     if hashlib.sha256(block).digest() != digest:
         raise data.wrong(f"{path}: the memory block is damaged; generate the context again")
     fields = _unpacked(block, "memory block", path)
@@ -346,7 +361,7 @@ def _read_header(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
             raise MalformedHeader(f"{path}: section {place} overlaps the one before or is not aligned")
         end = section.offset + section.length
     if size < start + end:
-        raise Truncated(f"{path}: {size} bytes, but its header describes {start + end}")
+        raise Truncated(f"{path}: {size} bytes, but its header describes {start + end}; {AGAIN}")
     if size > start + end:
         raise MalformedHeader(f"{path}: {size - start - end} bytes after the last section")
     return header, head
@@ -367,7 +382,7 @@ def _read_head(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
         raise MalformedHeader(f"{path}: a header of {length} bytes, at most {LARGEST_HEADER_BYTES} are allowed")
     content = kept(length)
     if len(content) < length:
-        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes, within its header")
+        raise Truncated(f"{path}: the file ends after {data.nbytes} bytes, within its header; {AGAIN}")
     if hashlib.sha256(content).digest() != digest:
         raise data.wrong(f"{path}: the header is damaged; generate the context again")
     fields = _unpacked(content, "header", path)

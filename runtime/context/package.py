@@ -31,7 +31,7 @@ from gputune.core.files import open_file
 from gputune.core.identity import DeviceIdentity
 from gputune.core.opened import Closing
 from gputune.core.statuses import ContextChoice
-from gputune.runtime.context.format import LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
+from gputune.runtime.context.format import AGAIN, LONGEST_SAID, PACKAGE_MAGIC, ContextFile, Packed, aligned, header_of
 from gputune.runtime.context.records import Section
 from gputune.runtime.context.stored import Extent, OpenFile
 
@@ -210,7 +210,7 @@ def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:
     if prefix[: len(PACKAGE_MAGIC)] != PACKAGE_MAGIC:
         raise MalformedPackage(f"{name}: no package of contexts")
     if data.nbytes < PREFIX.size:
-        raise Truncated(f"{name}: the file ends after {data.nbytes} bytes")
+        raise Truncated(f"{name}: the file ends after {data.nbytes} bytes; {AGAIN}")
     _, version, length, digest = PREFIX.unpack(prefix)
     if version != PACKAGE_VERSION:
         raise UnsupportedFormatVersion(f"{name}: package version {version}, this gputune reads {PACKAGE_VERSION}")
@@ -218,7 +218,7 @@ def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:
         raise MalformedPackage(f"{name}: an index of {length} bytes, at most {LARGEST_INDEX_BYTES} are allowed")
     content = data.part(PREFIX.size, length).read()
     if content.nbytes < length:
-        raise Truncated(f"{name}: the file ends after {data.nbytes} bytes, within its index")
+        raise Truncated(f"{name}: the file ends after {data.nbytes} bytes, within its index; {AGAIN}")
     if hashlib.sha256(content).digest() != digest:
         raise data.wrong(f"{name}: the index is damaged; make the package again")
     try:
@@ -230,7 +230,7 @@ def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:
     start = aligned(PREFIX.size + length)
     end = start + index.area_bytes
     if data.nbytes < end:
-        raise Truncated(f"{name}: {data.nbytes} bytes, but its index describes {end}")
+        raise Truncated(f"{name}: {data.nbytes} bytes, but its index describes {end}; {AGAIN}")
     if data.nbytes > end:
         raise MalformedPackage(f"{name}: {data.nbytes - end} bytes after the last section")
     return index, start

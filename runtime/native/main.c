@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH = 4096, STEM_BYTES = 200 };
+enum { BAD_OPTION = 2, BAD_OUTPUT = 6, BAD_DEVICE_OR_CONTEXT = 8, LONGEST_PATH = 4096, STEM_BYTES = 200, FEW = 10 };
 
 static const char HELP[] =
     "usage: gputune-run --context_binary FILE [OPTION ...] [INPUT.raw ...]\n\n"
@@ -22,7 +22,8 @@ static const char HELP[] =
     "    gputune-run --context_binary model.bin page.raw  # a file for each input\n"
     "    echo x:=page.raw > inputs.txt\n"
     "    gputune-run --context_binary model.bin --input_list inputs.txt\n\n"
-    "  --context_binary FILE\n                       context, package, or ONNX file with EPContext nodes\n"
+    "  --context_binary FILE, --retrieve_context FILE\n"
+    "                       context, package, or ONNX file with EPContext nodes\n"
     "  --input_list FILE    a line for each inference: NAME:=FILE NAME2:=\"A FILE\"\n"
     "  --output_dir DIR     folder for Result_N/NAME.raw, where N is the line of the\n"
     "                       list, from 0; default: output\n"
@@ -92,26 +93,28 @@ static bool number(const char *text, double *value) {
 static int parse(run *run, int argc, char **argv) {
     const char *count = "0", *seconds = "0";
     const struct { const char *name, **text; bool *flag; } options[] = {
-        {"--context_binary", &run->context, NULL}, {"--input_list", &run->input_list, NULL},
-        {"--output_dir", &run->output_dir, NULL},  {"--num_inferences", &count, NULL},
-        {"--duration", &seconds, NULL},            {"--perf_profile", &run->load.perf_profile, NULL},
-        {"--graph", &run->load.graph, NULL},       {"--device", &run->device, NULL},
-        {"--profile", &run->profile, NULL},        {"--strict", NULL, &run->load.strict},
-        {"--help", NULL, &run->help},              {"--one_by_one", NULL, &run->load.one_by_one}};
+        {"--context_binary", &run->context, NULL}, {"--retrieve_context", &run->context, NULL},
+        {"--input_list", &run->input_list, NULL},  {"--output_dir", &run->output_dir, NULL},
+        {"--num_inferences", &count, NULL},        {"--duration", &seconds, NULL},
+        {"--graph", &run->load.graph, NULL},       {"--perf_profile", &run->load.perf_profile, NULL},
+        {"--device", &run->device, NULL},          {"--profile", &run->profile, NULL},
+        {"--strict", NULL, &run->load.strict},     {"--one_by_one", NULL, &run->load.one_by_one},
+        {"--help", NULL, &run->help}};
     enum { OPTIONS = sizeof options / sizeof *options };
     int place = 1;
     for (size_t option = 0; place < argc && strncmp(argv[place], "--", 2) == 0; place++, option = 0) {
         while (option < OPTIONS && strcmp(argv[place], options[option].name) != 0) option++;
-        if (option == OPTIONS || (options[option].flag == NULL && place + 1 == argc))
-            return failed(BAD_OPTION, "%s is no option, or lacks a value; see --help", argv[place]);
+        if (option == OPTIONS) return failed(BAD_OPTION, "there is no option %s; see --help", argv[place]);
+        if (options[option].flag == NULL && place + 1 == argc)
+            return failed(BAD_OPTION, "%s lacks a value; see --help", argv[place]);
         if (options[option].flag != NULL) *options[option].flag = true;
         else *options[option].text = argv[++place];
     }
     run->files = argv + place;
     run->inputs = (size_t)(argc - place);
     double inferences;
-    if (!number(count, &inferences) || !number(seconds, &run->seconds))
-        return failed(BAD_OPTION, "--num_inferences, --duration: '%s', '%s' are not both numbers", count, seconds);
+    if (!number(count, &inferences)) return failed(BAD_OPTION, "--num_inferences: '%s' is no number from 0 on", count);
+    if (!number(seconds, &run->seconds)) return failed(BAD_OPTION, "--duration: '%s' is no number from 0 on", seconds);
     run->count = (size_t)inferences;
     if (run->context == NULL && !run->help) return failed(BAD_OPTION, "--context_binary names what to run; see --help");
     if (run->count && run->seconds > 0) return failed(BAD_OPTION, "--num_inferences or --duration: give one of them");
@@ -319,6 +322,17 @@ static void warn_of_launches(gputune_graph *graph) {
                 others, total.persistent + others);
 }
 
+/* Says how to name the files of inputs. */
+static int refuse_files(const run *run, size_t named) {
+    const size_t count = run->inputs;
+    const char *first = count ? run->info->inputs[0].name : "";
+    if (named || !count)
+        return failed(BAD_OPTION, "the graph takes %zu file%s, not %zu; see --help", count, count == 1 ? "" : "s",
+                      named);
+    return failed(BAD_OPTION, "--input_list is missing: each line has %.64s:=FILE%s; or name a file for each input "
+                  "behind the options; see --help", first, count == 1 ? "" : " and the same for each other input");
+}
+
 /* Learns what the graph takes and gives, and reads the input list. */
 static int prepare(run *run, const gputune_graph *graph) {
     int code = 0;
@@ -330,8 +344,7 @@ static int prepare(run *run, const gputune_graph *graph) {
     run->results = values_of(run->info->outputs, run->outputs);
     run->input_stems = file_stems(run->info->inputs, run->inputs);
     run->stems = file_stems(run->info->outputs, run->outputs);
-    if (run->input_list == NULL && named != run->inputs)
-        code = failed(BAD_OPTION, "the graph takes %zu files, not %zu; see --help", run->inputs, named);
+    if (run->input_list == NULL && named != run->inputs) code = refuse_files(run, named);
     if (run->input_list != NULL && run->inputs) code = read_list(run);
     if (run->lines == 0) run->lines = 1;
     return code ? code : check_outputs(run);
@@ -354,17 +367,20 @@ static int ascending(const void *one, const void *other) {
     return (a > b) - (a < b);
 }
 
-/* A percentile may lie between two inferences, as with numpy.percentile. */
+/* A percentile may lie between two inferences, as with numpy.percentile. A few inferences have none but the median. */
 static void tell(const run *run, const gputune_device *device, uint64_t load_ns) {
     static const double percents[] = {50, 90, 99, 99.9};
-    printf("%zu inferences on %s: load %.2f ms, first %.3f ms", run->done, gputune_device_name(device),
-           (double)load_ns / 1e6, (double)run->took_ns[0] / 1e6);
+    const size_t told = run->done == 1 ? 0 : run->done < FEW ? 1 : sizeof percents / sizeof *percents;
+    printf("%zu inference%s on %s: load %.2f ms, first %.3f ms", run->done, run->done == 1 ? "" : "s",
+           gputune_device_name(device), (double)load_ns / 1e6, (double)run->took_ns[0] / 1e6);
     qsort(run->took_ns, run->done, sizeof *run->took_ns, ascending);
-    for (size_t number = 0; number < sizeof percents / sizeof *percents; number++) {
+    for (size_t number = 0; number < told; number++) {
         double place = percents[number] / 100 * (double)(run->done - 1);
         size_t below = (size_t)place, above = below + (below + 1 < run->done);
         double low = (double)run->took_ns[below], high = (double)run->took_ns[above];
-        printf(", p%g %.3f ms", percents[number], (low + (high - low) * (place - (double)below)) / 1e6);
+        const double ms = (low + (high - low) * (place - (double)below)) / 1e6;
+        if (told == 1) printf(", median %.3f ms", ms);
+        else printf(", p%g %.3f ms", percents[number], ms);
     }
     printf("\n");
 }

@@ -74,6 +74,16 @@ def test_the_example_runs(app: Path) -> None:
     assert [path.name for path in (app / "output").iterdir()] == ["Result_0"]
 
 
+@pytest.mark.parametrize(
+    ("count", "begin", "told"),
+    [(1, "1 inference on", []), (9, "9 inferences on", ["median"]), (10, "10 ", ["p50", "p90", "p99", "p99.9"])],
+)
+def test_few_inferences_have_no_percentiles(app: Path, count: int, begin: str, told: list[str]) -> None:
+    ran = run(app, "--retrieve_context", MODEL[1], "--num_inferences", str(count), "inputs/x.raw")
+    assert ran.stdout.startswith(begin), ran.stdout + ran.stderr
+    assert [part.split()[0] for part in ran.stdout.split(", ")[2:]] == told
+
+
 def test_each_line_is_an_inference(app: Path, tmp_path: Path) -> None:
     for number in range(3):
         (X + number).tofile(tmp_path / f"{number}.raw")
@@ -92,9 +102,11 @@ def test_each_line_is_an_inference(app: Path, tmp_path: Path) -> None:
     [
         ([], 2, "--context_binary names what to run"),
         (["--context_binary"], 2, "lacks a value"),
-        (["--contxt", "model.bin"], 2, "--contxt is no option"),
-        ([*MODEL], 2, "takes 1 files, not 0"),
-        ([*MODEL, "--num_inferences", "many", "inputs/x.raw"], 2, "not both numbers"),
+        (["--contxt", "model.bin"], 2, "there is no option --contxt"),
+        ([*MODEL], 2, "--input_list is missing: each line has x:=FILE; or name a file"),
+        ([*MODEL, "inputs/x.raw", "inputs/x.raw"], 2, "takes 1 file, not 2"),
+        ([*MODEL, "--num_inferences", "many", "inputs/x.raw"], 2, "error: --num_inferences: 'many' is no number"),
+        ([*MODEL, "--duration", "long", "inputs/x.raw"], 2, "error: --duration: 'long' is no number"),
         ([*MODEL, "--num_inferences", "1", "--duration", "1", "a"], 2, "give one of them"),
         ([*MODEL, "README.md"], 2, "does not have the 256 bytes"),
         ([*MODEL, "--input_list", "no.txt"], 2, "no.txt cannot be read: No such file"),
@@ -102,7 +114,11 @@ def test_each_line_is_an_inference(app: Path, tmp_path: Path) -> None:
         ([*MODEL, "--output_dir", "main.c", "inputs/x.raw"], 6, "cannot be made: Not a directory"),
         (["--context_binary", "README.md", "inputs/x.raw"], 8, "[not_a_context]"),
         (["--context_binary", "no.bin", "inputs/x.raw"], 8, "[io_error]"),
-        ([*MODEL, "--graph", "none", "inputs/x.raw"], 2, "[invalid_argument]"),
+        (
+            [*MODEL, "--graph", "none", "inputs/x.raw"],
+            2,
+            "there is no graph 'none'; the graphs are 'main', 'other': name",
+        ),
         ([*MODEL, "--device", "Mali", "inputs/x.raw"], 8, "[device_not_found]"),
     ],
 )

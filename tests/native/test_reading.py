@@ -64,6 +64,32 @@ def test_each_is_refused_by_its_name_in_both_languages(
             assert "it requires 'sampler', which this" in message and "generate the context again" in message
 
 
+@pytest.mark.parametrize("suffix", [".bin", ".onnx"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is empty (0 bytes): copy or download it again"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer to the file: run `git lfs pull`"),
+        (b"\n<!DOCTYPE html>", "it is a web page (HTML or XML): the download has failed"),
+        (b"<HTML>", "it is a web page (HTML or XML): the download has failed"),
+        (b"<?xml version='1.0'?>", "it is a web page (HTML or XML): the download has failed"),
+        (b"PK\3\4" + bytes(9), "it is an archive: unpack it"),
+        (b"\x1f\x8b\x08" + bytes(9), "it is an archive: unpack it"),
+        (b"\x08\x08", "this is an ONNX file and no context binary"),
+        (files.compact()[:-1], "it is cut short: copy it again, or make it again"),
+        (files.packed()[:-1], "it is cut short: copy it again, or make it again"),
+        (files.compact()[:90], "it is cut short: copy it again, or make it again"),
+    ],
+)
+def test_another_file_under_the_name_is_called_what_it_is(
+    reader: NativeReader, tmp_path: Path, content: bytes, words: str, suffix: str
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content)
+    for read in (reader.read(path), read_by_python(path)):
+        assert words in read.message or (suffix == ".onnx" and content.startswith((b"\x08", b"GPUT"))), read.message
+
+
 def in_memory(reading: Reading, whole: bytes) -> Reading:
     """Return what is to be read of a file's bytes: the same as of the file, as far as an ONNX file needs no folder and
     can be told by its bytes."""

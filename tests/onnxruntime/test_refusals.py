@@ -4,14 +4,17 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from gputune.client.generation.ep_context import EpContextFile
 from tests.client.contexts import small_context
 from tests.native.fake import DEVICE, ELEMENTS, doubling_context, named_context
 from tests.onnxruntime.models import node, save
 from tests.onnxruntime.sessions import Onnxruntime, filled, opened, run
+
+NEGATED = helper.make_node("Neg", ["x"], ["z"])
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ def test_contexts_are_checked(ort: Onnxruntime, tmp_path: Path, binary: Path) ->
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"partition_name": "other"}, "there is no graph 'other'"),
+        ({"partition_name": "other"}, "there is no graph 'other'; the graphs are 'main'"),
         ({"main_context": 2}, "main_context is 2, expected 0 or 1"),
         ({"embed_mode": -1}, "embed_mode is -1, expected 0 or 1"),
         ({"embed_mode": 1, "ep_cache_context": None}, "ep_cache_context holds no context"),
@@ -95,6 +98,28 @@ def test_attributes_are_checked(
 ) -> None:
     said = newest.refusal(model_of(tmp_path, binary, **fields))
     assert "EPContext node 'node of y': " in said and words in said
+
+
+def branches(inner: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Nodes of which one has this node in a branch."""
+    z = [helper.make_tensor_value_info("z", TensorProto.FLOAT, [ELEMENTS])]
+    bodies = [helper.make_graph([one], name, [], z) for name, one in (("yes", inner), ("no", NEGATED))]
+    return [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Cast", ["sum"], ["which"], to=TensorProto.BOOL),
+        helper.make_node("If", ["which"], ["y"], then_branch=bodies[0], else_branch=bodies[1]),
+    ]
+
+
+@pytest.mark.parametrize("form", ["plain", "branches", "ours"])
+def test_a_session_without_a_node_of_ours_is_told_once(ort: Onnxruntime, tmp_path: Path, form: str) -> None:
+    nodes = {
+        "plain": [helper.make_node("Relu", ["x"], ["y"])],
+        "branches": branches(helper.make_node("Relu", ["x"], ["z"])),
+        "ours": branches(node(["x"], ["z"], doubling_context(tmp_path / "a.bin"))),
+    }[form]
+    ran = ort.do(opened(save(tmp_path / "a.onnx", nodes, ["x"], ["y"])), run({"x": filled(1.0)}))
+    assert ran.log.count("no EPContext node of gputune in this model") == (form != "ours"), ran.log
 
 
 def test_nodes_of_others_are_theirs(newest: Onnxruntime, tmp_path: Path, binary: Path) -> None:

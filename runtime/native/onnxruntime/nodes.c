@@ -155,6 +155,18 @@ static void find_mains(claimed *all, size_t count) {
     }
 }
 
+/* Says once if the graph of the model, which comes behind those of its branches, has no node for this plugin. */
+static gputune_code answer(provider *provider, const ort_graph *graph, size_t ours, gputune_error *error) {
+    const factory *factory = provider->factory;
+    const ort_node *parent = NULL;
+    if (!ours && !provider->answered) ORT(factory, Graph_GetParentNode(graph, &parent));
+    if (!ours && !provider->answered && !parent)
+        say(factory, provider->logger, LEVEL_WARNING, "no EPContext node of gputune in this model, so nothing of it "
+            "runs on the device; make a model with one: `gputune context-binary-generator --ep_context`");
+    provider->answered = provider->answered || ours || !parent;
+    return GPUTUNE_OK;
+}
+
 gputune_code claim_nodes(provider *provider, const ort_graph *graph, ort_support *support, gputune_error *error) {
     const factory *factory = provider->factory;
     size_t count = 0, ours = 0;
@@ -167,6 +179,7 @@ gputune_code claim_nodes(provider *provider, const ort_graph *graph, ort_support
         code = is_ours(factory, nodes[i], &is_one, error);
         if (is_one) nodes[ours++] = nodes[i];
     }
+    if (!code) code = answer(provider, graph, ours, error);
     if (ours && !code) forget_claims(provider);
     claimed *all = ours && !code ? pool_take(&provider->claims, ours, sizeof *all) : NULL;
     if (ours && !code && !all) code = NO_MEMORY;

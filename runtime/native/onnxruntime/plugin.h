@@ -76,6 +76,7 @@ typedef struct provider {
     pool pool, claims; /* claims: until they are compiled */
     claimed *claimed;
     size_t claimed_count;
+    bool answered; /* it had a node to claim, or was told to have none */
     opened *device;
     sharing *sharing;
     gputune_profile *profile;

@@ -85,7 +85,8 @@ typedef struct ort_api {
     ort_unused *unused335[9];
     ort_status *(*Graph_GetNumNodes)(const ort_graph *, size_t *count);
     ort_status *(*Graph_GetNodes)(const ort_graph *, const ort_node **, size_t count);
-    ort_unused *unused346[2];
+    ort_status *(*Graph_GetParentNode)(const ort_graph *, const ort_node **);
+    ort_unused *unused347[1];
     ort_status *(*Node_GetId)(const ort_node *, size_t *);
     ort_status *(*Node_GetName)(const ort_node *, const char **);
     ort_status *(*Node_GetOperatorType)(const ort_node *, const char **);
@@ -177,6 +178,7 @@ AT(ort_api, GetValueInfoTypeInfo, 290) AT(ort_api, CreateKeyValuePairs, 295) AT(
 AT(ort_api, GetKeyValuePairs, 298) AT(ort_api, ReleaseKeyValuePairs, 300) AT(ort_api, HardwareDevice_Type, 307)
 AT(ort_api, HardwareDevice_VendorId, 308) AT(ort_api, GetEpApi, 317) AT(ort_api, GetTensorSizeInBytes, 318)
 AT(ort_api, Graph_GetModelPath, 334) AT(ort_api, Graph_GetNumNodes, 344) AT(ort_api, Graph_GetNodes, 345)
+AT(ort_api, Graph_GetParentNode, 346)
 AT(ort_api, Node_GetId, 348) AT(ort_api, Node_GetName, 349) AT(ort_api, Node_GetOperatorType, 350)
 AT(ort_api, Node_GetDomain, 351) AT(ort_api, Node_GetNumInputs, 353) AT(ort_api, Node_GetInputs, 354)
 AT(ort_api, Node_GetNumOutputs, 355) AT(ort_api, Node_GetOutputs, 356) AT(ort_api, Node_GetAttributeByName, 361)

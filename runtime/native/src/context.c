@@ -214,7 +214,8 @@ item checked_part(reader *reader, extent file, size_t place, size_t nbytes, size
     if (reader->code) return nothing;
     if (nbytes > most) MALFORMED(reader, "its %s has %zu bytes, at most %zu are allowed", what, nbytes, most);
     else if (nbytes > file.nbytes - place)
-        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes, within its %s", file.nbytes, what);
+        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes, within its %s; " CUT_SHORT, file.nbytes,
+               what);
     slice part = {bytes_of(reader, part_of(file, place, nbytes)), nbytes};
     if (reader->code) return nothing;
     sha256(part.data, part.nbytes, found);
@@ -231,7 +232,7 @@ void place_sections(reader *reader, extent file, size_t head_bytes, section *sec
         end = sections[i].offset + sections[i].nbytes;
     }
     if (start > file.nbytes || end > file.nbytes - start)
-        refuse(reader, GPUTUNE_TRUNCATED, "it has %zu bytes, but describes more", file.nbytes);
+        refuse(reader, GPUTUNE_TRUNCATED, "it has %zu bytes, but describes more; " CUT_SHORT, file.nbytes);
     else if (end < file.nbytes - start)
         MALFORMED(reader, "%zu bytes after the last section", (size_t)(file.nbytes - start - end));
     for (size_t i = 0; i < count && !reader->code; i++) sections[i].at = file.at + start + sections[i].offset;
@@ -252,6 +253,16 @@ static void read_configuration(item graphs, graph_record *graph) {
     graph->one_by_one = wanted.kind == BOOL && !wanted.number;
 }
 
+/* Says what a file is that is no context. */
+static void refuse_other(reader *reader, const uint8_t *begin, size_t nbytes) {
+    const char *other = mistaken(begin, nbytes);
+    if (nbytes && *begin == ONNX_BEGINS)
+        refuse(reader, GPUTUNE_NOT_A_CONTEXT, "this is an ONNX file and no context binary; `gputune "
+               "context-binary-generator` makes a context of a model, and EPContext nodes lie next to theirs");
+    else
+        refuse(reader, GPUTUNE_NOT_A_CONTEXT, "not a gputune context binary%s%s", *other ? ": it " : "", other);
+}
+
 size_t read_head(reader *reader, extent file, context *context) {
     const size_t begin = file.nbytes < FRONT_BYTES ? file.nbytes : FRONT_BYTES;
     const uint8_t *data = bytes_of(reader, part_of(file, 0, begin));
@@ -260,13 +271,13 @@ size_t read_head(reader *reader, extent file, context *context) {
     if (begin >= 8 && !memcmp(data, "GPUTPKG", 8))
         refuse(reader, GPUTUNE_NOT_A_CONTEXT, "a package of contexts within another file");
     else if (!begin || memcmp(data, "GPUTUNE", begin < 8 ? begin : 8))
-        refuse(reader, GPUTUNE_NOT_A_CONTEXT, "not a gputune context binary");
+        refuse_other(reader, data, begin);
     else if (begin >= PREFIX_BYTES && little_endian(data + 8) != FORMAT_VERSION &&
              little_endian(data + 8) != REQUIRING_VERSION)
         refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "format version %u, this runtime reads %d and %d; make it "
                "again", little_endian(data + 8), (int)FORMAT_VERSION, (int)REQUIRING_VERSION);
     else if (begin < FRONT_BYTES)
-        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", begin);
+        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes; " CUT_SHORT, begin);
     if (reader->code) return 0;
     size_t blocks = little_endian(data + PREFIX_BYTES), headers = little_endian(data + 12); /* their bytes */
     const uint8_t *digest = data + PREFIX_BYTES + 4;

@@ -83,7 +83,7 @@ static bool next_field(onnx *onnx, extent *message, wire *found) {
     else if (found->kind == LENGTH) length = varint(onnx, message, 5);
     else if (found->kind == FIXED64 || found->kind == FIXED32) length = found->kind == FIXED64 ? 8 : 4;
     else MALFORMED(reader, "damaged: a field has the wire type %d", (int)found->kind);
-    if (length > message->nbytes) MALFORMED(reader, "damaged: a field is longer than its message");
+    if (length > message->nbytes) MALFORMED(reader, "damaged: a field is longer than its message; copy the file again");
     if (reader->code) return false;
     found->content = part_of(*message, 0, (size_t)length);
     *message = behind(*message, (size_t)length);
@@ -263,6 +263,10 @@ void read_nodes(reader *reader, gputune_file *file) {
     wire graph, field;
     size_t count = 0;
     reader->malformed = GPUTUNE_MALFORMED_EP_CONTEXT;
+    const size_t begins = whole.nbytes < TELLING_BYTES ? whole.nbytes : TELLING_BYTES;
+    const uint8_t *begin = bytes_of(reader, part_of(whole, 0, begins));
+    const char *other = reader->code ? "" : mistaken(begin, begins);
+    if (*other) MALFORMED(reader, "it %s", other);
     if (!whole.nbytes || whole.nbytes > INT32_MAX)
         MALFORMED(reader, "%zu bytes, an ONNX file has 1 to %d", whole.nbytes, INT32_MAX);
     single(&onnx, whole, 1, &GRAPH, &WIRE_KIND, &graph);

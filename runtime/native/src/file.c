@@ -6,8 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-enum { ONNX_BEGINS = 0x08 }; /* with the version of its format, as every writer has it */
-
 static bool is_onnx(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash == NULL ? path : slash + 1;
     size_t length = strlen(name);
@@ -180,6 +178,20 @@ gputune_code copy_section(const context *context, size_t place, uint8_t **bytes,
     return code;
 }
 
+/* Says which graphs a context has, or which an ONNX file has nodes for, in place of one that is missing. */
+static gputune_code no_graph(const gputune_file *file, const context *context, const char *wanted,
+                             gputune_error *error) {
+    enum { TOLD = 8 };
+    const size_t count = context == NULL ? file->node_count : context->graph_count;
+    char names[512] = "";
+    for (size_t at = 0; at < count && at < TOLD; at++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s'%.48s'", at ? ", " : "",
+                 context == NULL ? file->nodes[at].name : context->graphs[at].info.name);
+    return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph '%s'; the graphs are %s%s: name one of them, "
+                "or the context was made from another model", file->path, wanted, names,
+                count > TOLD ? " and more" : "");
+}
+
 gputune_code find_graph(const gputune_file *file, const char *name, size_t *place, size_t *graph,
                         gputune_error *error) {
     const context *context;
@@ -191,7 +203,7 @@ gputune_code find_graph(const gputune_file *file, const char *name, size_t *plac
         *place = node->part;
         wanted = *node->name ? node->name : name;
     } else if (file->nodes != NULL) {
-        return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph '%s'", file->path, name);
+        return no_graph(file, NULL, name, error);
     }
     TRY(context_at(file, *place, &context, error));
     for (size_t at = 0; at < context->graph_count; at++)
@@ -199,7 +211,7 @@ gputune_code find_graph(const gputune_file *file, const char *name, size_t *plac
             *graph = at;
             return GPUTUNE_OK;
         }
-    return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s: there is no graph '%s'", file->path, wanted);
+    return no_graph(file, context, wanted, error);
 }
 
 /* --- what the caller asks for --- */

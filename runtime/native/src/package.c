@@ -63,7 +63,7 @@ void read_package(reader *reader, gputune_file *file) {
     const uint8_t *data = short_one ? NULL : bytes_of(reader, part_of(whole, 0, PREFIX_BYTES));
     reader->malformed = GPUTUNE_MALFORMED_PACKAGE;
     if (short_one)
-        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes", whole.nbytes);
+        refuse(reader, GPUTUNE_TRUNCATED, "the file ends after %zu bytes; " CUT_SHORT, whole.nbytes);
     else if (data != NULL && little_endian(data + 8) != PACKAGE_VERSION)
         refuse(reader, GPUTUNE_UNSUPPORTED_FORMAT_VERSION, "package version %u, this runtime reads %d",
                little_endian(data + 8), (int)PACKAGE_VERSION);

@@ -70,6 +70,11 @@ typedef struct item { /* a value */
 } item;
 
 bool is_text(slice text, const char *expected);
+/* What a file is by its first bytes in place of what it ought to be, and the remedy, as words behind "it "; "" if they
+ * do not tell. */
+enum { TELLING_BYTES = 64, ONNX_BEGINS = 0x08 }; /* the latter with the version of its format, as every writer has it */
+const char *mistaken(const uint8_t *begin, size_t nbytes);
+#define CUT_SHORT "it is cut short: copy it again, or make it again"
 /* UTF-8 without surrogates and without longer forms than needed. */
 bool is_utf8(slice text);
 /* Whether bytes are one value as Python's msgpack reads it: whole, texts in UTF-8, keys texts or bytes, and at most

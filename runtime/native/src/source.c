@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,22 @@ gputune_code open_source(source *source, const char *path, gputune_error *error)
 void close_source(source *source) {
     if (source->descriptor >= 0) close(source->descriptor);
     source->descriptor = -1;
+}
+
+const char *mistaken(const uint8_t *begin, size_t nbytes) {
+    static const struct { const char *begins, *is; } KNOWN[] = {
+        {"version https://git-lfs", "is a Git LFS pointer to the file: run `git lfs pull` where it was cloned"},
+        {"<!doctype", "is a web page (HTML or XML): the download has failed; get the file itself"},
+        {"<html", "is a web page (HTML or XML): the download has failed; get the file itself"},
+        {"<?xml", "is a web page (HTML or XML): the download has failed; get the file itself"},
+        {"PK\3\4", "is an archive: unpack it"}, {"\x1f\x8b", "is an archive: unpack it"}};
+    if (!nbytes) return "is empty (0 bytes): copy or download it again";
+    for (; nbytes && *begin && strchr(" \t\r\n", *begin); nbytes--) begin++;
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+        const size_t length = strlen(KNOWN[i].begins);
+        if (length <= nbytes && !strncasecmp((const char *)begin, KNOWN[i].begins, length)) return KNOWN[i].is;
+    }
+    return "";
 }
 
 extent part_of(extent whole, size_t place, size_t nbytes) {

@@ -294,7 +294,8 @@ NAMED = message(4, b"EPContext") + message(7, b"com.microsoft")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "0 bytes, an ONNX file has 1 to"),
+        (b"", "it is empty (0 bytes)"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "it is a Git LFS pointer"),
         (b"\x08", "a number is cut off"),
         (b"\x08" + b"\xff" * 11, "a number is cut off or too large"),
         (b"\x08" + b"\xff" * 9 + b"\x02", "a number is cut off or too large"),
