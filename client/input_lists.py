@@ -1,10 +1,11 @@
 """Read input lists: each line is one inference and names the files of its inputs."""
 
 import contextlib
+import os
 import shlex
 import sys
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,10 @@ def read_input_list(path: Path, inputs: tuple[TensorRecord, ...], constants: Col
     """
     try:
         text = read_file(path).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"input list {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise ConfigError(f"input list {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is no input list: it is no text; each line has NAME:=FILE") from None
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -113,6 +116,20 @@ def _files(line: str, inputs: tuple[TensorRecord, ...], constants: Collection[st
     return files
 
 
+def check_files(lines: Sequence[InputLine], inputs: tuple[TensorRecord, ...]) -> None:
+    """Raise ConfigError for a file of an input that cannot be read, or has another size than the input."""
+    for line in lines:
+        for tensor in inputs:
+            file = line.files[tensor.name]
+            try:
+                with open_file(file) as opened:
+                    nbytes = os.fstat(opened.fileno()).st_size
+            except OSError as error:
+                raise _unreadable(file, line.place, error) from None
+            if file.suffix != ".npy":
+                _check_size(file, nbytes, tensor, line.place)
+
+
 def read_inputs(line: InputLine, inputs: tuple[TensorRecord, ...]) -> dict[str, Array]:
     """The arrays of one inference, from .npy files or from raw little-endian values. Raises ConfigError."""
     return {tensor.name: _read(line.files[tensor.name], tensor, line.place) for tensor in inputs}
@@ -140,15 +157,10 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
                 raise ConfigError(f"{place}: {file} is an archive of arrays; give one array")
         else:
             content = read_file(file)
-            if len(content) != tensor.nbytes:
-                shape = list(tensor.shape)
-                raise ConfigError(
-                    f"{place}: {file} has {len(content)} bytes, input {tensor.name!r} takes {tensor.nbytes} "
-                    f"({tensor.dtype}{shape})"
-                )
+            _check_size(file, len(content), tensor, place)
             value = np.frombuffer(content, dtype=tensor.dtype).reshape(tensor.shape)
     except OSError as error:
-        raise ConfigError(f"{place}: {file} cannot be read: {error.strerror or error}") from None
+        raise _unreadable(file, place, error) from None
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{place}: {file} is no array file: {error}") from None
     if value.shape != tensor.shape or value.dtype != np.dtype(tensor.dtype):
@@ -159,3 +171,15 @@ def _read(file: Path, tensor: TensorRecord, place: str) -> Array:
         )
     array: Array = value
     return array
+
+
+def _check_size(file: Path, nbytes: int, tensor: TensorRecord, place: str) -> None:
+    if nbytes != tensor.nbytes:
+        raise ConfigError(
+            f"{place}: {file} has {nbytes} bytes, input {tensor.name!r} takes {tensor.nbytes} "
+            f"({tensor.dtype}{list(tensor.shape)})"
+        )
+
+
+def _unreadable(file: Path, place: str, error: OSError) -> ConfigError:
+    return ConfigError(f"{place}: {file} cannot be read: {error.strerror or error}")

@@ -35,6 +35,8 @@ def read_object(path: Path, example: str = "") -> dict[str, Any]:
         raise ConfigError(f"{where} has more than {LARGEST_BYTES} bytes, which is not allowed")
     try:
         content = json_value(written.decode("utf-8-sig"), object_pairs_hook=_no_twins, parse_constant=_no_constant)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{where} is not JSON: it is no text in UTF-8, by its byte {error.start}") from None
     except ValueError as error:
         raise ConfigError(f"{where} is not JSON: {error}") from None
     return an_object(content, where, example)

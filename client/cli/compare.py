@@ -121,13 +121,13 @@ def command(
             open_file(context_binary).close()
             unsupported = HOST if is_in_parts(context_binary) else REFUSE
     file = ModelFile(model, shapes, input_values)
+    constants = read_constant_inputs(model, shapes[0], input_values)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
         untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress, unsupported=unsupported)
         effort = tuning_effort or "normal"
         tuned = context_binary
         if tuned is None:
             tuned = _generated(file, Path(folder) / "tuned.bin", effort, device, progress, wait_for_quiet)
-        constants = read_constant_inputs(model, shapes[0], input_values)
         comparison = compare(model, tuned, untuned, device, compare_seconds, progress, wait_for_quiet, constants)
         _warn(comparison)
     _print(comparison)

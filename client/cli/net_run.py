@@ -44,7 +44,7 @@ from gputune.client.target.transport.stream import is_local
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime import Executor
 from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
-from gputune.runtime.application.percentiles import in_words
+from gputune.runtime.application.percentiles import in_words, inferences
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX
 from gputune.runtime.execution.loading import Compatibility, open_executor
@@ -448,5 +448,7 @@ def _in_short(executor: net_run.AnyExecutor, summary: dict[str, Any]) -> str:
     ]
     if "median_round_trip_ns" in summary:
         times.append(("round trip", summary["median_round_trip_ns"]))
-    said = ", ".join([*(f"{name} {ns / 1e6:.2f} ms" for name, ns in times), in_words(summary["percentiles_ns"])])
-    return f"{len(summary['inference_ns'])} inferences on {executor.device.name}: {said}"
+    count = len(summary["inference_ns"])
+    said = [f"{name} {ns / 1e6:.2f} ms" for name, ns in times]
+    said += [in_words(summary["percentiles_ns"], count)] if count > 1 else []  # the only one is the first
+    return f"{inferences(count)} on {executor.device.name}: {', '.join(said)}"

@@ -119,8 +119,8 @@ def check_gain(request: GenerationRequest, decisions: Sequence[Decision], device
         shown = f"{gain:.4f}" if float(f"{gain:.4f}") < least else f"{gain}"
         graphs = "" if len(decisions) == 1 else f"the smallest of {len(decisions)} graphs: "
         raise GainTooSmall(
-            f"{FAIL_UNDER} {least:g}: the recorded gain is {shown}: {graphs}{told.line}; {request.binary_file} is "
-            "written all the same"
+            f"{FAIL_UNDER} {least:g}: the recorded gain is {shown} ({graphs}{told.line}); tune longer, or lower it; "
+            f"{request.binary_file} is written all the same"
         )
 
 

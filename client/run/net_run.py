@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import NO_INPUTS, InputLine, constants_in, read_input_list
+from gputune.client.input_lists import NO_INPUTS, InputLine, check_files, constants_in, read_input_list
 from gputune.client.outputs import file_stems, whole
 from gputune.client.run.inferences import Array, Extent, Infer
 from gputune.client.target.remote_executor import RemoteExecutor
@@ -77,10 +77,12 @@ class Job:
 
 def lines_of(input_list: Path | None, executor: AnyExecutor, whose: str) -> list[InputLine]:
     """The inferences that are asked for. whose: the graph in messages. Raises ConfigError, also for inputs without a
-    list."""
+    list, and for files of inputs that do not fit."""
     tensors = executor.graph.inputs
     if input_list is not None:
-        return read_input_list(input_list, tensors, constants_in(executor.header.configuration))
+        lines = read_input_list(input_list, tensors, constants_in(executor.header.configuration))
+        check_files(lines, tensors)
+        return lines
     if tensors:
         names = ", ".join(repr(tensor.name) for tensor in tensors)
         raise ConfigError(f"--input_list: {whose} has inputs ({names}); name their files")

@@ -8,7 +8,7 @@ from typing import Any
 
 from gputune.runtime.application.in_parts import ModelInParts
 from gputune.runtime.application.made_up_inputs import random_inputs
-from gputune.runtime.application.percentiles import in_words, percentiles_ns
+from gputune.runtime.application.percentiles import in_words, inferences, percentiles_ns
 from gputune.runtime.execution.executor import Executor, Values
 
 
@@ -26,7 +26,10 @@ class Bench:
     times_ns: tuple[int, ...] = field(repr=False)
 
     def __str__(self) -> str:
-        return f"{self.inferences} inferences of {self.graph} on {self.device}: {in_words(self.percentiles_ns)}"
+        return (
+            f"{inferences(self.inferences)} of {self.graph} on {self.device}: "
+            f"{in_words(self.percentiles_ns, self.inferences)}"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -26,7 +26,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "complaint"),
     [
-        (b'{"text": "\xff"}', "is not JSON: 'utf-8' codec"),
+        (b'{"text": "\xff"}', "is not JSON: it is no text in UTF-8, by its byte 10"),
         (b'{"number": NaN}', "is not JSON: NaN is no number of JSON"),
         (b"[" * 100_000, "is not JSON: "),
         (b'{"flag": {"%s": 1, "%s": 2}}' % (b"k" * 9000, b"k" * 9000), "occurs twice"),

@@ -97,8 +97,13 @@ def import_(file: Path, performance_cache_dir: Path | None, as_json: bool) -> No
     """Import an export: each task into the file of the device that measured it. Compiled programs are not included."""
     try:
         text = read_file(file).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CacheError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise CacheError(f"{file} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise CacheError(
+            f"{file} is no export of a performance cache: it is no text; `gputune performance-cache export` writes "
+            "exports, and `gputune performance-cache merge` takes cache files"
+        ) from None
     contents = from_json(text, str(file))
     folder = performance_cache_dir or default_performance_cache_dir()
     results = {}

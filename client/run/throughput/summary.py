@@ -12,7 +12,7 @@ from gputune.client.run.inferences import Times
 from gputune.client.run.throughput.contexts import Loaded, LoadedContext
 from gputune.client.run.throughput.meters import Energy
 from gputune.client.run.throughput.running import Counted, Throughput
-from gputune.runtime.application.percentiles import METHOD, in_words, percentiles_ns
+from gputune.runtime.application.percentiles import METHOD, in_words, inferences, percentiles_ns
 
 MINUTE_NS = 60 * 10**9
 THROTTLED = 1.1
@@ -87,11 +87,12 @@ def lines_of(summary: dict[str, Any]) -> list[str]:
     if not lines:
         lines = [f"no energy: {'; '.join(summary['energy']['unreadable'])}"]
     for name, one in summary["instances"].items():
-        words = in_words(one["percentiles_ns"] or {}) or "none ended"
-        lines.append(f"{name}: {one['inferences']} inferences: {words}")
+        count = one["inferences"]
+        words = in_words(one["percentiles_ns"], count) if one["percentiles_ns"] else "none ended"
+        lines.append(f"{name}: {inferences(count)}: {words}")
     rate = summary["inferences_per_second"] or 0.0
     wrong = f"{summary['wrong']} wrong results" if summary["wrong"] else "no wrong result"
-    told = f"{summary['inferences']} inferences in {summary['seconds']:.2f} s on {summary['device']}"
+    told = f"{inferences(summary['inferences'])} in {summary['seconds']:.2f} s on {summary['device']}"
     return [*lines, f"{told}: {rate:.1f} per second, {wrong}"]
 
 

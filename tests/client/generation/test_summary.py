@@ -158,10 +158,10 @@ def test_a_gain_that_is_large_enough_is_no_error(least: float, records: list[End
 @pytest.mark.parametrize(
     ("least", "records", "said"),
     [
-        (1.1, [FASTER], f"1.0800: {FASTER.line}; m.bin is written all the same"),
-        (1.03, [FASTER, STAYED], f"1.0200: the smallest of 2 graphs: {STAYED.line}"),
-        (1.05, [UNTUNED], f"1.0000: {UNTUNED.line}; m.bin is written"),
-        (1.05, [replace(FASTER, gain=Gain(1.04999999, 1.01, 1.1, 60))], "1.04999999:"),
+        (1.1, [FASTER], f"1.0800 ({FASTER.line}); tune longer, or lower it; m.bin is written all the same"),
+        (1.03, [FASTER, STAYED], f"1.0200 (the smallest of 2 graphs: {STAYED.line})"),
+        (1.05, [UNTUNED], f"1.0000 ({UNTUNED.line}); tune longer"),
+        (1.05, [replace(FASTER, gain=Gain(1.04999999, 1.01, 1.1, 60))], "1.04999999 ("),
     ],
 )  # fmt: skip
 def test_a_smaller_gain_is_an_error_that_says_it(least: float, records: list[EndToEnd], said: str) -> None:

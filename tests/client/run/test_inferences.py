@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
 from gputune.client.run.inferences import Extent
+from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime.application.percentiles import in_words, percentiles_ns
 from tests.client.commands import Gputune, Ran, read_json
 from tests.client.contexts import small_context
@@ -49,7 +50,32 @@ def test_the_summary_has_percentiles_of_what_it_lists(net_run: Run, tmp_path: Pa
     assert len(summary["inference_ns"]) == 1000
     for name, value in summary["percentiles_ns"].items():
         assert value == np.percentile(summary["inference_ns"], float(name[1:]), method="linear")
-    assert in_words(summary["percentiles_ns"]) in ran.last_line
+    assert in_words(summary["percentiles_ns"], 1000) in ran.last_line
+
+
+@pytest.mark.parametrize(
+    ("count", "begin", "told"),
+    [(1, "1 inference on", []), (9, "9 inferences on", ["median"]), (10, "10 ", ["p50", "p90", "p99", "p99.9"])],
+)
+def test_few_inferences_have_no_percentiles(net_run: Run, count: int, begin: str, told: list[str]) -> None:
+    line = net_run("--num_inferences", count).last_line
+    assert line.startswith(begin)
+    assert [part.split()[0] for part in line.split(", ")[2:]] == told
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), (bytes(5), "has 5 bytes")])
+def test_files_of_inputs_are_looked_at_before_the_machine(
+    net_run: Run, tmp_path: Path, content: bytes | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of later lines, too: nothing has run by then."""
+    with (tmp_path / "inputs.txt").open("a") as file:
+        file.write(f"{tmp_path}/last.raw\n")
+    if content is not None:
+        (tmp_path / "last.raw").write_bytes(content)
+    monkeypatch.setattr(Quiet, "settle", lambda quiet: pytest.fail("the machine was watched"))
+    ran = net_run()
+    assert ran.code == 2 and said in ran.last_line
+    assert written(tmp_path / "results") == []
 
 
 def test_warmup_counts_nowhere(net_run: Run, tmp_path: Path) -> None:
