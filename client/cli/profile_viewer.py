@@ -198,14 +198,13 @@ def _phases(log: Log) -> Table:
 
 
 def _slowest(graph: GraphProfile) -> Table:
-    """The operations that take most of the launches' time."""
+    """The operations that take most of the time of inferences."""
     operations = sorted(graph.operations, key=lambda one: -one.total_ns)
-    whole_ns = max(sum(one.total_ns for one in operations), 1)
     ops = {} if graph.plan is None else {one.name: one.op for one in graph.plan.operations}
-    table = _table("slowest operations", "launches", "median µs", "share of kernels")
+    table = _table("slowest operations", "launches", "median µs", "mean µs", "share")
     for one in operations[:MOST_ROWS]:
-        cells = (len(one.launches), f"{one.median_ns / 1e3:.1f}", f"{one.total_ns / whole_ns:.1%}")
-        add_row(table, (_title(one, ops.get(one.name)), *cells))
+        cells = (len(one.launches), f"{one.median_ns / 1e3:.1f}", f"{one.mean_ns / 1e3:.1f}")
+        add_row(table, (_title(one, ops.get(one.name)), *cells, f"{graph.share(one.total_ns):.1%}"))
     return table
 
 

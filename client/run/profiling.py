@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from gputune.client.progress import Progress
 from gputune.client.run.net_run import InPlace, Job, median_ns
 from gputune.client.target.remote_executor import RemoteExecutor, Values
 from gputune.client.viewer.analysis.forms import Forms, forms_of
+from gputune.client.viewer.profile import graph_profile
 from gputune.core.errors import MalformedLog
 from gputune.runtime import Executor
 from gputune.runtime.application.in_parts import ModelInParts
@@ -136,38 +137,33 @@ def forms_in(log: Log, place: int) -> Forms | None:
 
 def content_of(log: Log, place: int) -> dict[str, Any]:
     """The content of --profile: times of whole inferences, and each operation's by the device's clock, in the order of
-    the graph. `share` is of the sum of the operations' medians. `inside`: of inferences by persistent kernels that mark
+    the graph. `share` is an operation's mean by that of whole inferences, and `operations_ns` the sum of the medians.
+    `inside`: of inferences by persistent kernels that mark
     their launches, or why there are none."""
-    graph = log.graphs[place]
-    inferences = [one for one in log.inferences if one.graph == place]
-    rows = np.array([one.took_ns() for one in inferences if len(one.launches)], np.int64)
-    operations: dict[str, list[int]] = {}
-    for number, launch in enumerate(graph.launches):
-        operations.setdefault(launch.operation, []).append(number)
-    samples = {name: rows[:, own].sum(axis=1) for name, own in operations.items()} if len(rows) else {}
-    medians = {name: float(np.median(times)) for name, times in samples.items()}
-    total = sum(medians.values())
-    comparisons = [one for one in log.comparisons if one.graph == place]
+    profile = graph_profile(log, place)
+    graph, comparisons, marked = profile.graph, profile.comparisons, profile.marked
+    operations = profile.operations if profile.timed else []
     forms = forms_in(log, place)
-    marked = [one for one in log.marked if one.graph == place]
-    inference_ns = [one.elapsed_ns for one in inferences]
+    inference_ns = [one.elapsed_ns for one in profile.inferences]
     return {
         "device": log.header.device.get("name"),
         "computes": graph.computes,
         "graph": graph.name,
         "level": log.header.level,
-        "inferences": len(inferences),
+        "inferences": len(inference_ns),
         "inference_ns": inference_ns,
         "median_inference_ns": median_ns(inference_ns),
-        "operations_ns": total,
+        "mean_inference_ns": profile.timed_ns / len(profile.timed) if profile.timed else None,
+        "operations_ns": sum(one.median_ns for one in operations),
         "operations": [
             {
-                "operation": name,
-                "median_ns": median,
-                "minimum_ns": int(samples[name].min()),
-                "share": median / total if total else 0.0,
+                "operation": one.name,
+                "median_ns": one.median_ns,
+                "mean_ns": one.mean_ns,
+                "minimum_ns": int(one.times_ns.min()),
+                "share": profile.share(one.total_ns),
             }
-            for name, median in medians.items()
+            for one in operations
         ],
         "comparison": forms.to_dict() if forms else None,
         "inside": {
@@ -183,12 +179,15 @@ def content_of(log: Log, place: int) -> dict[str, Any]:
 def lines_of(content: Mapping[str, Any], forms: Forms | None) -> list[str]:
     """Return a profile in lines for people: the slowest operations, and what recording has cost. forms: of the same
     graph."""
-    slowest = sorted(content["operations"], key=lambda entry: -entry["median_ns"])
-    lines = [f"{'median':>12} {'share':>6}  operation"] if slowest else []
-    lines += [_row(entry["median_ns"], entry["share"], entry["operation"]) for entry in slowest[:TABLE_ROWS]]
+    slowest = sorted(content["operations"], key=lambda entry: -entry["mean_ns"])
+    lines = [f"{'mean':>12} {'share':>6}  operation"] if slowest else []
+    lines += [_row(entry["mean_ns"], entry["share"], entry["operation"]) for entry in slowest[:TABLE_ROWS]]
     if rest := slowest[TABLE_ROWS:]:
-        ns, share = (sum(entry[name] for entry in rest) for name in ("median_ns", "share"))
-        lines.append(_row(ns, share, f"{len(rest)} others together"))
+        lines.append(_row(*_together(rest), f"{len(rest)} others together"))
+    if slowest:
+        ns, share = _together(slowest)
+        lines.append(_row(ns, share, "all operations; the rest is queue, gaps, copies and the host"))
+        lines.append(_row(content["mean_inference_ns"], 1.0, "an inference, by which shares are counted"))
     if forms is not None:
         lines += filter(None, (forms.recording(), forms.usually()))
     inside = content["inside"]
@@ -201,6 +200,11 @@ def lines_of(content: Mapping[str, Any], forms: Forms | None) -> list[str]:
     elif inside["unmarked"]:
         lines.append(no_times_inside(inside["unmarked"]))
     return lines
+
+
+def _together(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """The ns and the share of several operations."""
+    return sum(entry["mean_ns"] for entry in entries), sum(entry["share"] for entry in entries)
 
 
 def _row(ns: float, share: float, words: str) -> str:

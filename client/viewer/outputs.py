@@ -43,18 +43,14 @@ def kind_of(output: Path) -> str:
 
 def check_wish(profile: Profile, features: Features | None, output: Path) -> None:
     """That a file can be made of a profile. Raises ConfigError."""
-    kind = kind_of(output)
+    kind_of(output)
     if profile.schematic is not None:
         return
-    for asked, what, else_ in (
-        (kind == CHROME_TRACE, "a chrometrace", "a .pftrace, .html or .csv needs none"),
-        (features is not None and features.htp_json, "the feature htp_json", "or switch it off in --config"),
-    ):
-        if asked:
-            raise ConfigError(
-                f"{what} needs the schematic of the context: give --schematic MODEL_schematic.bin, which "
-                f"`{SCHEMATIC_COMMAND}` writes next to the context binary; {else_}"
-            )
+    if features is not None and features.htp_json:
+        raise ConfigError(
+            "the feature htp_json needs the schematic of the context: give --schematic MODEL_schematic.bin, which "
+            f"`{SCHEMATIC_COMMAND}` writes next to the context binary; or switch it off in --config"
+        )
 
 
 def write_output(profile: Profile, features: Features | None, output: Path, progress: Progress) -> list[Path]:

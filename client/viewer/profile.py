@@ -68,6 +68,26 @@ class GraphProfile:
         return no_times_inside(self.graph.unmarked or "this log has no marks of launches")
 
     @cached_property
+    def families(self) -> dict[str, list[OperationTimes]]:
+        """The operations by their op if a schematic says it, else by the kernel of their first launch; those that take
+        most first."""
+        ops = {} if self.plan is None else {one.name: one.op for one in self.plan.operations}
+        found: dict[str, list[OperationTimes]] = {}
+        for one in self.operations:
+            found.setdefault(ops.get(one.name) or self.graph.launches[one.launches[0]].entry, []).append(one)
+        return dict(sorted(found.items(), key=lambda each: -sum(one.total_ns for one in each[1])))
+
+    @cached_property
+    def timed_ns(self) -> int:
+        """What the inferences with timestamps took, all together."""
+        return sum(one.elapsed_ns for one in self.timed)
+
+    def share(self, total_ns: float) -> float:
+        """Return the share of an operation or of several: of the whole time of the inferences with timestamps, so that
+        shares are those of means, and add up."""
+        return total_ns / self.timed_ns if self.timed_ns else 0.0
+
+    @cached_property
     def launches_ns(self) -> Times:
         """What each launch took in each inference that has timestamps: a row for each of those inferences."""
         return self._rows(self.timed)
@@ -104,6 +124,11 @@ class OperationTimes:
     def median_ns(self) -> float:
         """Of the inferences; 0 without any."""
         return float(np.median(self.times_ns)) if len(self.times_ns) else 0.0
+
+    @property
+    def mean_ns(self) -> float:
+        """Of the inferences; 0 without any."""
+        return float(np.mean(self.times_ns)) if len(self.times_ns) else 0.0
 
     @property
     def total_ns(self) -> int:
@@ -146,7 +171,7 @@ def profile_of(
     logs: Sequence[Log], schematic: Schematic | None, zoom: tuple[float | None, float | None] = (None, None)
 ) -> Profile:
     """The same of what was read. Raises MalformedLog, ConfigError."""
-    graphs = [_graph_profile(log, place, schematic) for log in logs for place in range(len(log.graphs))]
+    graphs = [graph_profile(log, place, schematic) for log in logs for place in range(len(log.graphs))]
     if schematic is not None and graphs and not any(graph.plan for graph in graphs):
         raise ConfigError(
             f"the schematic of {shortened([schematic.context])} does not fit {logs[0].path}: none of the graphs "
@@ -157,7 +182,8 @@ def profile_of(
     return profile if zoom == (None, None) else _zoomed(profile, *zoom)
 
 
-def _graph_profile(log: Log, place: int, schematic: Schematic | None) -> GraphProfile:
+def graph_profile(log: Log, place: int, schematic: Schematic | None = None) -> GraphProfile:
+    """Return a graph of a log. Raises MalformedLog for a schematic that does not fit it."""
     graph = log.graphs[place]
     plan = None if schematic is None else schematic.graph(graph.digest)
     for one in () if plan is None else plan.operations:

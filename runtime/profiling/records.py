@@ -166,7 +166,7 @@ class LoggedGraph:
 
 def no_times_inside(reason: str) -> str:
     """What there is to say of a graph that has persistent kernels and no marks of its launches."""
-    return f"{reason}, so launches inside persistent kernels have no times of their own"
+    return f"there are no times of launches inside persistent kernels: {reason}"
 
 
 @in_files()

@@ -147,6 +147,20 @@ def _slow_operation(of: _Subject) -> Iterator[Finding]:
         )
 
 
+def _largest_family(of: _Subject) -> Iterator[Finding]:
+    """The kernels on which most of the time goes, however good they are."""
+    graph = of.graph
+    name, operations = next(iter(graph.families.items()), ("", []))
+    total_ns = sum(one.total_ns for one in operations)
+    if graph.share(total_ns) >= LEAST_SHARE:
+        count, share = len(graph.timed), graph.share(total_ns)
+        each = part_text(total_ns / count, graph.timed_ns / count)
+        most = max(operations, key=lambda one: one.total_ns)
+        text = f"{percent_text(share)} of an inference is kernels of {name} ({each}): "
+        text += f"{len(operations)} operations, of which {most.name} takes most" if len(operations) > 1 else most.name
+        yield Finding("family", share, f"{text}.")
+
+
 def _kernels(of: _Subject) -> Iterator[Finding]:
     """What tuning could save at most."""
     away = [(one.total_ns * (1 - row.share), one.name) for one, _, row in of.planned()]
@@ -199,9 +213,9 @@ def _sentence(text: str) -> str:
 
 
 def _inside(graph: GraphProfile) -> str:
-    """The rest of that sentence."""
+    """The rest of that sentence; the headline says why there are no such times."""
     if not graph.inside:
-        return f"; {graph.unmarked}" if graph.unmarked else ""
+        return ""
     inside_ns = sum(one.median_ns for one in graph.inside.values())
     alone_ns = sum(one.median_ns for one in graph.operations)
     return f"; all launches take {time_text(inside_ns)} inside persistent kernels, {time_text(alone_ns)} one by one"
@@ -248,6 +262,7 @@ _RULES: tuple[_Rule, ...] = (
     _copies,
     _queue,
     _others,
+    _largest_family,
     _slow_operation,
     _kernels,
     _memory_bound,

@@ -37,9 +37,9 @@ def page_of(profile: Profile) -> str:
 _EXPLAINED = (
     "All times are on the host's clock; launch times were converted from the device's clock. Medians and their "
     "confidence intervals, from order statistics, are of all inferences of the profile. Means add up to the whole, "
-    "medians do not. A share is a share of the whole inference. The roofline is the speed that the measured peaks "
-    "allow an operation that moves each of its tensors once. The time to gain is the time above the roofline: a bound, "
-    "not a promise."
+    "medians do not. A share is a mean, divided by the mean inference. The roofline is the speed that the measured "
+    "peaks allow an operation that moves each of its tensors once. The time to gain is the time above the roofline: a "
+    "bound, not a promise."
 )
 
 
@@ -55,9 +55,9 @@ def _notes(profile: Profile) -> str:
     notes = [f"{log.path} was cut off; the part before that is shown." for log in profile.logs if not log.complete]
     if profile.schematic is None and any(graph.timed for graph in profile.graphs):
         notes.append(
-            "Without a schematic, this page has no ops, ONNX nodes, configurations, roofline, critical path or memory. "
-            "context-binary-generator --profiling_level qhas writes MODEL_schematic.bin next to the context; give it "
-            "with --schematic."
+            "Operations have the names that the log gives them, and are grouped by kernel. For ops, configurations, "
+            "roofline, critical path and memory, give --schematic MODEL_schematic.bin, which context-binary-generator "
+            "--profiling_level qhas writes next to the context."
         )
     if any(graph.inferences and not graph.timed for graph in profile.graphs):
         notes.append(

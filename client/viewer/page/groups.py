@@ -16,11 +16,13 @@ COLOURS = 8
 
 @dataclass(frozen=True)
 class Group:
-    """Operations of one kind. colour: a class of the style; total_ns: of all inferences with timestamps."""
+    """Operations of one kind. colour: a class of the style; mean_ns, median_ns: of their sum in an inference;
+    total_ns: of all inferences with timestamps."""
 
     name: str
     colour: str
     operations: Sequence[OperationTimes]
+    mean_ns: float
     median_ns: float
     total_ns: int
 
@@ -28,7 +30,7 @@ class Group:
 @dataclass(frozen=True)
 class Shown:
     """A graph's operations as the page shows them. anchor: what ids of this graph begin with; group_of, place_of and
-    plans: by the operation's name; whole_ns: of the inferences with timestamps."""
+    plans: by the operation's name."""
 
     graph: GraphProfile
     anchor: str
@@ -36,7 +38,6 @@ class Shown:
     group_of: Mapping[str, int]
     place_of: Mapping[str, int]
     plans: Mapping[str, OperationPlan]
-    whole_ns: int
 
     def colour(self, operation: str) -> str:
         return self.groups[self.group_of[operation]].colour
@@ -49,12 +50,8 @@ class Shown:
 def shown(graph: GraphProfile, anchor: str) -> Shown:
     """A graph's operations with their groups, the most expensive group first."""
     plans = {} if graph.plan is None else {one.name: one for one in graph.plan.operations}
-    names: dict[str, list[OperationTimes]] = {}
-    for one in graph.operations:
-        plan = plans.get(one.name)
-        names.setdefault(graph.graph.launches[one.launches[0]].entry if plan is None else plan.op, []).append(one)
-    ordered = sorted(names, key=lambda name: -sum(one.total_ns for one in names[name]))
-    groups = [_group(name, names[name], _colour(number)) for number, name in enumerate(ordered)]
+    families = enumerate(graph.families.items())
+    groups = [_group(name, operations, _colour(number)) for number, (name, operations) in families]
     return Shown(
         graph=graph,
         anchor=anchor,
@@ -62,14 +59,13 @@ def shown(graph: GraphProfile, anchor: str) -> Shown:
         group_of={one.name: number for number, group in enumerate(groups) for one in group.operations},
         place_of={one.name: place for place, one in enumerate(graph.operations)},
         plans=plans,
-        whole_ns=sum(one.elapsed_ns for one in graph.timed),
     )
 
 
 def _group(name: str, operations: Sequence[OperationTimes], colour: str) -> Group:
     times_ns = np.sum([one.times_ns for one in operations], axis=0)
-    median_ns = float(np.median(times_ns)) if len(times_ns) else 0.0
-    return Group(name, colour, operations, median_ns, sum(one.total_ns for one in operations))
+    mean_ns, median_ns = (float(np.mean(times_ns)), float(np.median(times_ns))) if len(times_ns) else (0.0, 0.0)
+    return Group(name, colour, operations, mean_ns, median_ns, sum(one.total_ns for one in operations))
 
 
 def _colour(number: int) -> str:

@@ -25,8 +25,8 @@ def by_op(shown: Shown, insights: Insights) -> str:
         Column(head),
         Column("Operations", "number", wide=True),
         Column("Launches", "number", wide=True),
-        Column("Median µs", "number", hint="median of the sum of its operations"),
-        Column("Share", "number", hint="share of the time of all inferences"),
+        Column("Median µs", "number", wide=True, hint="median of the sum of its operations"),
+        *_of_means("mean of the sum of its operations"),
     ]
     columns += [Column("To gain µs", "number", hint="time above the roofline")] if insights.placed else []
     return table(columns, [_op(group, shown, insights) for group in shown.groups])
@@ -36,8 +36,8 @@ def one_by_one(shown: Shown, insights: Insights) -> str:
     """A row for each operation, those with the most time where there are too many."""
     columns = [
         Column("Operation"),
-        Column("Median µs", "number"),
-        Column("Share", "number", hint="share of the time of all inferences"),
+        Column("Median µs", "number", wide=True),
+        *_of_means("mean of all inferences"),
         Column("Launches", "number", wide=True),
     ]
     if shown.graph.inside:
@@ -60,6 +60,11 @@ def one_by_one(shown: Shown, insights: Insights) -> str:
     return folding_table(columns, rows, "filtered") + (left if len(every) > MOST_OPERATIONS else "")
 
 
+def _of_means(hint: str) -> list[Column]:
+    """The columns of a mean, and of its share in the mean inference."""
+    return [Column("Mean µs", "number", hint=hint), Column("Share", "number", hint="mean by the mean inference")]
+
+
 def configuration_words(plan: OperationPlan) -> str:
     """What tuning has changed, and what it has kept, as text."""
     ran, default = plan.configuration, plan.default
@@ -78,6 +83,7 @@ def _op(group: Group, shown: Shown, insights: Insights) -> list[Cell]:
         Cell(f"{len(group.operations):,}", len(group.operations)),
         Cell(f"{launches:,}", launches),
         _micros(group.median_ns),
+        _micros(group.mean_ns),
         _share(group.total_ns, shown, shown.groups[0].total_ns),
     ]
     return [*row, *([_micros(total_ns)] if insights.placed else [])]
@@ -87,7 +93,7 @@ def _operation(one: OperationTimes, shown: Shown, insights: Insights, most_ns: i
     plan, placed = shown.plans.get(one.name), insights.placed.get(one.name)
     group = shown.groups[shown.group_of[one.name]]
     below = f'<span class="under"><i class="key {group.colour}"></i>{text(group.name)}</span>'
-    cells = [_micros(one.median_ns), _share(one.total_ns, shown, most_ns)]
+    cells = [_micros(one.median_ns), _micros(one.mean_ns), _share(one.total_ns, shown, most_ns)]
     cells.append(Cell(f"{len(one.launches)}", len(one.launches)))
     if inside := shown.graph.inside.get(one.name):
         cells.append(_micros(inside.median_ns))
@@ -182,7 +188,7 @@ def _micros(nanoseconds: float | None) -> Cell:
 
 def _share(total_ns: int, shown: Shown, most_ns: int) -> Cell:
     """A share of the inferences; its bar is full for the row with the most."""
-    share = total_ns / shown.whole_ns if shown.whole_ns else 0.0
+    share = shown.graph.share(total_ns)
     width = 100 * total_ns / most_ns if most_ns > 0 else 0.0
     meter = f'<span class="meter"><i style="width:{min(100.0, max(0.0, width)):.1f}%"></i></span>'
     return Cell(f"{tenths(share)}{meter}", share)

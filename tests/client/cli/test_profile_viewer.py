@@ -82,11 +82,12 @@ def test_what_is_left_out_says_what_it_needs(files: Files, gputune: Gputune) -> 
     assert line.endswith(f"`{SCHEMATIC_COMMAND}` writes it next to the context binary, then give --schematic")
 
 
-def test_a_chrometrace_needs_a_schematic(files: Files, gputune: Gputune) -> None:
+def test_a_chrometrace_has_the_names_of_the_log_without_a_schematic(files: Files, gputune: Gputune) -> None:
     ran = gputune("profile-viewer", "--input_log", files.log, "--output", files.folder / "chrometrace.json")
-    assert ran.code == 2
-    assert "`gputune context-binary-generator ... --profiling_level qhas`" in ran.last_line
-    assert not (files.folder / "chrometrace.json").exists()
+    assert ran.code == 0, ran.err
+    events = read_json(files.folder / "chrometrace.json")
+    found = {event.get("name") for event in (events["traceEvents"] if isinstance(events, dict) else events)}
+    assert found >= {"conv1", "conv2", "relu", "add"}
 
 
 @pytest.mark.parametrize(

@@ -185,12 +185,15 @@ def test_results_stay_in_their_folder(tmp_path: Path) -> None:
 
 
 def test_the_table_of_a_profile_shows_the_slowest_first_and_sums_up_the_rest() -> None:
-    operations = [{"operation": f"op{n}", "median_ns": 1000.0 * n, "share": n / 78} for n in range(1, 13)]
-    heading, *rows = lines_of({"operations": operations, "inside": {"inferences": 0, "unmarked": ""}}, None)
-    assert heading.split() == ["median", "share", "operation"]
+    operations = [{"operation": f"op{n}", "mean_ns": 1000.0 * n, "share": n / 156} for n in range(1, 13)]
+    content = {"operations": operations, "mean_inference_ns": 156e3, "inside": {"inferences": 0, "unmarked": ""}}
+    heading, *rows, every, whole = lines_of(content, None)
+    assert heading.split() == ["mean", "share", "operation"]
     assert [row.split()[-1] for row in rows[:3]] == ["op12", "op11", "op10"]
-    assert rows[0].split() == ["12.0", "us", "15.4%", "op12"]
-    assert rows[-1].split() == ["3.0", "us", "3.8%", "2", "others", "together"]
+    assert rows[0].split() == ["12.0", "us", "7.7%", "op12"]
+    assert rows[-1].split() == ["3.0", "us", "1.9%", "2", "others", "together"]
+    assert every.split()[:5] == ["78.0", "us", "50.0%", "all", "operations;"]
+    assert whole.split()[:5] == ["156.0", "us", "100.0%", "an", "inference,"]
     assert len(rows) == 11
 
 
@@ -212,9 +215,9 @@ def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> N
     profile = read_json(tmp_path / "profile.json")
     assert (profile["device"], profile["inferences"], len(profile["inference_ns"])) == ("null", 5, 5)
     (operation,) = profile["operations"]
-    assert (operation["operation"], operation["share"]) == ("double", 1.0)
-    assert operation["median_ns"] == profile["operations_ns"] > 0
-    assert "100.0%  double" in ran.err
+    assert (operation["operation"], operation["median_ns"]) == ("double", profile["operations_ns"])
+    assert operation["share"] == pytest.approx(operation["mean_ns"] / profile["mean_inference_ns"])
+    assert f"{operation['share']:.1%}  double" in ran.err
     log = read_log(tmp_path / "results" / "profilelogs" / "gputune-profiling-data.log")
     assert (log.header.level, log.complete, len(log.inferences)) == ("detailed", True, 5)
     assert "round_trip_ns" not in read_json(tmp_path / "summary.json")

@@ -166,7 +166,7 @@ def test_a_log_says_why_launches_inside_have_no_marks(
     if not groups_at_once(backend.identity):
         pytest.skip("this driver does not say that groups run at the same time")
     executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
-    assert profiled(executor, "detailed").graphs[0].unmarked == "launches are marked at level qhas, this is detailed"
+    assert profiled(executor, "detailed").graphs[0].unmarked == "--profiling_level qhas records them"
     monkeypatch.setattr("gputune.runtime.execution.marked.ticks_of", lambda *_: "")
     found = profiled(executor, "qhas")
     assert found.graphs[0].unmarked == "this driver has no cl_khr_kernel_clock"
