@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+INPUT_DIMENSIONS, INPUT_VALUE = "--input_dimensions", "--input_value"
+"""The options that errors about inputs name. Commands know them before they load anything that reads models."""
+
 
 class GputuneError(Exception):
     """What went wrong, where, and what to do about it, in one line.

@@ -1,14 +1,18 @@
 """Define the command `gputune context-binary-generator`."""
 
+from __future__ import annotations
+
 import logging
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from gputune.client.cli.groups import Themed
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.files import INPUT, OUTPUT, OUTPUT_FOLDER, FileText, files_of_command
 from gputune.client.cli.options.generation import GenerationOptions, generation_options
@@ -17,19 +21,71 @@ from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.say import INTERRUPTED
 from gputune.client.errors import ConfigError
 from gputune.client.generation.config.generator_keys import HOST, WEIGHTS
-from gputune.client.generation.ep_context import EpContextFile, default_file
-from gputune.client.generation.generator import generate
-from gputune.client.generation.phases import Profiling
 from gputune.client.memory_types import OPTION, MemoryTypes
 from gputune.client.progress import reporting
-from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.profiling.log import LOG_NAME
 from gputune.runtime.profiling.records import LEVELS, SYNONYMS, level_named
+
+if TYPE_CHECKING:
+    from gputune.client.generation.phases import Profiling
+    from gputune.runtime.power.profiles.perf_profile import PerfProfile
 
 log = logging.getLogger(__name__)
 
 
-@click.command("context-binary-generator")
+_THEMES = {
+    "Main options": ("--model", "--input_dimensions", "--tuning_effort", "--tuning_budget", "--target"),
+    "Files": (
+        "--binary_file",
+        "--output_dir",
+        "--ep_context",
+        "--ep_context_embed_mode",
+        "--config_file",
+        "--report",
+        "--summary_json",
+        "--profiling_level",
+        "--profiling_option",
+    ),
+    "Model": (
+        "--precision_mode",
+        "--io_type",
+        "--keep_float32",
+        "--unsupported",
+        "--input_value",
+        "--set_output_tensors",
+        "--enable_intermediate_outputs",
+        f"--{OPTION}",
+        "--weights",
+        "--op_packages",
+    ),
+    "Device": (
+        "--device",
+        "--adb",
+        "--adb_python",
+        "--adb_agent",
+        "--token_file",
+        "--tls_ca",
+        "--tls_cert",
+        "--tls_key",
+        "--perf_profile",
+        "--perf_config_yaml",
+    ),
+    "Checks": ("--verify", "--input_list", "--fail_under"),
+    "Tuning": (
+        "--compare_seconds",
+        "--compare_again",
+        "--wait_for_quiet",
+        "--tuning_strategy",
+        "--tasks",
+        "--pin",
+        "--cold",
+        "--retry_failures",
+    ),
+    "Performance cache": ("--performance_cache_dir", "--device_tier", "--cache_mode"),
+}
+
+
+@click.command("context-binary-generator", cls=Themed, themes=_THEMES)
 @click.option(
     "--binary_file",
     required=True,
@@ -125,6 +181,9 @@ def command(
     gputune context-binary-generator --model model.onnx --binary_file model \\
         --output_dir output --input_dimensions x=1,3,224,224 --tuning_effort quick
     """
+    from gputune.client.generation.ep_context import EpContextFile, default_file
+    from gputune.client.generation.generator import generate
+
     if input_list is not None and not verify:
         raise ConfigError("--input_list gives the inputs for --verify; give --verify, too")
     asked = replace(asked, config=asked.config.having(weights=weights))
@@ -156,6 +215,8 @@ def _profiling(level: str | None, optrace: bool, output_dir: Path) -> Profiling 
     """What the options ask to record; None for nothing."""
     if level is None and not optrace:
         return None
+    from gputune.client.generation.phases import Profiling
+
     wanted = level_named(level or "detailed")
     unsaid = click.get_current_context().get_parameter_source("output_dir") is ParameterSource.DEFAULT
     folder = Path("profilelogs") if unsaid else output_dir / "profilelogs"

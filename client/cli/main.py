@@ -78,11 +78,12 @@ def cli() -> None:
     """Tune the OpenCL kernels of ONNX models for the device that will run them.
 
     \b
-    # on the device
-    gputune target-server
-    # on the host: writes out/m.bin
+    # on the device; "token" is a file with a secret
+    gputune target-server --host 0.0.0.0 --token_file token
+    # on the host: tunes for that device, writes out/m.bin
     gputune context-binary-generator --model m.onnx \\
-        --binary_file m --output_dir out
+        --binary_file m --output_dir out \\
+        --target device:22598 --token_file token
     # on the device again
     gputune net-run --retrieve_context out/m.bin \\
         --input_list inputs.txt --output_dir results

@@ -10,11 +10,13 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from gputune.client.errors import ConfigError
 from gputune.client.lists import comma_separated, parts_outside_quotes
-from gputune.client.model.graph import Graph
-from gputune.client.model.lowering import lower
+
+if TYPE_CHECKING:
+    from gputune.client.model.graph import Graph
 
 OPTION = "set_output_tensors"
 MOST_NEAR = 3
@@ -61,6 +63,8 @@ class ChosenOutputs:
 
 def _with_all(graph: Graph) -> Graph:
     """Until nothing is written any more that is none: an output may end a fusion, and then more is."""
+    from gputune.client.model.lowering import lower  # needs all kernels, and options do not
+
     while True:
         plan = lower(graph)
         written = {plan.holds[each.output].name for each in plan.operations if each.output in plan.holds}

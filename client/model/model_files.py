@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from gputune.client.errors import INPUT_DIMENSIONS as OPTION
+from gputune.client.errors import INPUT_VALUE as VALUE_OPTION
 from gputune.client.errors import ConfigError
-from gputune.client.model.importer import OPTION, VALUE_OPTION, Value, input_names, sized_names
 from gputune.client.suggestions import instead
+
+if TYPE_CHECKING:
+    from gputune.client.model.importer import Value
 
 Shape = tuple[int, ...]
 
@@ -45,6 +49,8 @@ def model_files(
         if stems.count(stem) > 1:
             twins = " and ".join(str(path) for path in paths if path.stem == stem)
             raise ConfigError(f"--model: {twins} would both be graph {stem!r}; rename one of the files")
+    from gputune.client.model.importer import input_names, sized_names  # needs onnx, and options do not
+
     shapes = _owned(paths, given, sized_names, f"{OPTION}: none of the models {{}} has an input or dimension")
     fixed = _owned(paths, pairs, input_names, f"{VALUE_OPTION}: none of the models {{}} has an input")
     return tuple(ModelFile(path, combined(shapes[path.stem], path.stem), dict(fixed[path.stem])) for path in paths)

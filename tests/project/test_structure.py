@@ -96,7 +96,7 @@ BELOW: Mapping[str, set[str]] = {
         "client.context",
         "client.html",
         "client.tuning",
-        "client.viewer.analysis",
+        "client.viewer",
     },
     "client.run.throughput": set(),
     "client.export": {"client.html"},

@@ -1,21 +1,28 @@
-"""Define option types and options that several commands share."""
+"""Define option types and options that several commands share.
+
+A command knows its options before it loads what it needs to work, so that a wrong option costs little time.
+"""
+
+from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gputune.client.cli.options.files import INPUT, OUTPUT, FileText
-from gputune.client.errors import ConfigError
+from gputune.client.errors import INPUT_VALUE, ConfigError
 from gputune.client.lists import comma_separated
-from gputune.client.model.importer import VALUE_OPTION, Value, value_of
-from gputune.client.target.connecting import AdbRequest
-from gputune.client.target.transport.credentials import Credentials, read_credentials
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES, OPTION
 from gputune.core.logs import LEVELS
+
+if TYPE_CHECKING:
+    from gputune.client.model.importer import Value
+    from gputune.client.target.connecting import AdbRequest
+    from gputune.client.target.transport.credentials import Credentials
 
 log_level = click.option(
     "--log_level",
@@ -68,6 +75,9 @@ def connection_options(
         adb_agent: Path | None,
         **options: Any,
     ) -> Any:
+        from gputune.client.target.connecting import AdbRequest
+        from gputune.client.target.transport.credentials import read_credentials
+
         credentials = read_credentials({}, token_file, tls_ca, tls_cert, tls_key)
         for option, value in (("--adb_python", adb_python), ("--adb_agent", adb_agent)):
             if adb is None and value is not None:
@@ -188,6 +198,8 @@ def _shape_of(text: str) -> tuple[str, tuple[int, ...]]:
 
 def parse_input_values(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Value]:
     """Callback of --input_value NAME=V0[,V1,...]: values by the names of inputs."""
+    from gputune.client.model.importer import value_of
+
     found: dict[str, Value] = {}
     for text in values:
         name, separator, numbers = text.rpartition("=")
@@ -196,7 +208,7 @@ def parse_input_values(context: click.Context, parameter: click.Parameter, value
         if name in found:
             raise click.BadParameter(f"input {name!r} is given twice")
         parsed = [_number(part.strip()) for part in numbers.split(",")]
-        found[name] = value_of(parsed if len(parsed) > 1 else parsed[0], VALUE_OPTION)
+        found[name] = value_of(parsed if len(parsed) > 1 else parsed[0], INPUT_VALUE)
     return found
 
 
@@ -218,7 +230,7 @@ def input_value_option(several: str = "") -> Callable[[Callable[..., Any]], Call
     """Return the option that makes inputs constants; the command gets it as `input_values`. several: what holds where a
     command takes several models."""
     return click.option(
-        VALUE_OPTION,
+        INPUT_VALUE,
         "input_values",
         metavar="NAME=V0[,V1,...]",
         multiple=True,

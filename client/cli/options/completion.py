@@ -6,10 +6,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from gputune.cache import cache_files
 from gputune.client.cli.options.files import DeviceName
 from gputune.client.folders import default_performance_cache_dir
-from gputune.runtime.devices.discovery import NULL_REPORTS, REPLAY_PREFIX, listed
 from gputune.runtime.power.profiles.presets import PRESETS
 
 Command = Callable[..., Any]
@@ -18,6 +16,8 @@ Command = Callable[..., Any]
 def devices(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The numbers of this machine's devices with their names, untested, since a person waits for them; those that need
     no driver, and recordings."""
+    from gputune.runtime.devices.discovery import NULL_REPORTS, REPLAY_PREFIX, listed
+
     numbered = [] if incomplete and not incomplete.isdecimal() else listed()
     found = [CompletionItem(str(report.index), help=report.title) for report in numbered]
     found += [CompletionItem(name, help="needs no driver") for name in (*NULL_REPORTS, REPLAY_PREFIX)]
@@ -26,6 +26,8 @@ def devices(context: click.Context, parameter: click.Parameter, incomplete: str)
 
 def tiers(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The tiers that have a performance cache in the folder."""
+    from gputune.cache import cache_files
+
     folder = context.params.get("performance_cache_dir") or default_performance_cache_dir()
     return _beginning((path.stem for path in cache_files(folder)), incomplete)
 

@@ -15,12 +15,9 @@ import click
 from click.types import StringParamType
 
 from gputune.client.cli.usage_errors import option_name
-from gputune.client.input_lists import files_named
 from gputune.client.lists import comma_separated
 from gputune.client.outputs import Files
 from gputune.core.errors import ContextError
-from gputune.runtime.context.ep_context import is_ep_context, read_ep_model
-from gputune.runtime.devices.discovery import replayed_files
 
 CONTEXT_BINARY = ("--context_binary", "--retrieve_context", "context_binary")
 """The names of the option for a context. The original tools have one in one tool and the other in another; here each
@@ -42,11 +39,20 @@ def files_of_command(context: click.Context | None = None) -> Files:
 def context_files(path: Path) -> list[Path]:
     """Return the context binaries that an ONNX file with EPContext nodes names; none for what cannot be read, which is
     refused when it is loaded."""
+    from gputune.runtime.context.ep_context import is_ep_context, read_ep_model  # what most options do without
+
     try:
         nodes = read_ep_model(path).nodes if is_ep_context(path) else []
     except (ContextError, OSError):
         return []
     return [node.content for node in nodes if isinstance(node.content, Path)]
+
+
+def list_files(path: Path) -> list[Path]:
+    """Return the files that an input list names."""
+    from gputune.client.input_lists import files_named  # which needs numpy
+
+    return files_named(path)
 
 
 class _ToldFile(click.Path):
@@ -125,13 +131,15 @@ class DeviceName(StringParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if ctx is not None and not ctx.resilient_parsing:
+            from gputune.runtime.devices.discovery import replayed_files
+
             for path in replayed_files(value):
                 files_of_command(ctx).read(path, option_name(param))
         return value
 
 
 INPUT, OUTPUT, CONTEXT = InputFile(), OutputFile(), InputFile(context_files)
-CONTEXTS, INPUT_LISTS, INPUTS = InputFiles(context_files), InputFiles(files_named, gaps=True), InputFiles()
+CONTEXTS, INPUT_LISTS, INPUTS = InputFiles(context_files), InputFiles(list_files, gaps=True), InputFiles()
 OUTPUT_FOLDER = OutputFolder()
 
 

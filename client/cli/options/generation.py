@@ -3,11 +3,13 @@
 The context binary generator and `performance-cache explain` share them, so that both mean the same generation.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,14 +28,16 @@ from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.generation.config import SUPPORTED, UNSUPPORTED, Config, choose_effort, read_config
 from gputune.client.generation.config.precision import DOUBLE, DOUBLES, IO_TYPE, KEEP, MODE, told_io_types
-from gputune.client.generation.request import GenerationRequest
 from gputune.client.model.chosen_outputs import OPTION as OUTPUTS
 from gputune.client.model.chosen_outputs import ChosenOutputs
 from gputune.client.model.graph import PRECISION_MODES, STORED
-from gputune.client.model.importer import Value
 from gputune.client.model.model_files import model_files
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.core.dtypes import FLOAT, HALF
+
+if TYPE_CHECKING:
+    from gputune.client.generation.request import GenerationRequest
+    from gputune.client.model.importer import Value
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class GenerationOptions:
     def request(self, binary_file: Path, **rest: Any) -> GenerationRequest:
         """The generation that is asked for; options come before what the config file says. Raises ConfigError for
         options that contradict each other or the config file."""
+        from gputune.client.generation.request import GenerationRequest  # needs what a wrong option does without
+
         given = (*self.wishes.given, *(["--performance_cache_dir"] if self.performance_cache_dir else []))
         if given and self.effort.name == "none":
             raise ConfigError(

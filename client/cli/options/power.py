@@ -10,7 +10,6 @@ import click
 from gputune.client.cli.options.completion import perf_profiles
 from gputune.client.cli.options.files import INPUT
 from gputune.client.errors import ConfigError
-from gputune.runtime.power.instances import chosen_profile
 from gputune.runtime.power.profiles.presets import PRESETS
 
 
@@ -19,6 +18,8 @@ def perf_profile_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_profile(*arguments: Any, perf_profile: str | None, perf_config_yaml: Path | None, **options: Any) -> Any:
+        from gputune.runtime.power.instances import chosen_profile
+
         try:
             chosen = chosen_profile(perf_profile, perf_config_yaml)
         except ValueError as error:

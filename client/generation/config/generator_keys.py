@@ -2,10 +2,12 @@
 own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputune.client.context.memory.arena_search import SEARCH_STEPS
 from gputune.client.errors import ConfigError
@@ -22,13 +24,15 @@ from gputune.client.generation.config.precision import (
     io_types,
     precision_mode,
 )
-from gputune.client.model.importer import Value
 from gputune.client.strict_json import Read, a_flag, a_number, a_path, a_text, one_of
 from gputune.client.suggestions import instead
 from gputune.client.tuning.measuring.quiet import MOST_MINUTES
 from gputune.client.tuning.search.effort import EFFORTS, Effort
 from gputune.client.tuning.search.options import TuningOptions, check_cache_mode, check_strategy, parse_budget
 from gputune.core.launches import ARGUMENT_FORMS, ArgumentForm
+
+if TYPE_CHECKING:
+    from gputune.client.model.importer import Value
 
 COUNT = a_number(0, 10**12)
 MEASURED = "measured"
@@ -183,7 +187,7 @@ class Config:
         io_type: Mapping[str, str] | None = None,
         keep_float32: Sequence[str] = (),
         float64: str | None = None,
-    ) -> "Config":
+    ) -> Config:
         """Return it with what options say of these keys, unless they say nothing."""
         return replace(
             self,

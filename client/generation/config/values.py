@@ -3,18 +3,24 @@
 Each function takes a value and the words that name its key. It raises a ConfigError that quotes both.
 """
 
+from __future__ import annotations
+
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from gputune.client.durations import parse_duration
 from gputune.client.errors import ConfigError
-from gputune.client.model.importer import Value, value_of
 from gputune.client.strict_json import a_text, of_kind, wrong_kind
-from gputune.client.target.connecting import parse_address
 from gputune.client.tuning.search.options import check_gain, clean_patterns
+
+if TYPE_CHECKING:
+    from gputune.client.model.importer import Value
 
 
 def addresses(value: object, key: str) -> str:
     """Targets with commas between them. Raises TargetError for what is no address."""
+    from gputune.client.target.connecting import parse_address  # what most commands only need later
+
     found = a_text(value, key)
     for address in found.split(","):
         parse_address(address, key)
@@ -68,6 +74,8 @@ def pins(value: object, key: str) -> dict[str, dict[str, int]]:
 
 def input_values(value: object, key: str) -> dict[str, Value]:
     """Values by the names of inputs."""
+    from gputune.client.model.importer import value_of  # needs onnx, and options do not
+
     form = 'values by the names of inputs, like {"sr": 16000}'
     return {name: value_of(each, f"{key}: {name}") for name, each in of_kind(dict, value, key, form).items()}
 

@@ -67,7 +67,7 @@ OPTIONS = (
     Option(NET_RUN, "--output_data_type", REFUSED),
     Option(NET_RUN, "--output_dir", f"{_RUNS}/test_net_run.py"),
     Option(NET_RUN, "--platform_options", REFUSED),
-    Option(NET_RUN, "--profiling_level", _VIEWER),
+    Option(NET_RUN, "--profiling_level", "tests/client/run/test_in_parts.py"),
     Option(NET_RUN, "--retrieve_context", f"{_RUNS}/test_net_run.py"),
     Option(NET_RUN, "--set_output_tensors", REFUSED),
     Option(NET_RUN, "--shared_buffer", f"{_RUNS}/test_net_run.py"),

@@ -1,10 +1,14 @@
 """Test the help of every command: it fits a terminal of 80 columns, and each command has a version."""
 
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
 from click.testing import CliRunner
 
+from gputune.client.cli.context_binary_generator import command as generator
+from gputune.client.cli.groups import Themed
 from gputune.client.cli.main import cli
 from tests.client.cli.command_tree import commands
 
@@ -26,3 +30,33 @@ def test_help_fits_80_columns(names: tuple[str, ...]) -> None:
 def test_every_command_has_a_version(names: tuple[str, ...]) -> None:
     ran = CliRunner().invoke(cli, [*names, "--version"])
     assert (ran.exit_code, ran.output) == (0, f"gputune {version('gputune')}\n")
+
+
+def test_the_generators_help_begins_with_its_main_options() -> None:
+    assert isinstance(generator, Themed)
+    options = [option for theme in generator.themes.values() for option in theme]
+    assert options[:5] == ["--model", "--input_dimensions", "--tuning_effort", "--tuning_budget", "--target"]
+    shown = CliRunner().invoke(cli, ["context-binary-generator", "--help"]).output.splitlines()
+    listed = [line.split()[0].rstrip(",") for line in shown if line.startswith("  -")]
+    assert listed == [*options, "--backend", "--log_level", "--version", "-h"], "each option has its theme"
+    known = {option for parameter in generator.params for option in parameter.opts}
+    assert {*options} <= known and len(options) == len({*options})
+
+
+def test_the_first_example_of_all_tunes_for_a_target() -> None:
+    shown = CliRunner().invoke(cli, ["--help"]).output
+    example, _, _ = shown.partition("# on the device again")
+    assert "gputune context-binary-generator" in example and "--target device:22598" in example
+
+
+def test_a_wrong_option_of_the_generator_loads_nothing_that_generates() -> None:
+    """onnx, the importer and all kernels take more than a second of processor time."""
+    heavy = ("onnx", "gputune.client.model.importer", "gputune.client.model.lowering", "gputune.kernels.ops")
+    heavy += ("gputune.client.context.choice", "gputune.client.generation.generator", "gputune.client.target.client")
+    program = (
+        "import sys; from gputune.client.cli.main import cli\n"
+        "try: cli.main(['context-binary-generator', '--nope'], standalone_mode=False)\n"
+        f"except Exception as error: print(type(error).__name__, {{*{heavy}}} & {{*sys.modules}})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "NoSuchOption set()\n"

@@ -12,10 +12,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gputune.client.errors import INPUT_VALUE as OPTION
 from gputune.client.errors import ConfigError, ModelError
 from gputune.client.model.graph import Array, TensorInfo
-
-OPTION = "--input_value"
 
 Value: TypeAlias = bool | int | float | tuple["Value", ...]
 """The value of an input that becomes a constant: a number, or nested lists of numbers, which have a shape."""

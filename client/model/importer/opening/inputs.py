@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy.typing as npt
 import onnx
 
+from gputune.client.errors import INPUT_DIMENSIONS as OPTION
 from gputune.client.errors import MODEL_INPUT, ModelError, Refusal
 from gputune.client.model.graph import TensorInfo
 from gputune.client.model.importer.opening.input_values import OPTION as VALUE_OPTION
@@ -19,8 +20,6 @@ from gputune.client.model.importer.opening.types import KNOWN_DTYPES, NO_TENSOR,
 from gputune.client.suggestions import instead
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.tiling.streaming import MOST_ELEMENTS
-
-OPTION = "--input_dimensions"
 
 NO_SYMBOLS = frozenset(("", "?", "-1", "None"))
 """How exporters write that a dimension has no name."""
