@@ -1,7 +1,7 @@
 """Define the command `gputune model-check`."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from gputune.kernels.family import DeviceLimits
 
 RUNS_NOT = 9
 MOST_ROWS = 20
+NAMED = 2
+"""Nodes of an operator that is refused several times for the same reason."""
 
 
 @click.command("model-check")
@@ -75,9 +77,9 @@ def command(
 ) -> None:
     """List the nodes of a model that run, and estimate their cost and the tuning time.
 
-    If nodes cannot run, each is listed with the reason and the nearest form that can run, and the exit code is 9. Then
-    you see the parts that --unsupported host would run on the device: their operators, their share of the model's
-    multiply-adds, and the bytes that go to a part and come from it.
+    If nodes cannot run, each operator is listed with the reason, the number of its nodes and the nearest form that can
+    run, and the exit code is 9; --json lists each node. You also see the parts that --unsupported host would run on the
+    device: their operators, their share of the model's multiply-adds, and the bytes that go to a part and come from it.
     Otherwise the output has the distinct tasks with their operations and bytes, the tuning time for each effort, and
     the time of an inference by the roofline: the time that the work takes at the device's peaks. The peaks are assumed
     unless you give or measure them.
@@ -124,11 +126,9 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
     if unsupported:
         inputs = sum(one["op"] == MODEL_INPUT for one in unsupported)
         nodes = f"of {content['nodes']} nodes that were looked at, {len(unsupported) - inputs} cannot"
-        yield f"{content['model']}: cannot run; {nodes}{f', and {inputs} inputs cannot be taken' if inputs else ''}:"
-        for one in unsupported:
-            yield f"  {Refusal(one['op'], one['node'], one['why']).label}: {one['why']}"
-            yield f"    instead: {one['nearest']}"
-        yield from _parts(content["in_parts"], content["why_no_parts"])
+        yield f"{content['model']}: cannot run; {nodes}{f', and {inputs} inputs cannot be taken' if inputs else ''}"
+        parts, *table = _parts(content["in_parts"], content["why_no_parts"])
+        yield from (parts, "what cannot run:", *_refused(unsupported), *table)
         return
     mode = "" if content["precision_mode"] == FLOAT else f", in {content['precision_mode']}"
     yield f"{content['model']}: all of it runs{mode}; {content['nodes']} nodes in {content['operations']} operations"
@@ -151,6 +151,19 @@ def _lines(content: Mapping[str, Any]) -> Iterator[str]:
         ns = sum(task["total_ns"] for task in several)
         share = ns / content["roofline_ns"] if content["roofline_ns"] else 0.0
         yield f"{ns / 1e3:>9.1f} us {share:>6.1%} {sum(task['weight'] for task in several):>5}  {title}"
+
+
+def _refused(unsupported: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    """Yield a line for each operator and reason, with the first of its nodes; --json has all of them."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for one in unsupported:
+        alike.setdefault((one["op"], one["why"], one["nearest"]), []).append(one["node"])
+    for (op, why, nearest), nodes in sorted(alike.items(), key=lambda each: -len(each[1])):
+        label = Refusal(op, nodes[0], why).label
+        if len(nodes) > 1:
+            kind = "inputs" if op == MODEL_INPUT else f"{op} nodes"
+            label = f"{len(nodes)} {kind}, {', '.join(map(repr, nodes[:NAMED]))}{', ..' if len(nodes) > NAMED else ''}"
+        yield f"  {label}: {why}; instead: {nearest}"
 
 
 def _parts(cut: Mapping[str, Any] | None, why_not: str) -> Iterator[str]:

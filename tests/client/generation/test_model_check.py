@@ -169,6 +169,19 @@ def test_every_node_without_kernels_is_named(gputune: Gputune, tmp_path: Path) -
     assert "of 3 nodes that were looked at, 2 cannot" in ran.out and "instead: " in ran.out
 
 
+def test_an_operator_has_one_line_for_each_reason(gputune: Gputune, tmp_path: Path) -> None:
+    body = "a = Relu(x) n = NonZero(a) b = Det(a) c = Det(x) d = Det(x) y = Add(b, c) z = Add(d, c)"
+    model = models.build("(float[1,3,5,5] x) => (float[1,3] y, float[1,3] z, int64[4,k] n)", body)
+    ran = gputune("model-check", models.save(model, tmp_path))
+    title, parts, heading, *lines = ran.out.splitlines()
+    assert title.endswith("of 7 nodes that were looked at, 4 cannot"), ran.out
+    assert parts.startswith("with --unsupported host: ") or "--unsupported host" in parts
+    assert heading == "what cannot run:"
+    assert lines[0].startswith("  3 Det nodes, 'Det_2', 'Det_3', ..: ") and "; instead: " in lines[0]
+    assert lines[1].startswith("  NonZero node 'NonZero_1': ")
+    assert not [line for line in lines[2:] if "Det_4" in line]
+
+
 def test_a_supported_operator_in_an_unsupported_way_has_its_reason(gputune: Gputune, tmp_path: Path) -> None:
     model = models.build(
         "(float[1,3,5,5] x, float[4,3,3,3] w) => (float[1,4,3,3] y, float[1,3,5,5] z)", "y = Conv(x, w) z = Relu(x)"
