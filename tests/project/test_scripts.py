@@ -140,6 +140,37 @@ def test_help_installs_nothing(command: str, clone: Path) -> None:
     assert not (clone / "called").exists()
 
 
+_PYTHON = """#!/bin/sh
+echo "$*" >>{root}/called
+if [ "$2" = venv ]; then mkdir -p "$4/bin" && cp "$0" "$4/bin/python"; fi
+"""
+"""A Python that writes down what it is called for, and makes environments of its kind."""
+
+
+@pytest.mark.parametrize(("marked", "used"), [("", "build/venv"), ("made_by_setup", ".venv"), ("installed", ".venv")])
+def test_an_environment_that_others_have_made_is_left_alone(marked: str, used: str, tmp_path: Path) -> None:
+    for name in ("scripts/setup", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    own = tmp_path / ".venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    for path in (own, tmp_path / "python"):
+        path.write_text(_PYTHON.format(root=tmp_path))
+        path.chmod(0o755)
+    if marked:
+        (tmp_path / ".venv" / marked).touch()
+    program = "source scripts/setup; python_environment; echo $python"
+    environment = os.environ | {"PYTHON": str(tmp_path / "python")}
+    ran = subprocess.run(["bash", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.stdout == f"{tmp_path}/{used}/bin/python\n", ran.stderr
+    called = (tmp_path / "called").read_text()
+    assert f"--editable {tmp_path}[dev]" in called
+    assert (tmp_path / used / "made_by_setup").exists() and (tmp_path / used / "installed").read_text()
+    if not marked:
+        assert [path.name for path in (tmp_path / ".venv").iterdir()] == ["bin"]
+        assert f"-m venv --clear {tmp_path}/build/venv" in called
+
+
 @pytest.mark.parametrize(("command", "module"), [("bench", "bench"), ("models/zoo_native", "models.zoo_native")])
 def test_help_shows_options_when_all_is_installed(command: str, module: str, clone: Path) -> None:
     stamp = f'root={clone}; eval "$(grep ^wanted_stamp scripts/setup)"; wanted_stamp >.venv/installed'

@@ -1,12 +1,13 @@
 """Find the drivers that are not installed, in build/gpu-tools, and say what keeps one away."""
 
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gpu.compiling.tools import LIBRARIES, Tools
 from gpu.drivers import witness
-from gpu.drivers.running import ROOT, Driver
+from gpu.drivers.running import Driver
 
 BRING = "scripts/setup --gpu-tools brings it"
 OCLGRIND = "usr/lib/oclgrind/liboclgrind-rt-icd.so"
@@ -36,8 +37,8 @@ def oclgrind(tools: Tools) -> Driver:
 
 
 def intel(tools: Tools) -> Driver:
-    """Return Intel's runtime for CPUs, of build/gpu-tools or of .venv. Raises NotThere."""
-    own = ROOT / ".venv" / "lib" / "libintelocl.so"
+    """Return Intel's runtime for CPUs, of build/gpu-tools or of this Python's environment. Raises NotThere."""
+    own = Path(sys.prefix) / "lib" / "libintelocl.so"
     if own.exists():
         return Driver("intel", own, {})
     library = _file(tools, INTEL[0], "Intel's runtime for CPUs", "scripts/setup --opencl intel brings it")
