@@ -7,6 +7,7 @@ import click
 from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, OUTPUT_FOLDER
 from gputune.client.cli.say import say
 from gputune.client.device_errors import device_errors
+from gputune.client.doctor.drivers import loader_of_c
 from gputune.client.export.contents import read_contents
 from gputune.client.export.exporting import export
 from gputune.client.outputs import check_output
@@ -38,3 +39,6 @@ def command(context_binary: Path, output_dir: Path) -> None:
         contents = read_contents(context_binary)
     export(contents, output_dir)
     say(f"{output_dir}: builds with `make -C {output_dir}`; README.md in it says more")
+    for finding in loader_of_c():
+        if finding.status != "ok":
+            say(f"warning: {finding.line}", err=True)

@@ -28,7 +28,7 @@ def check_drivers(reports: Sequence[DeviceReport], wanted: str | None) -> list[F
     to use works; where no driver is installed, that alone is a problem and not what follows from it."""
     files = check_files()
     missing = NO_DRIVER in files and not any(report.usable for report in reports)
-    found = [_pyopencl(), *_loader_of_c(), *files, *([] if missing else map(_tested, reports))]
+    found = [_pyopencl(), *loader_of_c(), *files, *([] if missing else map(_tested, reports))]
     try:
         choice = choose(reports, wanted)
     except DeviceNotFound as error:
@@ -47,7 +47,7 @@ def _pyopencl() -> Finding:
     return Finding("drivers", "ok", "pyopencl can be imported")
 
 
-def _loader_of_c() -> list[Finding]:
+def loader_of_c() -> list[Finding]:
     """The OpenCL loader that programs in C find on Linux; the loader in pyopencl's wheels works for Python only. Makers
     of phones have names of their own for it."""
     if sys.platform != "linux" or hasattr(sys, "getandroidapilevel"):

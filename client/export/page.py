@@ -9,8 +9,8 @@ from gputune.runtime.context.records import GraphRecord, TensorRecord
 _PAGE = """\
 # {title}
 
-A model that gputune has tuned, and a C runtime that loads and runs it: no Python, nothing to link to but libc, libm and
-libdl. libOpenCL.so is looked for when the program runs.
+A model that gputune has compiled, and a C runtime that loads and runs it: no Python, nothing to link to but libc, libm
+and libdl. The program looks for libOpenCL.so when it runs.
 
 Made for: {devices}.
 On another driver of these devices it is built from source when it is loaded, with a warning; `--strict`, or `strict` in
@@ -57,7 +57,8 @@ adb shell "cd /data/local/tmp/app && chmod 700 . && ./gputune-run --context_bina
 * `GPUTUNE_OPENCL_LIBRARY`, or `library` in `gputune_device_options`, names the library where it is somewhere else.
 * Copy the context from the assets into the app's own files folder: a file that other users can change, such as one
   on shared storage, is refused, since its code runs as yours.
-* A context runs at its best on the device that it was tuned on, by `gputune context-binary-generator --adb`.
+* A context runs at its best on the device that it was made for. `gputune context-binary-generator --adb` tunes for a
+  phone.
 """
 
 _PROGRAM = """\

@@ -30,7 +30,7 @@ def markdown_code(value: object) -> str:
 
 def markdown_text(value: object) -> str:
     """Return a value as text within a line of Markdown, behind other text."""
-    return _referenced(printable(value), " .,()-")
+    return _referenced(printable(value), " .,()-+")
 
 
 def _referenced(text: str, plain: str) -> str:

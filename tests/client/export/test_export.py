@@ -42,6 +42,25 @@ def test_the_folder_holds_sources_context_inputs_and_a_page(gputune: Gputune, co
     assert not re.search(r"[{}](?!\.|\n)", page.split("```c")[0].split("```sh")[0])
 
 
+def test_the_page_claims_no_tuning_and_shows_versions_as_they_are(gputune: Gputune, tmp_path: Path) -> None:
+    context = small_context(tmp_path / "model.bin", device={**COMPUTING, "driver_version": "3.1+debian"})
+    assert gputune("export", "--context_binary", context, "--output_dir", tmp_path / "app").code == 0
+    page = (tmp_path / "app" / "README.md").read_text()
+    assert "Made for: A GPU (3.1+debian)." in page
+    assert "has tuned" not in page
+
+
+@pytest.mark.parametrize(("library", "said"), [("libc.so.6", ""), ("no_such_library.so", "find no no_such_library.so")])
+def test_a_missing_opencl_library_is_said(
+    gputune: Gputune, context: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, said: str
+) -> None:
+    """Programs in C need one of their own; that of Python is inside its packages."""
+    monkeypatch.setenv("GPUTUNE_OPENCL_LIBRARY", library)
+    ran = gputune("export", "--context_binary", context, "--output_dir", tmp_path / "app")
+    assert ran.code == 0
+    assert (said in ran.err and "warning: programs in C" in ran.err) if said else "warning" not in ran.err
+
+
 def test_the_program_of_the_page_compiles(gputune: Gputune, context: Path, tmp_path: Path) -> None:
     app = tmp_path / "app"
     assert gputune("export", "--context_binary", context, "--output_dir", app).code == 0
