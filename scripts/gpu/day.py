@@ -7,9 +7,9 @@
     scripts/gpu/day --keep docs/gpu_days/DATE-CARD.json DIR/day.json [LATER/day.json ..]
 
 Each phase is a process of its own with a time box. A crash or hang costs only its phase, and what the phase had written
-until then is kept. DIR gets day.json with all records, and the other results of phases, packed. The exit code is 3 if
-there is no GPU to measure. --wheels brings gputune's libraries into .wheels, for a machine without a network whose
-Python has this version; the day installs those that are missing there.
+until then is kept. DIR gets day.json with all records, and the other results of phases, packed. The exit code is 1 if a
+phase failed, crashed or took too long, and 3 if there is no GPU to measure. --wheels brings gputune's libraries into
+.wheels, for a machine without a network whose Python has this version; the day installs those that are missing there.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ RESERVE_S = 6.0
 LEAST_S = 3.0
 """A phase with less time than this is left out."""
 DYING_S = 5.0
+FAILED = 1
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,11 @@ class Outcome:
     code: int | None
     seconds: float
     box: float
+
+    @property
+    def failed(self) -> bool:
+        """Return whether it ended badly: a phase for which no time is left has not failed."""
+        return self.how not in ("ok", "left out")
 
 
 def run_day(options: argparse.Namespace, work: Path) -> int:
@@ -57,7 +63,9 @@ def run_day(options: argparse.Namespace, work: Path) -> int:
     outcomes = run_phases(phases, work, options.out, environment, options.start + options.budget, options.rehearse)
     for outcome in outcomes:
         print(f"{outcome.name:13} {outcome.how:9} {outcome.seconds:6.1f} of {outcome.box:5.1f} s")
-    return 0
+    if failed := [outcome.name for outcome in outcomes if outcome.failed]:
+        print(f"scripts/gpu/day: error: not all phases ended well: {', '.join(failed)}", file=sys.stderr)
+    return FAILED if failed else 0
 
 
 def run_phases(

@@ -139,6 +139,21 @@ def test_without_a_gpu_only_rehearsals_go_on(
     assert running.run_day(options, tmp_path) == code
 
 
+@pytest.mark.parametrize(
+    ("hows", "code"),
+    [(["ok"], 0), (["ok", "left out"], 0), *(([how, "ok"], 1) for how in ("failed", "crashed", "over"))],
+)
+def test_a_day_fails_if_a_phase_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], hows: list[str], code: int
+) -> None:
+    outcomes = [running.Outcome(f"phase{place}", how, None, 1.0, 2.0) for place, how in enumerate(hows)]
+    monkeypatch.setattr(card, "find", lambda work, any_device: SimpleNamespace(is_gpu=True, environment={}))
+    monkeypatch.setattr(running, "run_phases", lambda *arguments: outcomes)
+    options: Any = SimpleNamespace(**OPTIONS, out=tmp_path / "out", only="facts", rehearse=False)
+    assert running.run_day(options, tmp_path) == code
+    assert ("not all phases ended well: phase0" in capsys.readouterr().err) == bool(code)
+
+
 def test_phases_know_the_cache_to_begin_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, str]] = []
     found = SimpleNamespace(is_gpu=True, environment={"GPUTUNE_DEVICE": "0"})

@@ -43,6 +43,8 @@ def main(record: Record) -> None:
     counts, failures = record.get("tests", "counts"), record.get("tests", "failures")
     record.say(f"{counts} in {record.get('tests', 'seconds')} s by {processes} processes, pytest ended with {ended}")
     record.say(f"failures: {failures}")
+    if failures:
+        sys.exit(f"{len(failures)} tests failed")
 
 
 def _tell(record: Record, path: Path, processes: int) -> None:
