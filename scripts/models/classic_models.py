@@ -64,7 +64,7 @@ def yolo_tiny() -> Model:
 
 
 def squeezenet() -> Model:
-    """SqueezeNet 1.0 for maps of 224 x 224."""
+    """SqueezeNet 1.1 for maps of 224 x 224."""
     return light("SqueezeNet")
 
 

@@ -1,13 +1,18 @@
 """Test docs/gpus.md: what is kept of a day, and what its tables show; scripts/docs checks the page."""
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpu import keeping, page
+from gpu import estimated, keeping, page
+from gpu.phases import baselines, models, recordings
+from gputune.client.model.importer import read_model
+from gputune.client.model.parts.multiply_adds import multiply_adds
+from gputune.kernels.catalogue import family_of
 
 HEAD = {"date": "2026-11-27T18:43:32+00:00", "card": "a card", "driver": "1.2", "rehearsal": False}
 PROBES = {"half": {"works": True, "detail": "/tmp/x"}, "images": {"works": False}}
@@ -52,7 +57,7 @@ def test_a_page_shows_networks_by_the_latest_way_in_which_they_were_compared(
         "net-run": {"summary": {"median_inference_ns": 13.2e6}},
         "context-binary-generator": {"summary": {"end_to_end": {"untuned_ns": 14.2e6}}},
     }
-    torch = {"squeezenet1_0": {"eager": {"median": 2500}, "graph": {"fp32": {"median": 600}}}}
+    torch = {"squeezenet1_1": {"eager": {"median": 2500}, "graph": {"fp32": {"median": 600}}}}
     chains = {"made": {"plain": {"us": {"median": 7.5}, "enqueue_us": {"median": 7.0}}}}
     day = {
         "facts": phase(probes=PROBES),
@@ -70,6 +75,49 @@ def test_a_page_shows_networks_by_the_latest_way_in_which_they_were_compared(
     assert "| does not | `images` |" in lines
     assert not any("barrier" in line for line in lines)
     assert sum(line.startswith("a card, driver 1.2.") for line in lines) == 3
+
+
+def network_multiply_adds(name: str) -> int:
+    graph = read_model(models.MODELS[name][0]().path)
+    return sum(multiply_adds(node, graph.tensors) for node in graph.nodes)
+
+
+@pytest.mark.parametrize("name", ["squeezenet", pytest.param("mobilenet_v2", marks=pytest.mark.slow),
+                                  pytest.param("resnet50", marks=pytest.mark.slow)])  # fmt: skip
+def test_networks_are_compared_with_those_that_compute_as_much(name: str) -> None:
+    theirs = baselines.NETWORKS[page.NETWORKS[name]]
+    assert network_multiply_adds(name) == pytest.approx(theirs, rel=0.03)
+
+
+def test_every_network_that_is_shown_has_its_peer() -> None:
+    assert {*models.MODELS} == {*page.NETWORKS}
+    assert {*page.NETWORKS.values()} == {*baselines.NETWORKS}
+
+
+def their_multiply_adds(group: str, name: str) -> int:
+    """Of a product or convolution that PyTorch runs, by its name; of a softmax its elements."""
+    sizes = [int(number) for number in re.findall(r"\d+", name)]
+    if group == "products":
+        return math.prod(sizes)
+    if group == "convolutions":
+        height, width, inputs, outputs, *kernel, stride, groups = sizes
+        return height * width // stride**2 * outputs * inputs // groups * math.prod(kernel)
+    return math.prod(sizes)
+
+
+@pytest.mark.parametrize("name", page.SIMILAR)
+def test_kernels_are_compared_with_those_that_compute_as_much(name: str) -> None:
+    task = recordings.TASKS[name]
+    theirs = their_multiply_adds(*page.SIMILAR[name])
+    if task.op == "Softmax":
+        assert math.prod((task.problem.outer, task.problem.axis, task.problem.inner)) == theirs
+    else:
+        assert family_of(task.op).work(task.problem).flops / 2 == pytest.approx(theirs, rel=0.1)
+
+
+@pytest.mark.parametrize(("group", "name", "op", "problem"), [*estimated._problems()])
+def test_estimates_are_compared_with_what_computes_as_much(group: str, name: str, op: str, problem: Any) -> None:
+    assert family_of(op).work(problem).flops / 2 == pytest.approx(their_multiply_adds(group, name), rel=0.03)
 
 
 def test_the_days_of_the_repository_name_no_machine() -> None:
