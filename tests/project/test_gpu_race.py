@@ -121,7 +121,7 @@ def test_what_is_not_there_is_said(
 ) -> None:
     for module in (race, third):
         monkeypatch.setattr(module, "Tools", lambda: Tools(tmp_path))
-    monkeypatch.setattr(found, "ROOT", tmp_path)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
     assert (race.main([]), third.main([])) == (3, 3)
     told = capsys.readouterr().err
     assert "oclgrind is not there; scripts/setup --gpu-tools brings it" in told

@@ -21,19 +21,15 @@ from gputune.client.model.importer.models import (
     read_model,
     sized_names,
 )
-from gputune.client.model.importer.opening.input_values import OPTION as VALUE_OPTION
 from gputune.client.model.importer.opening.input_values import Value, told_value, value_of
-from gputune.client.model.importer.opening.inputs import OPTION
 from gputune.client.model.importer.opening.ordering import every_node, graphs_of, in_order, read_by, taken_by
 from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import data_files
 from gputune.client.model.importer.operators import QUANTISED_OPS, SUPPORTED_OPS, operator_of
 
 __all__ = [
-    "OPTION",
     "QUANTISED_OPS",
     "SUPPORTED_OPS",
-    "VALUE_OPTION",
     "Imported",
     "Value",
     "check_declared",

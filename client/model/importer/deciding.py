@@ -7,9 +7,9 @@ or through weights is data, of which no value would make sense.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gputune.client.errors import INPUT_VALUE as OPTION
 from gputune.client.model.graph import Array, Node, TensorInfo
 from gputune.client.model.importer.folding import NEVER_FOLDED
-from gputune.client.model.importer.opening.input_values import OPTION
 
 MOST_ELEMENTS = 8
 """The largest number of elements of an input that decides, and of a tensor that is folded from it."""

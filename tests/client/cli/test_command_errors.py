@@ -178,3 +178,33 @@ def test_no_device_is_the_code_of_devices(gputune: Gputune, model: Path, tmp_pat
     assert ran.code == 8
     assert ran.last_line.startswith("error: no ") and ran.last_line.count("error") == 1
     assert ran.last_line.endswith("[no_device]")
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "renamed.bin"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tuning-report", "--json", "--context_binary"),
+        ("memory-report", "--json", "--context_binary"),
+        ("context-binary-utility", "--context_binary"),
+        ("net-run", "--context_binary"),
+        ("export", "--output_dir", "app", "--context_binary"),
+        ("package", "--output", "m.gtpkg"),
+    ],
+)
+def test_a_model_in_place_of_a_context_is_called_that(
+    gputune: Gputune, model: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], name: str
+) -> None:
+    monkeypatch.chdir(model.parent)
+    ran = gputune(*command, model.rename(model.with_name(name)))
+    assert ran.code == 8 and "`gputune context-binary-generator`" in ran.last_line, ran.err
+
+
+def test_a_file_that_is_no_export_and_a_missing_model_are_named_first(gputune: Gputune, model: Path) -> None:
+    path = model.with_name("other.json")
+    path.write_bytes(b"\x08\xff")
+    ran = gputune("performance-cache", "import", path)
+    assert ran.code == 7 and f"{path} is no export of a performance cache: it is no text;" in ran.last_line
+    ran = gputune("compare", "--model", model.with_name("modl.onnx"))
+    assert ran.code == 3 and ran.err.count("\n") == 1, ran.err
+    assert "does not exist; did you mean 'model.onnx'?" in ran.last_line

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import onnx
 
 from gputune.client.errors import INPUT_DIMENSIONS as OPTION
+from gputune.client.errors import INPUT_VALUE as VALUE_OPTION
 from gputune.client.errors import MODEL_INPUT, ModelError, Refusal
 from gputune.client.model.graph import TensorInfo
-from gputune.client.model.importer.opening.input_values import OPTION as VALUE_OPTION
 from gputune.client.model.importer.opening.input_values import shape_by_value
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, NO_TENSOR, dtype_of, instead_of, is_number
 from gputune.client.suggestions import instead
