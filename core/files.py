@@ -7,6 +7,7 @@ they like.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from io import BufferedReader
@@ -43,6 +44,12 @@ def read_file(path: Path | str) -> bytes:
     """Return the content of a regular file. Raises OSError as open_descriptor does."""
     with open_file(path) as file:
         return file.read()
+
+
+def sha256_of(path: Path | str) -> str:
+    """Return the SHA-256 of a regular file in hex. Raises OSError as open_descriptor does."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def first_bytes(path: Path | str) -> bytes:

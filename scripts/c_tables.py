@@ -77,6 +77,8 @@ FORMS = (
         },
         checks=True,
     ),
+    Form("FILE_RECORD", records.FileRecord, "file_record", "file"),
+    Form("MODEL", records.ModelRecord, "model_record", "model", {"weights": "weights weight_count"}),
     Form("PROGRAM", records.ProgramEntry, "program_entry", "program"),
     Form("SECTION", records.Section, "section", "section", {"length": "nbytes"}),
     Form("REQUIREMENTS", records.Requirements, "context", "header", checks=True),

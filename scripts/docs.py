@@ -31,8 +31,10 @@ from gputune.runtime.context import records as context_records
 from gputune.runtime.context.records import (
     BufferRef,
     ContextHeader,
+    FileRecord,
     GraphRecord,
     LaunchRecord,
+    ModelRecord,
     ProgramEntry,
     Section,
     TensorRecord,
@@ -100,7 +102,18 @@ def _paragraphs(text: str | None) -> list[str]:
     return [textwrap.fill(" ".join(part.split()), 120) for part in (text or "").split("\n\n")]
 
 
-RECORDS = (ContextHeader, GraphRecord, TensorRecord, LaunchRecord, BufferRef, ProgramEntry, Section, DeviceIdentity)
+RECORDS = (
+    ContextHeader,
+    GraphRecord,
+    TensorRecord,
+    LaunchRecord,
+    BufferRef,
+    ProgramEntry,
+    Section,
+    ModelRecord,
+    FileRecord,
+    DeviceIdentity,
+)
 TYPES = {
     str: "text",
     int: "number from 0",

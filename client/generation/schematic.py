@@ -22,7 +22,7 @@ from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.client.viewer.schematic import GraphPlan, OperationPlan, RooflinePeaks, Schematic, TensorPlan
-from gputune.core.files import open_file
+from gputune.core.files import sha256_of
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
 from gputune.kernels.catalogue import family_of
@@ -119,8 +119,7 @@ def _sha256_of(models: Sequence[Path]) -> str:
 
 def _sha256_of_one(model: Path) -> str:
     try:
-        with open_file(model) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(model)
     except OSError as error:
         raise ModelError(f"model {model} can no longer be read: {error.strerror or error}") from None
 

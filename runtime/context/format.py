@@ -108,6 +108,7 @@ def write_context(path: Path | str, context: Context) -> int:
         versions=dict(context.versions),
         computes=context.computes,
         packing=tuple(context.packing),
+        models=tuple(context.models),
         requires=tuple(dict.fromkeys([*context.requires, *required_by(context.graphs, context.programs)])),
     )
     fields = described.to_dict()

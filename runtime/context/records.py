@@ -53,6 +53,11 @@ FEATURES: tuple[str, ...] = (OFFSETS, NEEDS)
 """The names that a context may have in `requires`. Add a name together with its readers in Python and C."""
 DEEPEST_CONFIGURATION = DEEPEST
 """How many levels of maps and lists the configuration may have."""
+Tuning = Literal["tuned", "untuned", "none", "unknown"]
+"""tuned: winners run; untuned: tuning has found nothing that is faster for certain; none: of tuning effort none, which
+is untuned, too; unknown: the file does not say it."""
+UNTUNED: tuple[Tuning, ...] = ("untuned", "none")
+"""What has default configurations only."""
 
 
 def _json(value: object) -> object:
@@ -156,6 +161,27 @@ class TensorRecord:
         return math.prod(self.shape) * ELEMENT_TYPES[self.dtype].nbytes
 
 
+@in_files()
+@dataclass(frozen=True)
+class FileRecord:
+    """A file by its name, without folders, and the SHA-256 of its content in hex."""
+
+    name: CText
+    sha256: CText
+
+
+@in_files()
+@dataclass(frozen=True)
+class ModelRecord:
+    """A model file from which graphs of a context were made, as it was then. weights: the files of its weights; graphs:
+    the names of the graphs."""
+
+    name: CText
+    sha256: CText
+    weights: tuple[FileRecord, ...]
+    graphs: tuple[CText, ...]
+
+
 @in_files("persistent", "counter_bytes", "arena_bound_bytes", "argument_form")
 @dataclass(frozen=True)
 class GraphRecord:
@@ -209,7 +235,8 @@ def required_by(graphs: Iterable[GraphRecord], programs: Iterable[ProgramRecord]
 @dataclass(frozen=True)
 class Context:
     """Everything that a context binary holds. `device` is DeviceIdentity.to_dict(); `computes` is False when it was
-    made by the null backend; weights are anything with a contiguous buffer; packing, requires: as of ContextHeader."""
+    made by the null backend; weights are anything with a contiguous buffer; packing, requires, models: as of
+    ContextHeader."""
 
     graphs: Sequence[GraphRecord]
     programs: Sequence[ProgramRecord]
@@ -221,6 +248,7 @@ class Context:
     computes: bool = True
     packing: Sequence[GraphRecord] = ()
     requires: Sequence[str] = ()
+    models: Sequence[ModelRecord] = ()
 
 
 @in_files()
@@ -262,7 +290,7 @@ class Requirements:
                 )
 
 
-@in_files("packing", "requires")
+@in_files("packing", "requires", "models")
 @dataclass(frozen=True)
 class ContextHeader:
     """The header of a context binary; readable without its sections.
@@ -270,7 +298,8 @@ class ContextHeader:
     packing: of a compact context, which has weights as the model has them: graphs without inputs and outputs. Each runs
     once, on an arena of zeros, when a graph is loaded that reads what it makes: the arena is the buffer of the kind
     "packed" of its index then. Its name is the SHA-256 of what is in there on the context's own device.
-    requires: the names of features that a reader must know to run the context. FEATURES has them."""
+    requires: the names of features that a reader must know to run the context. FEATURES has them.
+    models: the files that it was made from; empty in older files, and of a model that was no file."""
 
     graphs: tuple[GraphRecord, ...]
     programs: tuple[ProgramEntry, ...]
@@ -283,11 +312,23 @@ class ContextHeader:
     computes: bool
     packing: tuple[GraphRecord, ...] = ()
     requires: tuple[CText, ...] = ()
+    models: tuple[ModelRecord, ...] = ()
 
     @property
     def precision_mode(self) -> str:
         """Return how its floats are stored and computed."""
         return str(self.configuration.get("precision_mode") or FLOAT)
+
+    def tuning_of(self, *graphs: str) -> Tuning:
+        """Return whether graphs, by their names, are tuned, as the configuration says it; of several whether one is."""
+        effort, gains = self.configuration.get("tuning_effort"), self.configuration.get("end_to_end")
+        if effort == "none":
+            return "none"
+        if not isinstance(effort, str):
+            return "unknown"
+        own = [gains.get(graph) if isinstance(gains, dict) else None for graph in graphs]
+        untuned = all(isinstance(one, dict) and one.get("kept") == "untuned" for one in own)
+        return "untuned" if own and untuned else "tuned"
 
     def needs_of(self, graph: GraphRecord) -> list[str]:
         """Return the features without which a device must not run a graph."""
@@ -301,6 +342,7 @@ class ContextHeader:
         for record, name in (
             (fields, "packing"),
             (fields, "requires"),
+            (fields, "models"),
             *((each, "needs") for each in fields["programs"]),
         ):
             if not record[name]:  # present files lack them

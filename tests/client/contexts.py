@@ -1,11 +1,20 @@
 """Provide a small context binary of the null device."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import write_context
-from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
+from gputune.runtime.context.records import (
+    BufferRef,
+    Context,
+    GraphRecord,
+    LaunchRecord,
+    ModelRecord,
+    ProgramRecord,
+    TensorRecord,
+)
 from gputune.runtime.devices.discovery import NULL_REPORT
 
 DEVICE: dict[str, Any] = NULL_REPORT.identity.to_dict() if NULL_REPORT.identity else {}
@@ -19,10 +28,12 @@ def small_context(
     bound: int = 0,
     device: dict[str, Any] = DEVICE,
     tensors: tuple[tuple[str, ...], tuple[str, ...]] = (("x",), ("y",)),
+    models: Sequence[ModelRecord] = (),
     **config: Any,
 ) -> Path:
     """Writes the graph main, or those of other names: x[2, 4] to y[8] in one operation, called double.
-    bound: of the arenas; device: which made it, whose name is its tier; tensors: the names of inputs and outputs."""
+    bound: of the arenas; device: which made it, whose name is its tier; tensors: the names of inputs and outputs;
+    models: the files that it was made from."""
     program = open_backend(NULL_REPORT).build(SOURCE, "")
     arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
     launch = LaunchRecord("double", "0" * 64, 0, "f", (8,), (4,), arguments)
@@ -39,5 +50,6 @@ def small_context(
     ]
     programs = (ProgramRecord(program.binary or b"", SOURCE, ""),)
     tier, computes = device["name"], device is not DEVICE
-    write_context(path, Context(graphs, programs, (), device, tier, config, {"gputune": "0.1.0"}, computes))
+    made = Context(graphs, programs, (), device, tier, config, {"gputune": "0.1.0"}, computes, models=models)
+    write_context(path, made)
     return path

@@ -98,6 +98,7 @@ class Captures:
             weights=[file.weights(index) for index in range(len(header.weights))],
             packing=header.packing,
             requires=header.requires,
+            models=header.models,
             device=header.device.to_dict(),
             tier=header.tier,
             configuration=header.configuration,

@@ -72,6 +72,17 @@ typedef struct program_entry {
     const char *options, *const *needs; /* needs: features of the device, without which only its binary is run */
 } program_entry;
 
+typedef struct file_record { /* a file by its name, and its SHA-256 in hex */
+    const char *name, *sha256;
+} file_record;
+
+typedef struct model_record { /* a model file that graphs were made from */
+    const char *name, *sha256;
+    file_record *weights;
+    const char *const *graphs;
+    size_t weight_count, graph_count;
+} model_record;
+
 typedef struct context {
     const char *path, *name, *tier; /* name: of a package's context, else "" */
     const struct source *source;    /* the open file that has its sections */
@@ -81,8 +92,9 @@ typedef struct context {
     program_entry *programs;
     size_t *weights; /* sections */
     section *sections;
+    model_record *models;        /* none in older files */
     const char *const *requires; /* features */
-    size_t require_count, graph_count, packing_count, program_count, weight_count, section_count;
+    size_t model_count, require_count, graph_count, packing_count, program_count, weight_count, section_count;
 } context;
 
 /* The same file once more, which gputune_close gives back: records and sections live as long as an owner. */

@@ -96,6 +96,22 @@ static const form GRAPH = {
         {"argument_form", A_CHOICE, IN(graph_record, argument_form), .names = ARGUMENT_FORMS, .optional = true},
     }};
 
+static const form FILE_RECORD = {
+    .what = "file", .row_bytes = sizeof(file_record), .least_bytes = 15,
+    .count = 2, .fields = (const field[]){
+        {"name", A_TEXT, IN(file_record, name)},
+        {"sha256", A_TEXT, IN(file_record, sha256)},
+    }};
+
+static const form MODEL = {
+    .what = "model", .row_bytes = sizeof(model_record), .least_bytes = 32,
+    .count = 4, .fields = (const field[]){
+        {"name", A_TEXT, IN(model_record, name)},
+        {"sha256", A_TEXT, IN(model_record, sha256)},
+        {"weights", ROWS, MANY(model_record, weights, weight_count), .form = &FILE_RECORD},
+        {"graphs", TEXTS, MANY(model_record, graphs, graph_count)},
+    }};
+
 static const form PROGRAM = {
     .what = "program", .row_bytes = sizeof(program_entry), .least_bytes = 26,
     .count = 4, .fields = (const field[]){
@@ -122,7 +138,7 @@ const form REQUIREMENTS = {
 
 const form HEADER = {
     .what = "header", .row_bytes = sizeof(context), .least_bytes = 370,
-    .count = 11, .fields = (const field[]){
+    .count = 12, .fields = (const field[]){
         {"graphs", ROWS, MANY(context, graphs, graph_count), .form = &GRAPH},
         {"programs", ROWS, MANY(context, programs, program_count), .form = &PROGRAM},
         {"weights", SIZES, MANY(context, weights, weight_count)},
@@ -134,6 +150,7 @@ const form HEADER = {
         {"computes", A_FLAG, IN(context, computes)},
         {"packing", ROWS, MANY(context, packing, packing_count), .form = &GRAPH, .optional = true},
         {"requires", TEXTS, MANY(context, requires, require_count), .optional = true},
+        {"models", ROWS, MANY(context, models, model_count), .form = &MODEL, .optional = true},
     }};
 
 static const form NEED = {

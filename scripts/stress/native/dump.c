@@ -152,6 +152,28 @@ static void graphs(const char *key, const graph_record *graphs, size_t count) {
     end(']');
 }
 
+static void models(const model_record *models, size_t count) {
+    begin("models", '[');
+    for (size_t at = 0; at < count; at++) {
+        begin(NULL, '{');
+        text("name", models[at].name);
+        text("sha256", models[at].sha256);
+        begin("weights", '[');
+        for (size_t j = 0; j < models[at].weight_count; j++) {
+            begin(NULL, '{');
+            text("name", models[at].weights[j].name);
+            text("sha256", models[at].weights[j].sha256);
+            end('}');
+        }
+        end(']');
+        begin("graphs", '[');
+        for (size_t j = 0; j < models[at].graph_count; j++) text(NULL, models[at].graphs[j]);
+        end(']');
+        end('}');
+    }
+    end(']');
+}
+
 static void records(const char *key, const context *context) {
     begin(NULL, '{');
     text("context", key);
@@ -184,6 +206,7 @@ static void records(const char *key, const context *context) {
     begin("requires", '[');
     for (size_t at = 0; at < context->require_count; at++) text(NULL, context->requires[at]);
     end(']');
+    models(context->models, context->model_count);
     graphs("graphs", context->graphs, context->graph_count);
     graphs("packing", context->packing, context->packing_count);
     end('}');

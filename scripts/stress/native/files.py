@@ -24,8 +24,10 @@ from gputune.runtime.context.records import (
     STATUS_BYTES,
     BufferRef,
     Context,
+    FileRecord,
     GraphRecord,
     LaunchRecord,
+    ModelRecord,
     ProgramRecord,
     TensorRecord,
 )
@@ -81,6 +83,10 @@ def rich() -> bytes:
         tier="null-cu1",
         configuration={"a": [1, 2.5, None, True, {"b": -3}], "é": {}},
         versions={"gputune": "0.1.0"},
+        models=(
+            ModelRecord("größe.onnx", "0" * 64, (FileRecord("größe.data", "1" * 64),), ("größer", "last")),
+            ModelRecord("b.onnx", "2" * 64, (), ("empty",)),
+        ),
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rich.bin"

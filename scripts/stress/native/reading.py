@@ -144,6 +144,7 @@ def described(header: ContextHeader, name: str) -> Any:
         **fields,
         "graphs": [_graph(*pair) for pair in zip(header.graphs, plain["graphs"], strict=True)],
         "requires": list(header.requires),
+        "models": plain.get("models", []),
         "packing": [_graph(*pair) for pair in zip(header.packing, plain.get("packing", ()), strict=True)],
     }
 

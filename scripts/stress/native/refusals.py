@@ -68,7 +68,7 @@ def _nested(levels: int) -> Any:
 
 
 def _contexts() -> Mapping[str, tuple[str, bytes]]:
-    return {**_broken_contexts(), **_wrong_headers(), **_wrong_packings(), **_requirements()}
+    return {**_broken_contexts(), **_wrong_headers(), **_wrong_packings(), **_requirements(), **_models()}
 
 
 def _broken_contexts() -> Mapping[str, tuple[str, bytes]]:
@@ -224,6 +224,24 @@ def _requirements() -> Mapping[str, tuple[str, bytes]]:
         "a feature that is no text": (malformed, _with("requires", value=["sampler", 1], whole=compact)),
         "a feature with a 0": (malformed, _with("requires", value=["a\0"], whole=compact)),
         "features that are no list": (malformed, _with("requires", value="sampler", whole=compact)),
+    }
+
+
+def _models() -> Mapping[str, tuple[str, bytes]]:
+    """Return contexts that say which files they were made from."""
+    malformed, good = "malformed_header", {"name": "a.onnx", "sha256": "0" * 64, "weights": [], "graphs": ["last"]}
+
+    def having(*models: object) -> bytes:
+        return _with("models", value=list(models))
+
+    return {
+        "no model, as in older files": ("ok", having()),
+        "a model of a later version": ("ok", having({**good, "later": 1})),
+        "a model without a digest": (malformed, having({name: good[name] for name in good if name != "sha256"})),
+        "a model with a 0 in its name": (malformed, having({**good, "name": "a\0"})),
+        "a model whose weights are texts": (malformed, having(good, {**good, "weights": ["a.data"]})),
+        "a model whose graphs are numbers": (malformed, having({**good, "graphs": [1]})),
+        "models that are a map": (malformed, _with("models", value=good)),
     }
 
 
