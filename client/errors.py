@@ -62,6 +62,10 @@ class Refusal:
         return f"input {self.node!r}" if self.op == MODEL_INPUT else f"{self.op} node {self.node!r}"
 
 
+class OtherModel(ModelError):
+    """A context was made from a model with other inputs or outputs."""
+
+
 class UnsupportedNodes(ModelError):
     """Nodes of a model that cannot run, one or several of them.
 
@@ -139,6 +143,10 @@ class VerificationError(GputuneError):
     """A context computes something else than onnxruntime does."""
 
     exit_code = 10
+
+
+class NothingCompared(VerificationError):
+    """All values of an output are NaN or infinite on both sides, so that comparing them shows nothing."""
 
 
 class WrongResults(GputuneError):

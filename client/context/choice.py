@@ -21,7 +21,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gputune.cache import PLACES, ChainRecord, PerformanceCache, RecordError, WinnerRecord
@@ -37,6 +37,7 @@ from gputune.client.context.comparison import (
 from gputune.client.context.context_runner import ContextRunner, Outcomes
 from gputune.client.context.elimination import ratios_from
 from gputune.client.context.persistent import FORM
+from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan
@@ -67,6 +68,8 @@ class Decision:
     """What --summary_json says of the comparison; None where nothing was compared."""
     end_to_end: EndToEnd | None = None
     """The times of an inference, and how many times as fast it is as an untuned one; None if not measured."""
+    outputs: Mapping[str, Compared] = field(default_factory=dict)
+    """How much of each output, by its name, whole contexts were compared by; empty if that is not known."""
     hurried: bool = False
     """Return whether a budget has kept it from comparing everything."""
 
@@ -157,7 +160,7 @@ class InChain:
                 "--tuning_budget was used up: not all whole contexts were compared; the same command continues from "
                 "here"
             )
-        record = self._recorded(choice, asked, runner.machine_load)
+        record = self._recorded(choice, asked, runner)
         self._cache.conclude_chain(digest, record)
         decision = self._decided(choice.candidate, choice.end_to_end, record.measured, "")
         return replace(decision, hurried=choice.hurried)
@@ -253,9 +256,8 @@ class InChain:
         likely = self._model.likely(self._limits)
         return tuple(group for group in likely if not outcomes[task_key(group.task).digest].failed)
 
-    def _recorded(self, choice: Choice, asked: str, load: Mapping[str, Any] | None) -> ChainRecord:
-        """The choice with all configurations that its context runs, and the tuned one that did not ship. load: how busy
-        the target was, None where that is not looked at."""
+    def _recorded(self, choice: Choice, asked: str, runner: ContextRunner) -> ChainRecord:
+        """The choice with all configurations that its context runs, and the tuned one that did not ship."""
         places = sorted({self._tuner.identity(task) for task in self._tasks.values()})
         rival = choice.rival and {
             "fused": [list(group.names) for group in choice.rival.groups],
@@ -266,7 +268,8 @@ class InChain:
             **choice.measured,
             "end_to_end": choice.end_to_end.to_dict(),
             "rival": rival,
-            "load": load,
+            "load": runner.machine_load,
+            OUTPUTS: {name: [one.values, one.blank] for name, one in runner.compared.items()},
             "asked": asked,
             "hurried": choice.hurried,
             PLACES: places,
@@ -306,9 +309,27 @@ class InChain:
             log.info(f"end to end, {OPEN}")
         for key, one in others:
             log.debug(f"end to end, {source}{one.op} {key[:10]}: {dict(one.configuration)}")
+        outputs = _outputs(measured.get(OUTPUTS))
+        for name in (name for name, one in outputs.items() if one.shows_nothing):
+            log.warning(
+                f"end to end: output {name!r} is NaN or infinite everywhere on random inputs, so only times were "
+                "compared"
+            )
         summary = {name: value for name, value in measured.items() if name not in _INNER}
-        return Decision(chosen.plan, chosen.outcomes, chosen.persistent, {**summary, "remembered": bool(source)}, told)
+        told_of = {**summary, "remembered": bool(source)}
+        return Decision(chosen.plan, chosen.outcomes, chosen.persistent, told_of, told, outputs)
 
 
-_INNER = ("races", "rival", "asked", "hurried", "end_to_end", PLACES)
+def _outputs(told: object) -> dict[str, Compared]:
+    """Return how much of each output was compared; nothing where a record does not say it, or not in such numbers."""
+    found: dict[str, Compared] = {}
+    for name, numbers in told.items() if isinstance(told, Mapping) else ():
+        if isinstance(numbers, list) and len(numbers) == 2 and all(type(each) is int for each in numbers):
+            found[str(name)] = Compared(values=numbers[0], blank=numbers[1])
+    return found
+
+
+OUTPUTS = "outputs"
+"""The name of what a record says of the outputs that were compared."""
+_INNER = ("races", "rival", "asked", "hurried", "end_to_end", OUTPUTS, PLACES)
 """What a record holds for later comparisons, or what a decision says by itself."""

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputune.client.context import builder
+from gputune.client.context.verifying.distance import Compared, compared
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.model.plan import Plan
 from gputune.client.progress import SILENT, Progress
@@ -37,6 +38,7 @@ from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome
 from gputune.core.errors import MalformedLog
 from gputune.core.launches import ArgumentForm
+from gputune.runtime.application.made_up_inputs import random_inputs, telling_draw
 from gputune.runtime.profiling.log import read_log_of
 from gputune.runtime.profiling.records import LoggedInference
 
@@ -92,6 +94,8 @@ class ContextRunner:
         self._files: dict[RemoteExecutor, Path] = {}  # of contexts that were loaded and not freed
         self._open: set[RemoteExecutor] = set()
         self._made = 0
+        self.compared: Mapping[str, Compared] = {}
+        """How much of each output the contexts can be compared by, once one is loaded."""
         self._inputs: dict[str, Array] = {}
         self._outputs: dict[str, Array] = {}
         self._inferences = 0
@@ -218,16 +222,16 @@ class ContextRunner:
         return [found[place] for place in range(len(contexts))]
 
     def _run_once(self, executor: RemoteExecutor) -> None:
-        if not self._inputs:
-            generator = np.random.default_rng(0)
-            self._inputs = {
-                tensor.name: generator.standard_normal(tensor.shape).astype(tensor.dtype)
-                for tensor in executor.graph.inputs
-            }
+        first = not self._outputs
+        if first:
+            tensors = executor.graph.inputs
+            draw = telling_draw(lambda draw: executor.run_timed(random_inputs(tensors, draw))[0])
+            self._inputs = random_inputs(tensors, draw)
         executor.run_timed(self._inputs)
         outputs, _ = executor.run_timed(self._inputs)
-        if not self._outputs:
+        if first:
             self._outputs = {name: value.copy() for name, value in outputs.items()}
+            self.compared = {name: compared(value, value) for name, value in outputs.items()}
             self._inferences = min(max(2, math.ceil(TURN_NS / executor.round_trip_ns[-1])), MOST_INFERENCES)
         for name, value in outputs.items():
             if not _near(value, self._outputs[name]):

@@ -23,6 +23,7 @@ from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.part_gains import worthwhile
+from gputune.client.context.verifying.distance import Compared
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
 from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
@@ -111,7 +112,7 @@ class Generation:
         self.decisions: Sequence[Decision] = ()
         self.hurried = False  # whether a budget has kept something from being measured
         self.remembered: Mapping[str, EndToEnd] = {}  # by graph, what `explain` has found
-        self.verified: Mapping[str, Mapping[str, float]] | None = None
+        self.verified: Mapping[str, Mapping[str, Compared]] | None = None
         self.fitted: Fitted | None = None
         machines = [partial(state_of, one) for one in clients] if self._computes else ()  # others keep no model waiting
         is_cpu = self.device.device_type == "cpu"
@@ -387,11 +388,8 @@ class Generation:
         for decision in decisions:
             name = decision.plan.name
             verifier = Verifier(self._ground_truth.oracles[name], self._client)
-            errors = verifier.verify(self._request.binary_file, decision, self._ground_truth.inputs[name])
-            self.verified = {**self.verified, name: errors}
-            for output, error in errors.items():
-                told = f"output {output!r} of graph {name!r}"
-                log.info(f"verified: {told} is off by at most {error:.1e} of its largest value")
+            found = verifier.verify(self._request.binary_file, decision, self._ground_truth.inputs[name])
+            self.verified = {**self.verified, name: found}
 
     @cached_property
     def _fingerprint(self) -> str:

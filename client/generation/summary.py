@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gputune.client.context.choice import Decision
+from gputune.client.context.verifying.distance import Compared, check_compared
 from gputune.client.errors import CacheMiss, GainTooSmall
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.generation.generation import Generation
@@ -17,7 +17,7 @@ from gputune.client.model.importer import data_files
 from gputune.client.model.parts import described
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.search.options import FAIL_UNDER
-from gputune.core.files import open_file
+from gputune.core.files import sha256_of
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.discovery import SIMULATED
 
@@ -26,6 +26,12 @@ PHASES = {
     **{name: name for name in ("import", "lower", "tune", "chain", "finalize", "write", "verify", "total")},
 }
 """What the summary calls the phases of a generation, and what a Clock does."""
+
+NAN_GAIN = (
+    "contexts take turns on random inputs; look for NaN in the model's weights, or drop --fail_under and give your "
+    "inputs to --verify with --input_list"
+)
+"""The remedy for contexts whose outputs are NaN or infinite."""
 
 
 def summarise(
@@ -73,7 +79,8 @@ def summarise(
             for outcome in outcomes
         ],
         "in_chain": _by_graph({one.plan.name: one.summary for one in decisions}),
-        "verified": None if verified is None else {graph: dict(errors) for graph, errors in verified.items()},
+        "verified": _by_output(verified, lambda one: one.error),
+        "not_compared": _by_output(verified, lambda one: one.share),
         "end_to_end": _by_graph(
             {one.plan.name: one.end_to_end.to_dict() if one.end_to_end else None for one in decisions}
         ),
@@ -88,6 +95,15 @@ def summarise(
             "wall_seconds": {name: round(wall_seconds.get(phase, 0.0), 6) for name, phase in PHASES.items()},
         },
     }
+
+
+def _by_output(
+    verified: Mapping[str, Mapping[str, Compared]] | None, number: Callable[[Compared], float]
+) -> dict[str, dict[str, float]] | None:
+    """Return a number of each output that was verified, by its graph and its name; None without --verify."""
+    if verified is None:
+        return None
+    return {graph: {name: number(one) for name, one in found.items()} for graph, found in verified.items()}
 
 
 def _models_in_parts(written: EpContextFile | None) -> list[dict[str, Any]] | None:
@@ -107,10 +123,12 @@ def least_gained(decisions: Sequence[Decision]) -> EndToEnd | None:
 
 
 def check_gain(request: GenerationRequest, decisions: Sequence[Decision], device: DeviceIdentity) -> None:
-    """Check that what ships gains as much as --fail_under asks for. Raises GainTooSmall, and CacheMiss if no gain is
-    recorded."""
+    """Check that what ships gains as much as --fail_under asks for. Raises GainTooSmall, NothingCompared if contexts
+    were compared on outputs that show nothing, and CacheMiss if no gain is recorded."""
     if (least := request.tuning.fail_under) is None:
         return
+    for one in decisions:
+        check_compared(one.outputs, NAN_GAIN, f"{FAIL_UNDER} {least:g}: graph {one.plan.name!r}: ")
     told = least_gained(decisions)
     if told is None:
         why = _remedy(request, device) if decisions else "no part of the model runs on the device"
@@ -138,11 +156,9 @@ def _remedy(request: GenerationRequest, device: DeviceIdentity) -> str:
 def _file(path: Path) -> dict[str, Any]:
     """Return what names a file and its content; no digest if it cannot be read any more."""
     try:
-        with open_file(path) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return {"path": str(path), "sha256": sha256_of(path)}
     except OSError:
         return {"path": str(path), "sha256": None}
-    return {"path": str(path), "sha256": digest}
 
 
 def _by_graph(found: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any] | None:

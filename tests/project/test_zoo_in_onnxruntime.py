@@ -3,9 +3,11 @@ them all."""
 
 import os
 
+import numpy as np
 import pytest
 
 from models.in_onnxruntime import zoo
+from models.in_onnxruntime.cut_cases import Excluded, check_telling
 from models.in_onnxruntime.entries import ENTRIES, NODES, cut_of, nodes_of
 from tests.conftest import NO_CI
 
@@ -41,3 +43,11 @@ def test_what_is_right(deviation: float, own: float, failure: str, right: bool) 
     result = zoo.Result("some", deviation=deviation, own=own, failure=failure)
     assert result.right == right == ("right" in zoo._described(result))
     assert "some" in zoo._table([result])
+
+
+def test_a_case_whose_outputs_show_nothing_is_excluded() -> None:
+    blank, some = np.full(3, np.nan, np.float32), np.array([np.nan, 1], np.float32)
+    for outputs in ([], [some], [blank, some], [blank, np.ones(3, np.int64)], [[blank]]):
+        check_telling(outputs)
+    with pytest.raises(Excluded, match="so nothing is compared"):
+        check_telling([blank, -blank / 0.0])

@@ -1,7 +1,14 @@
-"""Measure how far apart two tensors are, and where."""
+"""Measure how far apart two tensors are, where, and of how many values that says nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from gputune.client.errors import NothingCompared
 from gputune.client.model.graph import Array
 
 ALLOWED = 1e-3
@@ -10,6 +17,56 @@ ALLOWED_IN_HALF = 1e-2
 """The same where tensors are stored in float16: about 20 roundings to its 11 bits, as in docs/accuracy.md."""
 TINY = 1e-6
 """A deviation that does not matter, however small a tensor is."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What comparing tensors has shown. error: the largest `distance`. values: how many were compared; blank: how many
+    of them are NaN or infinite on both sides, which any broken model computes alike."""
+
+    error: float = 0.0
+    values: int = 0
+    blank: int = 0
+
+    def __add__(self, other: Compared) -> Compared:
+        return Compared(max(self.error, other.error), self.values + other.values, self.blank + other.blank)
+
+    @property
+    def share(self) -> float:
+        """Return the share of values that show nothing."""
+        return self.blank / self.values if self.values else 0.0
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Return whether all values are NaN or infinite on both sides."""
+        return 0 < self.values == self.blank
+
+
+def compared(got: Array, want: Array) -> Compared:
+    """Compare a tensor with what is right."""
+    blank = 0
+    if got.shape == want.shape and got.dtype.kind == want.dtype.kind == "f":
+        blank = int(np.count_nonzero(~np.isfinite(got) & ~np.isfinite(want)))
+    return Compared(distance(got, want), want.size, blank)
+
+
+def told(found: Mapping[str, Compared]) -> dict[str, dict[str, float]]:
+    """Return what was found of outputs, by their names, as summaries for scripts tell it."""
+    return {name: {"deviation": one.error, "not_compared": one.share} for name, one in found.items()}
+
+
+def check_compared(found: Mapping[str, Compared], remedy: str, whose: str = "") -> None:
+    """Check that comparing outputs, by their names, has shown something. Warn of outputs of which a part shows nothing.
+    Every comparison of outputs ends with this rule. whose: begins the message. Raises NothingCompared for an output of
+    which nothing shows anything."""
+    for name, one in found.items():
+        why = f"{one.values} values of output {name!r} are NaN or infinite on both sides"
+        if one.shows_nothing:
+            raise NothingCompared(f"{whose}all {why}, so nothing was compared; {remedy}")
+        if one.blank:
+            log.warning(f"{whose}{one.share:.1%} of {why} and were not compared; {remedy}")
 
 
 def allowed_for(in_half: bool) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gputune.client.context.choice import Decision
 from gputune.client.context.verifying.captures import Captures, windows
-from gputune.client.context.verifying.distance import allowed_for, distance, in_words
+from gputune.client.context.verifying.distance import Compared, allowed_for, check_compared, compared, in_words
 from gputune.client.context.verifying.divergence import WINDOW_BYTES, Divergence, Finding
 from gputune.client.context.verifying.part_oracle import PartOracle, part_oracles
 from gputune.client.errors import ConfigError, VerificationError
@@ -21,10 +21,13 @@ from gputune.client.model.plan import Operation, Plan
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.client.tuning.search.task_search import task_key
-from gputune.runtime.application.made_up_inputs import random_inputs
+from gputune.runtime.application.made_up_inputs import RANGES, TensorLike, random_inputs, telling_draw
 from gputune.runtime.context.records import TensorRecord
 
 log = logging.getLogger(__name__)
+
+REMEDY = "give inputs that the model is made for with --input_list; if it has them, look for NaN in its weights"
+"""The remedy for outputs that are NaN or infinite in onnxruntime, too."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def ground_truth_for(models: Sequence[Path], input_list: Path | None, plans: Seq
     by_path = {path: Oracle(path) for path in dict.fromkeys(models)}
     oracles = {plan.name: by_path[path].given(plan.constant_inputs) for plan, path in zip(plans, models, strict=True)}
     if input_list is None:
-        return GroundTruth(oracles, {plan.name: [random_inputs(plan.inputs)] for plan in plans})
+        return GroundTruth(oracles, {plan.name: [_made_up(oracles[plan.name], plan.inputs)] for plan in plans})
     if len(plans) > 1:
         raise ConfigError("--input_list is for one graph, and there are several; leave it out for random inputs")
     tensors = tuple(TensorRecord(tensor.name, tensor.shape, tensor.dtype) for tensor in plans[0].inputs)
@@ -57,18 +60,28 @@ def ground_truth_of_parts(cuts: Sequence[Cut], input_list: Path | None) -> Groun
     oracles: dict[str, PartOracle] = {}
     for cut in cuts:
         graph = cut.imported.graph
+        oracle = Oracle(cut.imported.path, cut.imported.model).given(graph.constant_inputs)
         tensors = tuple(
             TensorRecord(name, graph.tensors[name].shape, graph.tensors[name].dtype) for name in graph.inputs
         )
         if input_list is None:
-            inputs = [random_inputs(tensors)]
+            inputs = [_made_up(oracle, tensors)]
         elif len(cuts) == 1:
             inputs = [read_inputs(line, tensors) for line in read_input_list(input_list, tensors, _fixed(graph))]
         else:
             raise ConfigError("--input_list is for one model in one shape; leave it out for random inputs")
-        oracle = Oracle(cut.imported.path, cut.imported.model).given(graph.constant_inputs)
         oracles |= part_oracles(cut, oracle, inputs)
     return GroundTruth(oracles, {name: oracle.inputs for name, oracle in oracles.items()})
+
+
+def _made_up(oracle: Oracle, tensors: Sequence[TensorLike]) -> dict[str, Array]:
+    """Return random inputs that leave as few outputs as possible NaN or infinite. Raises ConfigError."""
+    draw = telling_draw(lambda draw: oracle.run(random_inputs(tensors, draw)))
+    if (ends := RANGES[draw]) is not None:
+        log.info(
+            f"--verify: random inputs are from {ends[0]:g} to {ends[1]:g}; normal ones make outputs NaN or infinite"
+        )
+    return random_inputs(tensors, draw)
 
 
 def _fixed(model: Plan | Graph) -> list[str]:
@@ -83,16 +96,16 @@ class Verifier:
     oracle: Oracle | PartOracle
     client: TargetClient
 
-    def verify(self, context: Path, decision: Decision, inputs: Sequence[Mapping[str, Array]]) -> dict[str, float]:
-        """By output name the largest error over all inputs, as a share of the output's largest value. An output that
-        onnxruntime has no tensor for is left out, with a warning.
+    def verify(self, context: Path, decision: Decision, inputs: Sequence[Mapping[str, Array]]) -> dict[str, Compared]:
+        """Return what all inputs together have shown of each output, by its name. An output that onnxruntime has no
+        tensor for is left out, with a warning.
 
-        Raises VerificationError that names the operation to blame, ConfigError where the oracle cannot run the model,
-        TargetError, DeviceOrContextError, ContextError."""
-        errors: dict[str, float] = {}
+        Raises VerificationError that names the operation to blame, NothingCompared, ConfigError where the oracle cannot
+        run the model, TargetError, DeviceOrContextError, ContextError."""
+        found: dict[str, Compared] = {}
         executor = RemoteExecutor(self.client, context, decision.plan.name, strict=False)
         try:
-            wrong = self._wrong(executor, inputs, errors, allowed_for(decision.plan.in_half))
+            wrong = self._wrong(executor, inputs, found, allowed_for(decision.plan.in_half))
         finally:
             executor.close()
         if wrong is not None:
@@ -101,24 +114,28 @@ class Verifier:
                 f"graph {decision.plan.name!r}: output {output!r} is not what onnxruntime computes: {words}; "
                 f"{self._reason(context, decision, given)}"
             )
-        for name in (output.name for output in decision.plan.outputs if output.name not in errors):
+        for name in (output.name for output in decision.plan.outputs if output.name not in found):
             log.warning(f"output {name!r} is not verified: onnxruntime has no tensor of this name in the model")
-        return errors
+        check_compared(found, REMEDY, f"graph {decision.plan.name!r}: ")
+        for name, one in found.items():
+            told = f"output {name!r} of graph {decision.plan.name!r}"
+            log.info(f"verified: {told} is off by at most {one.error:.1e} of its largest value")
+        return found
 
     def _wrong(
         self,
         executor: RemoteExecutor,
         inputs: Sequence[Mapping[str, Array]],
-        errors: dict[str, float],
+        found: dict[str, Compared],
         allowed: float,
     ) -> tuple[Mapping[str, Array], str, str] | None:
-        """The first inputs on which an output differs, the output and how; `errors` gets those of all until then."""
+        """The first inputs on which an output differs, the output and how; `found` gets what all until then show."""
         for given in inputs:
             got = executor.run_timed(given)[0]
             for name, want in self._wanted(got, given):
-                error = distance(got[name], want)
-                errors[name] = max(errors.get(name, 0.0), error)
-                if error > allowed:
+                one = compared(got[name], want)
+                found[name] = found.get(name, Compared()) + one
+                if one.error > allowed:
                     return given, name, in_words(got[name], want, allowed)
         return None
 

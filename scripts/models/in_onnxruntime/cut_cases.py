@@ -20,6 +20,7 @@ import onnx.backend.base
 from onnx import ModelProto
 
 import gputune
+from gputune.client.context.verifying.distance import compared
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.model.importer.opening.input_values import value_of
 from gputune.client.model.importer.shape_inputs import compile_time_inputs
@@ -62,7 +63,8 @@ class Prepared:
     operations: list[int]
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The outputs. Raises Excluded if no part runs on the device, or if onnxruntime cannot run the model itself."""
+        """The outputs. Raises Excluded if no part runs on the device, if onnxruntime cannot run the model itself, or if
+        outputs show nothing."""
         given = self._named(inputs)
         deciding = compile_time_inputs(self.model.graph.node)
         arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
@@ -83,6 +85,7 @@ class Prepared:
                 if not isinstance(error, (Excluded, AssertionError)) and (why := why_not(path, given)):
                     raise Excluded(f"onnxruntime cannot run it: {why}") from None
                 raise
+        check_telling(outputs)
         self.operations.append(len(cut.parts))
         return outputs
 
@@ -101,6 +104,13 @@ def why_not(path: Path, inputs: Mapping[str, Any]) -> str:
     except Exception as error:  # onnxruntime's errors have no class of their own
         return " ".join(str(error).split())
     return ""
+
+
+def check_telling(outputs: Sequence[Any]) -> None:
+    """Raise Excluded for outputs whose values are all NaN or infinite, which any broken kernel gives."""
+    found = [compared(output, output) for output in outputs if isinstance(output, np.ndarray)]
+    if found and all(one.shows_nothing for one in found):
+        raise Excluded("all values of its outputs are NaN or infinite, so nothing is compared")
 
 
 def check_equal(outputs: Sequence[Any], wanted: Sequence[Any]) -> None:

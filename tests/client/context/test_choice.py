@@ -13,6 +13,7 @@ import pytest
 from gputune.cache import PerformanceCache
 from gputune.client.context import context_runner
 from gputune.client.context.context_runner import ContextRunner
+from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.generation import generation
 from gputune.client.progress import SILENT
@@ -29,7 +30,9 @@ from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.ops.separable import SeparableFamily
-from gputune.runtime.context.format import open_context
+from gputune.runtime.application.made_up_inputs import random_inputs
+from gputune.runtime.context.format import open_context, read_header
+from gputune.runtime.context.records import TensorRecord
 from tests.client.commands import Gputune, Ran, config_file, read_json
 from tests.client.contexts import small_context
 from tests.client.model.test_alternatives import two_blocks
@@ -194,6 +197,23 @@ def test_without_time_for_anything_what_is_likely_is_fused_unless_it_has_failed(
     _, summary = generate("one", "--tuning_budget", "0.01s")
     fused = {task["op"] for task in summary["tasks"] if task["weight"]}
     assert ("SeparableConv" in fused) == works
+
+
+def test_outputs_that_show_nothing_are_said(generate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gain of such contexts is not enough for --fail_under."""
+    run = ContextRunner._run_once
+
+    def blank(runner: ContextRunner, executor: RemoteExecutor) -> None:
+        run(runner, executor)
+        runner.compared = {name: replace(one, blank=one.values) for name, one in runner.compared.items()}
+
+    monkeypatch.setattr(ContextRunner, "_run_once", blank)
+    ran, summary = generate("one", "--tuning_budget", "0.01s")
+    name = next(iter(read_header(Path(summary["context"]["path"])).graphs[0].outputs)).name
+    said = f"output {name!r} is NaN or infinite everywhere on random inputs, so only times were compared"
+    assert said in ran.err and any(said in text for text in summary["warnings"])
+    with pytest.raises(AssertionError, match=f"all .* values of output {name!r} are NaN or infinite on both sides"):
+        generate("two", "--tuning_budget", "0.01s", "--fail_under", "0.1")
 
 
 @pytest.mark.slow
@@ -390,6 +410,24 @@ class TestContextRunner:
             assert runner.machine_load == quiet.record.to_dict()
             assert runner.machine_load["end"] == 3.0
         assert make().machine_load is None
+
+    @pytest.mark.parametrize(
+        ("compute", "draw", "blank"), [(np.negative, 0, 0), (np.log, 1, 0), (lambda x: x * np.nan, 0, 8)]
+    )
+    def test_its_inputs_let_outputs_be_compared(
+        self, make: Any, monkeypatch: pytest.MonkeyPatch, compute: Any, draw: int, blank: int
+    ) -> None:
+        def run(executor: RemoteExecutor, inputs: Any) -> Any:
+            executor.round_trip_ns.append(10**9)
+            with np.errstate(invalid="ignore"):
+                return {"y": compute(inputs["x"]).ravel()}, 10**9
+
+        monkeypatch.setattr(RemoteExecutor, "run_timed", run)
+        with make() as running:
+            running.load(None, {})
+            assert running.compared == {"y": Compared(0.0, 8, blank)}
+            found = running._inputs["x"]
+            np.testing.assert_array_equal(found, random_inputs([TensorRecord("x", (2, 4))], draw)["x"])
 
     @pytest.mark.slow
     def test_it_times_contexts_in_turns_and_leaves_nothing_behind(self, make: Any, client: TargetClient) -> None:

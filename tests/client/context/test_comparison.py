@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gputune.cache import WinnerRecord
+from gputune.client.context import choice
 from gputune.client.context.comparison import (
     Candidate,
     Choice,
@@ -23,6 +24,7 @@ from gputune.client.context.comparison import (
     with_winner,
 )
 from gputune.client.context.context_runner import OutOfTime
+from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import TargetError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
@@ -427,3 +429,9 @@ def test_an_outcome_says_whether_it_is_not_the_winner_alone(outcomes: dict[str, 
     assert with_winner(outcome, winner(outcome, 1)).in_chain
     same = replace(winner(outcome, 0), configuration=dict(outcome.configuration))
     assert with_winner(outcome, same) == outcome
+
+
+@pytest.mark.parametrize("told", [None, [], {"y": 8}, {"y": [8]}, {"y": [8, True]}, {"y": [8, "8"]}])
+def test_what_a_record_says_of_outputs_is_believed_only_in_whole_numbers(told: object) -> None:
+    assert choice._outputs(told) == {}
+    assert choice._outputs({"y": [8, 7]}) == {"y": Compared(0.0, 8, 7)}

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from gputune.client.context.choice import Decision
-from gputune.client.errors import CacheMiss, ConfigError, GainTooSmall
+from gputune.client.context.verifying.distance import Compared
+from gputune.client.errors import CacheMiss, ConfigError, GainTooSmall, NothingCompared
 from gputune.client.generation.config import Config
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.generation.summary import PHASES, check_gain, least_gained
 from gputune.client.model.model_files import ModelFile
+from gputune.client.model.plan import Plan
 from gputune.client.outputs import SCHEMA
 from gputune.client.tuning.measuring.end_to_end import KEPT, EndToEnd
 from gputune.client.tuning.measuring.sequential import Gain, gain_of
@@ -129,13 +131,22 @@ def test_what_is_no_gain_is_refused(gputune: Gputune, tmp_path: Path, more: tupl
     assert ran.code == ConfigError.exit_code and said in ran.last_line
 
 
+PLAN = cast(Plan, SimpleNamespace(name="g"))
+
+
 def decided(*records: EndToEnd | None) -> list[Decision]:
     """Decisions with these records; nothing else of them is looked at."""
-    return [cast(Decision, SimpleNamespace(end_to_end=record)) for record in records]
+    return [Decision(PLAN, {}, end_to_end=record) for record in records]
 
 
-def judged(least: float, *records: EndToEnd | None, device: DeviceIdentity = REAL, **asked: Any) -> None:
-    """Checks the gain of a generation that has led to these records."""
+def judged(
+    least: float,
+    *records: EndToEnd | None,
+    decisions: Sequence[Decision] = (),
+    device: DeviceIdentity = REAL,
+    **asked: Any,
+) -> None:
+    """Checks the gain of a generation that has led to these records, or decisions."""
     request = GenerationRequest(
         models=[ModelFile(Path("m.onnx"), [{}])],
         binary_file=Path("m.bin"),
@@ -144,7 +155,7 @@ def judged(least: float, *records: EndToEnd | None, device: DeviceIdentity = REA
         performance_cache_dir=Path("cache"),
         tuning=TuningOptions(fail_under=least, **asked),
     )
-    check_gain(request, decided(*records), device)
+    check_gain(request, decisions or decided(*records), device)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +195,20 @@ def test_without_a_record_of_each_graph_it_says_what_to_do(more: Mapping[str, An
     assert least_gained(decided(FASTER, None)) is None
     with pytest.raises(CacheMiss, match=f"^--fail_under 1: no gain is recorded: {said}"):
         judged(1.0, FASTER, None, **more)
+
+
+def test_a_gain_of_contexts_whose_outputs_show_nothing_is_none() -> None:
+    """They were compared by their times, which broken contexts have, too."""
+    judged(1.0, decisions=[shows(7)])
+    with pytest.raises(NothingCompared, match=r"^--fail_under 1: graph 'g': all 8 values of output 'y' are NaN"):
+        judged(1.0, decisions=[shows(7), shows(8)])
+
+
+def shows(blank: int) -> Decision:
+    """A decision of a graph g, so many of whose 8 outputs are NaN."""
+    return Decision(
+        cast(Plan, SimpleNamespace(name="g")), {}, end_to_end=FASTER, outputs={"y": Compared(0.0, 8, blank)}
+    )
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.name)

@@ -1,11 +1,13 @@
-"""Test what is said of a tensor that is wrong."""
+"""Test what is said of a tensor that is wrong, and of outputs that show nothing."""
 
+import logging
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gputune.client.context.verifying.distance import distance, in_words
+from gputune.client.context.verifying.distance import Compared, check_compared, compared, distance, in_words
+from gputune.client.errors import NothingCompared, VerificationError
 from gputune.client.model.graph import Array
 
 
@@ -26,3 +28,41 @@ def floats(values: list[Any]) -> Array:
 def test_a_difference_is_said_with_its_place(got: Array, want: Array, words: str) -> None:
     assert distance(got, want) > 0
     assert words in in_words(got, want)
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "blank"),
+    [
+        (floats([1, 2]), floats([1, 2]), 0),
+        (floats([np.nan, 2]), floats([np.nan, 2]), 1),
+        (floats([np.inf, np.nan]), floats([np.inf, np.nan]), 2),
+        (floats([np.inf, 1]), floats([-np.inf, np.nan]), 1),  # wrong, and so not verified in any case
+        (floats([-np.inf] * 3), floats([-np.inf] * 3).astype(np.float16), 3),
+        (np.array([7, 7]), np.array([7, 7]), 0),
+        (floats([]), floats([]), 0),
+    ],
+)
+def test_values_that_show_nothing_are_counted(got: Array, want: Array, blank: int) -> None:
+    assert compared(got, want) == Compared(distance(got, want), want.size, blank)
+
+
+@pytest.mark.parametrize(
+    ("inferences", "shares"),
+    [([(8, 0)], 0.0), ([(8, 2)], 0.25), ([(8, 8), (8, 0)], 0.5), ([(8, 8), (8, 8)], 1.0), ([(0, 0)], 0.0)],
+)
+def test_all_are_a_failure_and_some_a_warning(
+    caplog: pytest.LogCaptureFixture, inferences: list[tuple[int, int]], shares: float
+) -> None:
+    found = Compared()
+    for values, blank in inferences:
+        found += Compared(0.0, values, blank)
+    assert found.share == shares
+    with caplog.at_level(logging.WARNING, "gputune"):
+        if shares == 1:
+            with pytest.raises(NothingCompared, match=r"^a: all 16 values of output 'y' are NaN .*; do so$") as raised:
+                check_compared({"x": Compared(0.0, 4), "y": found}, "do so", "a: ")
+            assert isinstance(raised.value, VerificationError) and raised.value.exit_code == 10
+        else:
+            check_compared({"x": Compared(0.0, 4), "y": found}, "do so", "a: ")
+    some = f"a: {shares:.1%} of {found.values} values of output 'y' are NaN or infinite on both sides and were not "
+    assert [text.removeprefix(some) for text in caplog.messages] == ["compared; do so"][: 0 < shares < 1]

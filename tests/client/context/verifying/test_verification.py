@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from gputune.client.context.verifying.distance import ALLOWED, distance
-from gputune.client.context.verifying.verification import ground_truth_for
+from gputune.client.context.verifying.verification import ground_truth_for, ground_truth_of_parts
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.oracle import Oracle
-from gputune.runtime.application.made_up_inputs import random_inputs
+from gputune.client.model.parts import cut_model
+from gputune.runtime.application.made_up_inputs import RANGES, random_inputs
+from gputune.runtime.context.records import TensorRecord
 from tests.client import models
 from tests.client.commands import Gputune, config_file
 
@@ -48,6 +50,41 @@ def test_random_inputs_are_the_same_each_time_and_valid_indices(tmp_path: Path) 
     assert one["x"].dtype == np.float32 and one["i"].dtype == np.int64
     assert set(one["i"]) <= {0, 1}
     np.testing.assert_array_equal(one["x"], two["x"])
+
+
+@pytest.mark.parametrize(
+    ("body", "draw"),
+    [
+        ("y = Relu(x)", 0),
+        ("y = Sqrt(x)", 1),  # NaN for a part of normal numbers
+        ("l = Log(x) y = MatMul(l, w)", 1),  # NaN for all of them
+        ("o = Constant<value_float=1.0>() d = Sub(x, o) y = Sqrt(d)", 2),
+        ("o = Constant<value_float=10.0>() d = Sub(x, o) y = Log(d)", 3),  # for the fewest of them
+        ("o = Constant<value_float=-10.0>() d = Sub(o, x) y = Sqrt(d)", 0),  # for whatever x is
+    ],
+)
+@pytest.mark.parametrize("cut", [False, True])
+def test_random_inputs_leave_few_outputs_nan(tmp_path: Path, body: str, draw: int, cut: bool) -> None:
+    path = models.save(models.build("(float[4,16] x) => (float[4,16] y)", body, {"w": (16, 16)}), tmp_path)
+    if cut:
+        truth = ground_truth_of_parts([cut_model(path, {}, {})], None)
+        inputs = {"x": random_inputs([TensorRecord("x", (4, 16))], draw)["x"]}
+        assert all(oracle._model_inputs[0]["x"].tolist() == inputs["x"].tolist() for oracle in truth.oracles.values())
+        return
+    plan = lower(read_model(path))
+    (inputs,) = ground_truth_for([path], None, [plan]).inputs[plan.name]
+    np.testing.assert_array_equal(inputs["x"], random_inputs(plan.inputs, draw)["x"])
+
+
+def test_draws_differ_and_are_in_their_ranges() -> None:
+    tensors = [TensorRecord("x", (100,)), TensorRecord("h", (100,), "float16"), TensorRecord("i", (9,), "int32")]
+    for draw, ends in enumerate(RANGES):
+        found = random_inputs(tensors, draw)
+        assert {array.dtype.name for array in found.values()} == {"float32", "float16", "int32"}
+        if ends is None:
+            assert found["x"].min() < 0 < found["x"].max()
+        else:
+            assert ends[0] < found["x"].min() < found["x"].max() <= ends[1] and found["h"].max() <= ends[1]
 
 
 def test_the_oracle_is_given_what_has_no_elements(tmp_path: Path) -> None:
