@@ -236,7 +236,11 @@ def _config(
 
 def _paths(model: AnyPath | Sequence[AnyPath]) -> list[Path]:
     """The models' files, at least one. Raises ConfigError."""
-    paths = [Path(each) for each in ([model] if isinstance(model, Path | str) else model)]
+    given = model if isinstance(model, Sequence) and not isinstance(model, str | bytes) else [model]
+    for one in given:
+        if not isinstance(one, Path | str):
+            raise ConfigError(f"model: a {type(one).__name__} is no file; write it with onnx.save, and give its path")
+    paths = [Path(each) for each in given]
     if not paths:
         raise ConfigError("model: no file is given")
     return paths

@@ -444,6 +444,7 @@ class Generation:
             programs=built.programs,
             weights=built.weights,
             packing=built.packing,
+            models=self._graphs.origins,
             device=self._client.device,
             tier=self.tier.name,
             configuration=self._configuration,

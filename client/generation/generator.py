@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gputune.cache import cache_files, check_writable, named, tier_of
+from gputune.client.context.verifying.origin import records_of
 from gputune.client.context.verifying.verification import GroundTruth, ground_truth_for, ground_truth_of_parts
 from gputune.client.errors import ConfigError
 from gputune.client.generation.cache_secret import known_secret
@@ -157,7 +158,8 @@ def _read(request: GenerationRequest, packages: Sequence[OpPackage], clock: Cloc
             enabled, paths = _enabled(request.config, whole, request.paths_of_graphs)
             read, cuts = precision.of(_with_outputs(enabled, request.outputs)), []
     with clock.phase("lower"):
-        graphs = Graphs(read, [one.name for one in read if not request.config.settings_of(one.name).fusion])
+        unfused = [one.name for one in read if not request.config.settings_of(one.name).fusion]
+        graphs = Graphs(read, unfused, records_of(zip([one.name for one in read], paths, strict=True)))
         tasks = graphs.tasks(fused=True)
     with clock.phase("init"), clock.phase("check"):
         request.tuning.check_bound([names_of(task, graphs.nodes_of.get(task, ())) for task in tasks])

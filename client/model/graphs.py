@@ -13,6 +13,7 @@ from gputune.client.model.model_files import ModelFile
 from gputune.client.model.parts import Cut, cut_model
 from gputune.client.model.plan import Plan, Task
 from gputune.kernels.family import DeviceLimits
+from gputune.runtime.context.records import ModelRecord
 
 
 def read_graphs(files: Sequence[ModelFile], narrow: bool = False) -> list[Graph]:
@@ -66,9 +67,12 @@ def _words(shapes: Mapping[str, tuple[int, ...]]) -> str:
 class Graphs:
     """What is made of several graphs: for each its alternatives, and the tasks of all, equal problems once."""
 
-    def __init__(self, graphs: Sequence[Graph], unfused: Collection[str] = ()) -> None:
-        """unfused: the names of those whose operations stay apart. Raises ModelError that names every node of a graph
-        which cannot be lowered."""
+    def __init__(
+        self, graphs: Sequence[Graph], unfused: Collection[str] = (), origins: Sequence[ModelRecord] = ()
+    ) -> None:
+        """unfused: the names of those whose operations stay apart. origins: the files that they were read from. Raises
+        ModelError that names every node of a graph which cannot be lowered."""
+        self.origins = origins
         self.models = tuple(Alternatives(graph, fusion=graph.name not in unfused) for graph in graphs)
         self.given_in_half = any(graph.halves for graph in graphs)
 
