@@ -19,8 +19,10 @@ from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, INPUT, OUT
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
-from gputune.client.compare.comparing import SECONDS, Comparison, Measured, compare
+from gputune.client.compare.comparing import SECONDS, Comparison, compare
 from gputune.client.context.verifying.distance import allowed_for
+from gputune.client.context.verifying.origin import IN_WORDS, Origin
+from gputune.client.context.verifying.same_model import check_outputs
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.folders import default_performance_cache_dir
@@ -29,7 +31,7 @@ from gputune.client.generation.config.precision import REFUSE
 from gputune.client.generation.ep_context import EpContextFile, default_file
 from gputune.client.generation.generator import GenerationRequest, generate
 from gputune.client.html.scales import time_text
-from gputune.client.model.importer import Value, read_constant_inputs
+from gputune.client.model.importer import Value, read_static_inputs
 from gputune.client.model.model_files import ModelFile, combined
 from gputune.client.outputs import check_output, write_summary, write_text
 from gputune.client.progress import Progress, reporting
@@ -49,7 +51,7 @@ log = logging.getLogger(__name__)
     *CONTEXT_BINARY,
     type=CONTEXT,
     metavar="F",
-    help="Tuned context binary of the model, or the ONNX file of --unsupported host.  [default: tune the "
+    help="Context binary of the model, or the ONNX file of --unsupported host.  [default: tune the "
     "model first, with what is known already]",
 )
 @click.option(
@@ -96,6 +98,8 @@ def command(
 
     The contenders are the tuned context, a context of effort none, onnxruntime, and OpenVINO if it is installed. If the
     tuned context is a model in parts, so is the untuned context; onnxruntime runs both, with their parts on the device.
+    A context that is untuned itself is called so, and has no untuned twin. The command fails if the context's inputs or
+    outputs are not the model's, or if it computes something else.
     Contenders take turns in rounds. Each has its own process, which is stopped while another process runs, and ratios
     are of times in the same round. The comparison ends as soon as the result is certain, or when its time is up. The
     other engines run on the CPU, with as many threads as the OpenCL device has cores if it is a CPU, else with a thread
@@ -121,14 +125,20 @@ def command(
             open_file(context_binary).close()
             unsupported = HOST if is_in_parts(context_binary) else REFUSE
     file = ModelFile(model, shapes, input_values)
-    constants = read_constant_inputs(model, shapes[0], input_values)
+    inputs, constants = read_static_inputs(model, shapes[0], input_values)
+    wanted = {name: info.shape for name, info in inputs.items()}
+    origin = None if context_binary is None else Origin.of(context_binary, model)
     with reporting(sys.stderr, log_level) as progress, TemporaryDirectory(prefix="gputune-compare-") as folder:
-        untuned = _generated(file, Path(folder) / "untuned.bin", "none", device, progress, unsupported=unsupported)
-        effort = tuning_effort or "normal"
-        tuned = context_binary
-        if tuned is None:
-            tuned = _generated(file, Path(folder) / "tuned.bin", effort, device, progress, wait_for_quiet)
-        comparison = compare(model, tuned, untuned, device, compare_seconds, progress, wait_for_quiet, constants)
+        if origin is None:
+            tuned, effort = Path(folder) / "tuned.bin", tuning_effort or "normal"
+            origin = Origin.of(_generated(file, tuned, effort, device, progress, wait_for_quiet), model)
+        else:
+            log.log(logging.WARNING if origin.match == "other" else logging.INFO, origin.words)
+
+        def untuned() -> Path:
+            return _generated(file, Path(folder) / "untuned.bin", "none", device, progress, unsupported=unsupported)
+
+        comparison = compare(origin, untuned, device, compare_seconds, progress, wait_for_quiet, constants, wanted)
         _warn(comparison)
     _print(comparison)
     if summary_json is not None:
@@ -137,6 +147,8 @@ def command(
     if chart is not None:
         write_text(chart, chart_of(comparison))
         say(f"wrote the chart {chart}")
+    if comparison.outputs is not None:
+        check_outputs(origin, comparison.outputs, _allowed(comparison))
 
 
 def _generated(
@@ -166,18 +178,21 @@ def _generated(
     return binary_file if in_parts is None else in_parts.path
 
 
+def _allowed(comparison: Comparison) -> float:
+    return allowed_for(comparison.precision_mode != FLOAT)
+
+
 def _warn(comparison: Comparison) -> None:
-    allowed = allowed_for(comparison.precision_mode != FLOAT)
     for one in comparison.contenders:
-        if one.deviation is not None and one.deviation > allowed:
+        if one.deviation is not None and one.deviation > _allowed(comparison):
             log.warning(
-                f"outputs of {one.name} differ from the tuned context's by {one.deviation:.2g} of its largest value, "
-                "so they do not compute the same: `gputune context-binary-generator --verify` names the wrong operation"
+                f"outputs of {one.name} differ from the {comparison.context.name} context's by {one.deviation:.2g} of "
+                "its largest value, so they do not compute the same"
             )
 
 
 def _print(comparison: Comparison) -> None:
-    table = Table("contender", "inference", f"tuned is ({SURE:.1%} interval)", "rounds", box=None)
+    table = Table("contender", "inference", f"{comparison.context.name} is ({SURE:.1%} interval)", "rounds", box=None)
     for one in comparison.contenders:
         said = "" if one.gain is None else one.gain.words
         add_row(table, [one.name, time_text(one.time_ns), said, str(len(one.rounds_ns))])
@@ -186,12 +201,18 @@ def _print(comparison: Comparison) -> None:
         f"{comparison.model}: contexts on {comparison.device}, other engines on the CPU with "
         f"{comparison.threads} thread{'s' if comparison.threads > 1 else ''}, {comparison.seconds:.0f} s"
     )
-    say(f"tuned against untuned: {_conclusion(comparison.others[0])}")
+    if comparison.outputs:
+        error = max(one.error for one in comparison.outputs.values())
+        say(f"outputs: off by at most {error:.1e} of their largest value from {comparison.reference}")
+    say(_conclusion(comparison))
 
 
-def _conclusion(untuned: Measured) -> str:
-    gain = untuned.gain
+def _conclusion(comparison: Comparison) -> str:
+    if comparison.untuned is None:
+        return f"the context is {IN_WORDS[comparison.tuning]}: it is not compared with itself"
+    gain = comparison.untuned.gain
     assert gain is not None
+    told = f"tuned against untuned: {gain.words}"
     if gain.certain or gain.settled:
-        return gain.words
-    return f"{gain.words}; a quieter machine or a longer --compare_seconds gives a clearer answer"
+        return told
+    return f"{told}; a quieter machine or a longer --compare_seconds gives a clearer answer"

@@ -2,17 +2,23 @@
 tools.
 """
 
+import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, OUTPUT
+from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, INPUT, OUTPUT
 from gputune.client.cli.say import print_json, say, say_wrapped
+from gputune.client.compare.checking import checked
 from gputune.client.context.argument_form import IN_WORDS
+from gputune.client.context.verifying.origin import Origin, made_from, tuning_in_words
 from gputune.client.device_errors import device_errors
+from gputune.client.errors import ConfigError
 from gputune.client.outputs import write_json
+from gputune.client.progress import reporting
 from gputune.client.report.sizes import packed_bytes, split_line, split_of
 from gputune.client.report.uses import uses_of
 from gputune.client.run.contexts import names_of
@@ -27,6 +33,8 @@ from gputune.runtime.context.package import is_package, open_package
 from gputune.runtime.context.records import ContextHeader, TensorRecord
 from gputune.runtime.devices.discovery import DeviceReport, discover
 from gputune.runtime.execution.verdict import verdict_on
+
+log = logging.getLogger(__name__)
 
 TOLD = 8
 """Inputs, outputs or models that a summary names; the JSON has all."""
@@ -44,7 +52,16 @@ TOLD = 8
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for tools: all that the headers say.")
 @click.option("--json_file", type=OUTPUT, help="Also write that JSON to a file.")
 @click.option("--compatibility", is_flag=True, help="Also show how it fits each device of this machine.")
-def command(context_binary: list[Path], as_json: bool, json_file: Path | None, compatibility: bool) -> None:
+@click.option(
+    "--check",
+    type=INPUT,
+    metavar="MODEL",
+    help="Check that the context is of this ONNX model; the other options are not needed. If it was made from another "
+    "file, its inputs, outputs and results are compared on this machine.",
+)
+def command(
+    context_binary: list[Path], as_json: bool, json_file: Path | None, compatibility: bool, check: Path | None
+) -> None:
     """Show what a context binary contains.
 
     The output says what it was made from and for, and lists its graphs, their sizes, and what tuning gained. The last
@@ -53,7 +70,13 @@ def command(context_binary: list[Path], as_json: bool, json_file: Path | None, c
     Only the header is read; no device is needed. Of an ONNX file, the first main context is shown, and what its nodes
     say; of a model in parts also how many nodes run in onnxruntime. Of a package, each context is shown with its tier,
     and the memory is the most that any of them needs.
+
+    With --check, the command ends with 0 if the context was made from the model file, or, with a warning, from another
+    file that computes the same. Exit code 3 means other inputs or outputs, 10 other results.
     """
+    if check is not None:
+        _check(context_binary, check, as_json or json_file is not None or compatibility)
+        return
     with device_errors():
         reports = discover() if compatibility else None
     contents: dict[str, dict[str, Any]] = {}
@@ -92,6 +115,20 @@ def command(context_binary: list[Path], as_json: bool, json_file: Path | None, c
         say_wrapped(line)
 
 
+def _check(contexts: Sequence[Path], model: Path, shows: bool) -> None:
+    """Check that contexts are of a model. shows: whether something else is asked for. Raises GputuneError."""
+    if shows:
+        raise ConfigError("--check prints its result alone; omit --json, --json_file and --compatibility")
+    with reporting(sys.stderr):
+        for path in contexts:
+            origin = Origin.of(path, model)
+            said = checked(origin)
+            if origin.match == "same":
+                say(said)
+            else:
+                log.warning(said)
+
+
 def _is_package(path: Path) -> bool:
     with device_errors(path):
         return is_package(path)
@@ -103,6 +140,7 @@ def _content(header: ContextHeader, model: EpModel | None, reports: Iterable[Dev
     content = header.to_dict()
     for graph in content["graphs"]:
         graph["max_spill_fill_size"] = sum(graph["arena_bytes"])
+        graph["tuning"] = header.tuning_of(graph["name"])
     if model is not None:
         content["ep_contexts"] = list(map(_shown, model.nodes))
         content["other_nodes"] = model.others
@@ -122,10 +160,12 @@ def _summary(header: ContextHeader, content: Mapping[str, Any]) -> Iterator[str]
     yield f"tier: {header.tier}"
     effort = asked.get("tuning_effort")
     yield f"made by: {made.get('gputune', 'unknown')}{f', tuning effort {effort}' if effort else ''}"
+    if header.tuning_of(*(graph.name for graph in header.graphs)) != "unknown":
+        yield f"it is {tuning_in_words(header)}"
+    if header.models or asked.get("models"):
+        yield f"it {made_from(header)}"
     if header.precision_mode != FLOAT:
         yield f"precision mode: {header.precision_mode}"
-    if isinstance(models := asked.get("models"), list) and models:
-        yield f"made of: {_few(list(map(str, models)))}"
     yield from _held(header)
     gains = {one.graph: one for one in uses_of(header, "").end_to_end}
     for graph in header.graphs:

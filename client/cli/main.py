@@ -93,15 +93,16 @@ def cli() -> None:
        0  done
        1  any other error
        2  bad option or config file
-       3  bad model
+       3  bad model, or no model of this context
        4  target or farm
        5  memory of the device, or no variant of a task works
        6  output cannot be written
        7  performance cache
        8  device or context
        9  nodes that cannot run (model-check)
-      10  results differ from onnxruntime's (--verify), or from
-          earlier results (throughput-net-run)
+      10  results differ from onnxruntime's, or are all NaN or
+          infinite (--verify, compare, --check, --fail_under),
+          or differ from earlier results (throughput-net-run)
       11  not in a frozen performance cache, or no gain is
           recorded (--fail_under)
       12  slower than allowed (profile-viewer --fail_over)

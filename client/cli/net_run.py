@@ -19,6 +19,7 @@ from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import (
     CONTEXT_BINARY,
     CONTEXTS,
+    INPUT,
     INPUT_LISTS,
     OUTPUT,
     OUTPUT_FOLDER,
@@ -27,6 +28,8 @@ from gputune.client.cli.options.files import (
 from gputune.client.cli.options.inferences import InferenceOptions, inference_options
 from gputune.client.cli.options.power import perf_profile_options
 from gputune.client.cli.options.run_wishes import RunLimits, run_wishes
+from gputune.client.context.verifying.distance import told
+from gputune.client.context.verifying.origin import IN_WORDS, Origin
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import ConfigError
 from gputune.client.lists import comma_separated
@@ -45,6 +48,7 @@ from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.runtime import Executor
 from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.percentiles import in_words, inferences
+from gputune.runtime.context.records import UNTUNED
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX
 from gputune.runtime.execution.loading import Compatibility, open_executor
@@ -137,6 +141,13 @@ log = logging.getLogger(__name__)
     help="Keep this machine's device awake between inferences: by empty launches, or on a CPU by a thread that "
     "occupies a processor.",
 )
+@click.option(
+    "--verify",
+    type=INPUT,
+    metavar="MODEL",
+    help="After the run, compare the outputs of each line with those of this ONNX model in onnxruntime. The command "
+    "fails if it is not the context's model, or if outputs differ.",
+)
 @perf_profile_options
 @connection_options(otherwise="this machine's own device")
 @run_wishes
@@ -174,6 +185,11 @@ def command(**options: Any) -> None:
         with _quiet(jobs, inferences.wait_for_quiet, progress, began) as quiet:
             summaries = {name: _run(name, job, times[name], asked.npy, limits, progress) for name, job in jobs.items()}
         summaries = {name: summary | {"load": quiet.record.to_dict()} for name, summary in summaries.items()}
+        if asked.verify is not None:
+            origin = Origin.of(jobs[""].path, asked.verify)
+            with device_errors(origin.context):
+                verified = net_run.compared(jobs[""], origin)
+            summaries[""]["verified"] = told(verified)
         if asked.summary_json is not None:
             write_summary(asked.summary_json, {"contexts": summaries, "group": memory} if several else summaries[""])
         if inferences.export_times is not None:
@@ -182,6 +198,9 @@ def command(**options: Any) -> None:
             profiles = _profiled(jobs, level, profile_log, limits.most_events, progress)
             if asked.profile is not None:
                 write_json(asked.profile, {"contexts": profiles} if several or in_parts else profiles[""])
+        if asked.verify is not None:
+            said = net_run.verified(jobs[""], origin, verified)
+            log.log(logging.INFO if origin.match == "same" else logging.WARNING, said)
 
 
 def _tell_results(jobs: Mapping[str, Job], npy: bool) -> None:
@@ -209,6 +228,7 @@ class _Asked:
     profiling_option: str | None
     profile: Path | None
     keep_warm: bool
+    verify: Path | None
     perf_profile: PerfProfile | None
     inferences: InferenceOptions
     limits: RunLimits
@@ -242,6 +262,10 @@ class _Asked:
         if not self.remote and self.connection.credentials.options:
             names = " and ".join(self.connection.credentials.options)
             raise ConfigError(f"{names}: only for a target; give --target, too")
+        if self.verify is not None and len(self.context_binary) > 1:
+            raise ConfigError(
+                "--verify: a model is compared with one context, and there are several; run one at a time"
+            )
         if len(self.context_binary) == 1:
             if self.share_spill_fill:
                 raise ConfigError("--share_spill_fill: only several contexts can share arenas, and there is one")
@@ -451,4 +475,5 @@ def _in_short(executor: net_run.AnyExecutor, summary: dict[str, Any]) -> str:
     count = len(summary["inference_ns"])
     said = [f"{name} {ns / 1e6:.2f} ms" for name, ns in times]
     said += [in_words(summary["percentiles_ns"], count)] if count > 1 else []  # the only one is the first
-    return f"{inferences(count)} on {executor.device.name}: {', '.join(said)}"
+    untuned = f"; the context is {IN_WORDS[summary['tuning']]}" if summary["tuning"] in UNTUNED else ""
+    return f"{inferences(count)} on {executor.device.name}: {', '.join(said)}{untuned}"

@@ -26,18 +26,25 @@ from typing import Any
 
 from gputune.client.compare.engines import Arrays, plain_array
 from gputune.client.compare.turns import Contender, Process, ProcessEnded
-from gputune.client.context.verifying.distance import distance
-from gputune.client.errors import ConfigError, DeviceOrContextError
+from gputune.client.context.verifying.distance import Compared, distance, told
+from gputune.client.context.verifying.origin import Origin
+from gputune.client.context.verifying.same_model import Outputs, check_interface, compare_outputs, model_outputs
+from gputune.client.errors import ConfigError, DeviceOrContextError, OtherModel
 from gputune.client.progress import Progress
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.measuring.sequential import SURE, Gain, gain_of
 from gputune.core.dtypes import FLOAT
+from gputune.runtime.application.made_up_inputs import telling_draw
+from gputune.runtime.context import records
+from gputune.runtime.context.records import GraphRecord, TensorRecord, Tuning
 from gputune.runtime.devices import load
 from gputune.runtime.measuring.successive_halving import paired
 
 log = logging.getLogger(__name__)
 
 TUNED, UNTUNED = "tuned", "untuned"
+CONTEXT = "context"
+"""The name of the first contender in its process; a comparison calls it tuned or untuned, as the context says."""
 OTHERS = {"onnxruntime": "onnxruntime", "OpenVINO": "openvino"}
 """Other engines, which all run on the CPU, and the module of each; both names are those of engines.ENGINES in lower
 case."""
@@ -58,9 +65,9 @@ Round = Callable[[Sequence[str]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A contender. rounds_ns: what its inferences took in each round; gain: how many times as fast the tuned context
+    """A contender. rounds_ns: what its inferences took in each round; gain: how many times as fast the first contender
     is, None for that one itself; time_ns: what an inference takes, so that ratios of times are the gains told;
-    deviation: how far its outputs are from the tuned context's, by their largest value, None where nothing is
+    deviation: how far its outputs are from the first contender's, by their largest value, None where nothing is
     computed."""
 
     name: str
@@ -82,9 +89,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison has found; the first contender is the tuned context. device: where contexts ran; threads: of
-    the other engines, which run on the CPU; seconds: what the rounds took; load: how busy this machine was, as
-    LoadRecord says it; precision_mode: of the tuned context."""
+    """What a comparison has found; the first contender is the context. device: where contexts ran; threads: of the
+    other engines, which run on the CPU; seconds: what the rounds took; load: how busy this machine was, as LoadRecord
+    says it; precision_mode, tuning: of the context; outputs: what comparing the context's outputs with those of the
+    model has shown, by their names, None where nothing else computes the model; reference: what they were compared
+    with."""
 
     model: str
     device: str
@@ -93,10 +102,18 @@ class Comparison:
     load: Mapping[str, Any] = field(repr=False)
     contenders: tuple[Measured, ...]
     precision_mode: str = FLOAT
+    tuning: Tuning = "tuned"
+    outputs: Mapping[str, Compared] | None = None
+    reference: str = ""
 
     @property
-    def tuned(self) -> Measured:
+    def context(self) -> Measured:
         return self.contenders[0]
+
+    @property
+    def untuned(self) -> Measured | None:
+        """Return the untuned twin of a context that is tuned."""
+        return next((one for one in self.others if one.name == UNTUNED), None)
 
     @property
     def others(self) -> tuple[Measured, ...]:
@@ -110,8 +127,11 @@ class Comparison:
             "threads": self.threads,
             "seconds": self.seconds,
             "load": dict(self.load),
-            "rounds": len(self.tuned.rounds_ns),
+            "rounds": len(self.context.rounds_ns),
             "sure": SURE,
+            "tuning": self.tuning,
+            "reference": self.reference or None,
+            "outputs": None if self.outputs is None else told(self.outputs),
             "contenders": [each.to_dict() for each in self.contenders],
         }
 
@@ -129,10 +149,11 @@ def take_turns(
     known: Callable[[Gain], bool] = is_known,
 ) -> dict[str, tuple[float, ...]]:
     """By contender, the times of its rounds: round after round, until for each of the others it is known how fast the
-    tuned one is beside it, or until it is late. A known contender takes no part any more."""
+    tuned one is beside it, or until it is late. A known contender takes no part any more. Without others there is one
+    round."""
     times: dict[str, list[float]] = {name: [] for name in (tuned, *others)}
     open_ones = list(others)
-    while open_ones and not late():
+    while (open_ones or not (others or times[tuned])) and not late():
         for name, time_ns in run([tuned, *open_ones]).items():
             times[name].append(time_ns)
         gains = gains_of(tuned, times)
@@ -149,39 +170,45 @@ def gains_of(tuned: str, times: Mapping[str, Sequence[float]]) -> dict[str, Gain
 
 
 def compare(
-    model: Path,
-    tuned: Path,
-    untuned: Path,
+    origin: Origin,
+    untuned: Callable[[], Path],
     device: str | None,
     seconds: float,
     progress: Progress,
     wait_for_quiet: int | None = None,
     constants: Arrays | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Comparison:
-    """Runs both contexts of a model on a device, and the model in each engine that is installed and can run it, on the
-    same random inputs, for at most so many seconds and a round. wait_for_quiet: the minutes to wait before at most, if
-    other programs keep this machine busy. constants: inputs of the model that contexts do not have. Raises
-    DeviceOrContextError for contexts that do not run, ConfigError for such of which one is not of the model."""
+    """Run a context of a model on a device, its untuned twin unless it is untuned itself, and the model in each engine
+    that is installed and can run it, on the same random inputs, for at most so many seconds and a round. untuned: makes
+    the twin. wait_for_quiet: the minutes to wait before at most, if other programs keep this machine busy. constants:
+    inputs of the model that contexts do not have; shapes: of its other inputs, as they were asked for. Raises
+    DeviceOrContextError for contexts that do not run, OtherModel for a context with other inputs or outputs; what
+    `untuned` raises."""
+    context, model = origin.context, origin.model
     with ExitStack() as stack:
         process = stack.enter_context(Process())
-        contexts = [
-            Contender(name, process, "context", {"context": str(path), "device": device})
-            for name, path in ((TUNED, tuned), (UNTUNED, untuned))
-        ]
-        facts, other = (each.facts for each in contexts)
-        for warning in dict.fromkeys([*facts["warnings"], *other["warnings"]]):
+        first = Contender(CONTEXT, process, "context", {"context": str(context), "device": device})
+        facts, contenders = first.facts, [first]
+        check_interface(
+            origin, GraphRecord(facts["graph"], _tensors(facts["inputs"]), _tensors(facts["outputs"]), (), ())
+        )
+        if shapes is not None and (taken := {one["name"]: tuple(one["shape"]) for one in facts["inputs"]}) != shapes:
+            raise OtherModel(
+                f"--retrieve_context: {context} takes {_shapes(taken)}, but {model} takes {_shapes(shapes)}; give the "
+                "model of that context, its shapes with --input_dimensions, and constant inputs with --input_value"
+            )
+        if facts["tuning"] not in records.UNTUNED:
+            twin = {"context": str(untuned()), "device": device}
+            contenders.append(Contender(UNTUNED, process, "context", twin))
+        for warning in dict.fromkeys(text for each in contenders for text in each.facts["warnings"]):
             log.warning(warning)
         if not facts["computes"]:
             log.warning("the device computes nothing: its times come from a model and cannot be compared")
-        if facts["inputs"] != other["inputs"]:
-            raise ConfigError(
-                f"--retrieve_context: {tuned} takes {_shapes(facts)}, but {model} takes {_shapes(other)}; give the "
-                "model of that context, its shapes with --input_dimensions, and constant inputs with --input_value"
-            )
         threads = facts["threads"] or len(os.sched_getaffinity(0))
         plain = {name: plain_array(value) for name, value in (constants or {}).items()}
         arguments = {"model": str(model), "inputs": facts["inputs"], "threads": threads, "constants": plain}
-        contenders = [*contexts, *_others(stack, arguments)]
+        contenders += _others(stack, arguments)
         quiet = Quiet([load.read] if facts["computes"] else (), progress, wait_for_quiet)
         quiet.settle()
         for each in contenders:
@@ -189,15 +216,38 @@ def compare(
         began_s = time.monotonic()
         rounds_ns = rounds_of(contenders, seconds, progress)
         took_s = time.monotonic() - began_s
-        deviations = _deviations(contenders) if facts["computes"] else {}
-    gains = gains_of(TUNED, rounds_ns)
-    untuned_ns = statistics.median(rounds_ns[UNTUNED])
-    tuned_ns = untuned_ns / gains[UNTUNED].median
-    measured = [Measured(TUNED, rounds_ns[TUNED], None, tuned_ns, None)]
+        reference, outputs, deviations = "", None, dict[str, float]()
+        if facts["computes"]:
+            reference, right = _reference(model, facts["inputs"], constants, contenders)
+            outputs = None if right is None else compare_outputs(origin, first.outputs, right)
+            deviations = _deviations(contenders, 0 if right is None else telling_draw(right))
+    first_name = UNTUNED if facts["tuning"] in records.UNTUNED else TUNED
+    return Comparison(
+        model=model.name,
+        device=facts["device"],
+        threads=threads,
+        seconds=took_s,
+        load=quiet.record.to_dict(),
+        contenders=_measured(first_name, rounds_ns, deviations),
+        precision_mode=facts["precision_mode"],
+        tuning=facts["tuning"],
+        outputs=outputs,
+        reference=reference,
+    )
+
+
+def _measured(
+    first: str, rounds_ns: Mapping[str, Sequence[float]], deviations: Mapping[str, float]
+) -> tuple[Measured, ...]:
+    """Return what the rounds have shown of each contender. first: what the context is called."""
+    gains = gains_of(CONTEXT, rounds_ns)
+    context_ns = statistics.median(rounds_ns[CONTEXT])
+    if UNTUNED in gains:
+        context_ns = statistics.median(rounds_ns[UNTUNED]) / gains[UNTUNED].median
+    found = [Measured(first, tuple(rounds_ns[CONTEXT]), None, context_ns, None)]
     for name, gain in gains.items():
-        measured.append(Measured(name, rounds_ns[name], gain, tuned_ns * gain.median, deviations.get(name)))
-    load_record, mode = quiet.record.to_dict(), facts["precision_mode"]
-    return Comparison(model.name, facts["device"], threads, took_s, load_record, tuple(measured), mode)
+        found.append(Measured(name, tuple(rounds_ns[name]), gain, context_ns * gain.median, deviations.get(name)))
+    return tuple(found)
 
 
 def rounds_of(
@@ -263,15 +313,31 @@ def _round(contenders: Sequence[Contender]) -> dict[str, float]:
     return {name: statistics.median(own) for name, own in samples_ns.items()}
 
 
-def _deviations(contenders: Sequence[Contender]) -> dict[str, float]:
+def _reference(
+    model: Path, inputs: Sequence[Mapping[str, Any]], constants: Arrays | None, contenders: Sequence[Contender]
+) -> tuple[str, Outputs | None]:
+    """Return what knows the right outputs: onnxruntime without optimizations as for --verify, else the next contender,
+    with its name; None if there is none."""
+    try:
+        return "onnxruntime without optimizations", model_outputs(model, _tensors(inputs), constants or {})
+    except ConfigError as error:
+        log.debug(str(error))
+        return next(((each.name, each.outputs) for each in contenders[1:]), ("", None))
+
+
+def _deviations(contenders: Sequence[Contender], draw: int) -> dict[str, float]:
     """Of all but the first, over the outputs of the model, which may be fewer than those of a context."""
-    mine = contenders[0].outputs()
+    mine = contenders[0].outputs(draw)
     return {
         each.name: max(distance(mine[name], array) for name, array in outputs.items() if name in mine)
         for each in contenders[1:]
-        if (outputs := each.outputs()).keys() & mine.keys()
+        if (outputs := each.outputs(draw)).keys() & mine.keys()
     }
 
 
-def _shapes(facts: dict[str, Any]) -> str:
-    return ", ".join(f"{one['name']} {one['dtype']}{one['shape']}" for one in facts["inputs"]) or "no inputs"
+def _tensors(told: Sequence[Mapping[str, Any]]) -> tuple[TensorRecord, ...]:
+    return tuple(TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in told)
+
+
+def _shapes(tensors: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in tensors.items()) or "no inputs"

@@ -8,10 +8,11 @@ The process answers questions from its standard input, in JSON, line by line:
 |---|---|
 | {"do": "open", "name", "engine", "arguments"} | the engine's facts, or {"error"} if it cannot be opened |
 | {"do": "block", "name", "seconds"} | {"samples_ns", "state"} |
-| {"do": "outputs", "name", "file"} | {"names"} of the arrays that it has written to the file |
+| {"do": "outputs", "name", "draw", "file"} | {"names"} of the arrays that it has written to the file |
 
 "open" first closes the contender that had this name. "engine" is a key of engines.ENGINES, and "arguments" are what
-that engine takes. "state" is the load of this process "before" and "after" the block.
+that engine takes. "draw" says which random inputs are meant. "state" is the load of this process "before" and "after"
+the block.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Answering:
             before = load.read()
             samples_ns = block(engine.timed, question["seconds"])
             return {"samples_ns": samples_ns, "state": {"before": before, "after": load.read()}}
-        found = engine.outputs()
+        found = engine.outputs(question["draw"])
         np.savez(question["file"], *found.values())
         return {"names": list(found)}
 

@@ -10,12 +10,14 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from gputune.client.context.verifying.origin import tuning_of
 from gputune.core.dtypes import FLOAT
 from gputune.runtime.application.in_parts import ModelInParts, open_in_parts
 from gputune.runtime.application.made_up_inputs import random_inputs
@@ -36,8 +38,8 @@ class Engine(Protocol):
     def timed(self) -> float:
         """What one inference takes, in ns, with its inputs and outputs in the application's memory."""
 
-    def outputs(self) -> Arrays:
-        """Those of one inference, by name."""
+    def outputs(self, draw: int = 0) -> Arrays:
+        """Return the outputs of one inference by name, on random inputs; those of draw 0 are timed."""
 
     def close(self) -> None:
         """Frees what it holds. It is not used afterwards."""
@@ -57,6 +59,9 @@ class ContextEngine:
         on = self._executor.device
         self.facts: Mapping[str, Any] = {
             "inputs": [asdict(tensor) for tensor in self._executor.graph.inputs],
+            "outputs": [asdict(tensor) for tensor in self._executor.graph.outputs],
+            "graph": self._executor.graph.name,
+            "tuning": tuning_of(self._executor),
             "computes": self._executor.computes,
             "device": on.name,
             "warnings": list(self._executor.warnings),
@@ -72,8 +77,8 @@ class ContextEngine:
     def timed(self) -> float:
         return self._executor.run_timed(self._inputs)[1]
 
-    def outputs(self) -> Arrays:
-        return self._executor.run(self._inputs)
+    def outputs(self, draw: int = 0) -> Arrays:
+        return self._executor.run(random_inputs(self._executor.graph.inputs, draw))
 
     def close(self) -> None:
         self._executor.close()
@@ -85,15 +90,16 @@ class OnnxRuntimeEngine:
     def __init__(
         self, model: str, inputs: list[dict[str, Any]], threads: int, constants: Mapping[str, Any] | None = None
     ) -> None:
-        self._inputs = _inputs_of(inputs, constants)
+        self._drawn = partial(_inputs_of, inputs, constants)
+        self._inputs = self._drawn()
         self._session = onnxruntime_session(model, threads)
         self.facts: Mapping[str, Any] = {}
 
     def timed(self) -> float:
         return nanoseconds(lambda: self._session.run(None, self._inputs))
 
-    def outputs(self) -> Arrays:
-        return session_outputs(self._session, self._inputs)
+    def outputs(self, draw: int = 0) -> Arrays:
+        return session_outputs(self._session, self._drawn(draw))
 
     def close(self) -> None:
         del self._session
@@ -105,14 +111,15 @@ class OpenVinoEngine:
     def __init__(
         self, model: str, inputs: list[dict[str, Any]], threads: int, constants: Mapping[str, Any] | None = None
     ) -> None:
-        self._request = OpenVinoRequest(model, _inputs_of(inputs, constants), threads)
+        self._drawn = partial(_inputs_of, inputs, constants)
+        self._request = OpenVinoRequest(model, self._drawn(), threads)
         self.facts: Mapping[str, Any] = {}
 
     def timed(self) -> float:
         return nanoseconds(self._request.run)
 
-    def outputs(self) -> Arrays:
-        return self._request.outputs()
+    def outputs(self, draw: int = 0) -> Arrays:
+        return self._request.outputs(self._drawn(draw))
 
     def close(self) -> None:
         del self._request
@@ -174,9 +181,9 @@ class OpenVinoRequest:
         """Type and mean time of each node, in whole microseconds, over all runs so far; of a request with profiling."""
         return [(node.node_type, node.real_time.total_seconds() * 1e9) for node in self._request.profiling_info]
 
-    def outputs(self) -> Arrays:
-        """Those of one inference, by name."""
-        self.run()
+    def outputs(self, inputs: Mapping[str, Any] | None = None) -> Arrays:
+        """Return the outputs of one inference by name. inputs: others than its own."""
+        self._request.infer(self._inputs if inputs is None else dict(inputs), share_inputs=True)
         return {name: self._request.get_tensor(name).data.copy() for name in self._names}
 
 
@@ -192,9 +199,9 @@ def plain_array(value: npt.NDArray[Any]) -> dict[str, Any]:
     return {"dtype": value.dtype.name, "shape": list(value.shape), "numbers": value.ravel().tolist()}
 
 
-def _inputs_of(tensors: list[dict[str, Any]], constants: Mapping[str, Any] | None) -> Arrays:
+def _inputs_of(tensors: list[dict[str, Any]], constants: Mapping[str, Any] | None, draw: int = 0) -> Arrays:
     """The same arrays in every process. constants: by name, as `plain_array` gives them."""
-    found = random_inputs([TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in tensors])
+    found = random_inputs([TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in tensors], draw)
     for name, one in (constants or {}).items():
         found[name] = np.array(one["numbers"], one["dtype"]).reshape(one["shape"])
     return found

@@ -117,10 +117,10 @@ class Contender:
         samples: list[float] = answer["samples_ns"]
         return samples
 
-    def outputs(self) -> dict[str, npt.NDArray[Any]]:
-        """Return its outputs by name. Raises ProcessEnded."""
+    def outputs(self, draw: int = 0) -> dict[str, npt.NDArray[Any]]:
+        """Return its outputs by name on the random inputs of a draw. Raises ProcessEnded."""
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "outputs.npz"
-            names = self._process.ask(self.name, do="outputs", file=str(file))["names"]
+            names = self._process.ask(self.name, do="outputs", draw=draw, file=str(file))["names"]
             with np.load(file) as arrays:
                 return {name: arrays[f"arr_{place}"] for place, name in enumerate(names)}

@@ -8,11 +8,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gputune.client.context.verifying.distance import Compared, allowed_for
+from gputune.client.context.verifying.origin import Origin, tuning_of
+from gputune.client.context.verifying.same_model import check_outputs, compare_lines
 from gputune.client.errors import ConfigError
-from gputune.client.input_lists import NO_INPUTS, InputLine, check_files, constants_in, read_input_list
+from gputune.client.input_lists import (
+    NO_INPUTS,
+    InputLine,
+    check_files,
+    constants_in,
+    read_input_list,
+    read_inputs,
+)
 from gputune.client.outputs import file_stems, whole
 from gputune.client.run.inferences import Array, Extent, Infer
 from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.core.dtypes import FLOAT
 from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import ContextChoice
 from gputune.runtime import Executor
@@ -136,6 +147,25 @@ def write_result(folder: Path, outputs: dict[str, Array], npy: bool) -> None:
                 np.save(file, value, allow_pickle=False)
 
 
+def compared(job: Job, origin: Origin) -> dict[str, Compared]:
+    """Return what comparing the outputs of all lines with a model in onnxruntime shows, by their names. Raises
+    OtherModel, ConfigError for a device that computes nothing, and where onnxruntime cannot run the model."""
+    executor = job.executor
+    if not executor.computes:
+        raise ConfigError(f"--verify: the device {executor.device.name} computes nothing; choose another")
+    graph = executor.graph
+    lines = (read_inputs(line, graph.inputs) for line in job.lines)
+    return compare_lines(origin, graph, lambda inputs: job.infer(inputs)[0], lines)
+
+
+def verified(job: Job, origin: Origin, found: Mapping[str, Compared]) -> str:
+    """Return how close outputs are to the model's, in words. Raises VerificationError, NothingCompared."""
+    mode = FLOAT if isinstance(job.executor, ModelInParts) else job.executor.header.precision_mode
+    check_outputs(origin, found, allowed_for(mode != FLOAT))
+    error = max((one.error for one in found.values()), default=0.0)
+    return f"{origin.words}; outputs are off by at most {error:.1e} of their largest values"
+
+
 def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -> dict[str, Any]:
     """The names of --summary_json; medians leave out the first inference when there are others, percentiles do not.
     warmup: how many inferences ran before, of which only counters of copies and of forms know. Only a context that runs
@@ -154,6 +184,7 @@ def summarise(executor: AnyExecutor, inference_ns: list[int], warmup: int = 0) -
         "device": executor.device.name,
         "computes": executor.computes,
         "graph": executor.graph.name,
+        "tuning": tuning_of(executor),
         "warnings": list(executor.warnings),
     }
     if executor.choice is not None:

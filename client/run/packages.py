@@ -60,13 +60,16 @@ def listing(package: Package, reports: Iterable[DeviceReport] | None = None) -> 
         own = [index.sections[each].length for each in (entry.head, *entry.sections) if uses[each] == 1]
         with package.open(place) as file:
             graphs = {graph.name: sum(graph.arena_bytes) for graph in file.header.graphs}
-            mode = file.header.precision_mode
+            header = file.header
+            tuning = {name: header.tuning_of(name) for name in graphs}
         contexts.append(
             {
                 "name": entry.name,
                 "tier": entry.tier,
                 "device": entry.device.to_dict(),
-                "precision_mode": mode,
+                "precision_mode": header.precision_mode,
+                "tuning": tuning,
+                "models": [asdict(one) for one in header.models],
                 "computes": entry.computes,
                 "file_bytes": entry.nbytes,
                 "own_bytes": sum(own),

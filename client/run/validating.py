@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gputune.client.context.verifying.origin import made_from, tuning_in_words
 from gputune.client.device_errors import device_errors
 from gputune.client.errors import DeviceOrContextError
 from gputune.core.statuses import ContextVerdict
@@ -55,5 +56,6 @@ def _validated(file: ContextFile, backend: Backend, strict: bool) -> str:
     unfit = verdict is ContextVerdict.UNSUPPORTED or (strict and verdict is not ContextVerdict.OPTIMAL)
     if unfit:
         raise DeviceOrContextError(f"{file.path}: {verdict.value} on {name}: {reason}")
+    origin = f"it {made_from(header)}, and is {tuning_in_words(header)}"
     said = f"{len(header.graphs)} graphs, {len(header.sections)} sections with {nbytes} bytes are whole"
-    return f"{said}; {verdict.value} on {name}" + (f": {reason}" if reason else "")
+    return f"{said}; {verdict.value} on {name}" + (f": {reason}" if reason else "") + f"; {origin}"

@@ -181,7 +181,10 @@ def of_comparison(content: Mapping[str, Any], chart: str = "") -> list[str]:
         if abs(one["time_ns"] / tuned["time_ns"] / gain["median"] - 1) > CLOSE:
             found.append(f"{one['name']}: its time by the tuned one's is not {gain['median']}")
     if chart:
-        bars = [float(width) for width in re.findall(r'<rect class="(?:tuned|bar)"[^>]* width="([\d.]+)"', chart)]
+        bars = [
+            float(width)
+            for width in re.findall(r'<rect class="(?:tuned|bar|bar unknown)"[^>]* width="([\d.]+)"', chart)
+        ]
         for one, bar in zip(content["contenders"], bars, strict=True):
             ratio = one["time_ns"] / tuned["time_ns"]
             if abs(bar / bars[0] / ratio - 1) > 0.01:

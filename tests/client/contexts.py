@@ -28,12 +28,12 @@ def small_context(
     bound: int = 0,
     device: dict[str, Any] = DEVICE,
     tensors: tuple[tuple[str, ...], tuple[str, ...]] = (("x",), ("y",)),
-    models: Sequence[ModelRecord] = (),
+    made_from: Sequence[ModelRecord] = (),
     **config: Any,
 ) -> Path:
     """Writes the graph main, or those of other names: x[2, 4] to y[8] in one operation, called double.
     bound: of the arenas; device: which made it, whose name is its tier; tensors: the names of inputs and outputs;
-    models: the files that it was made from."""
+    made_from: the files of its models."""
     program = open_backend(NULL_REPORT).build(SOURCE, "")
     arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
     launch = LaunchRecord("double", "0" * 64, 0, "f", (8,), (4,), arguments)
@@ -50,6 +50,6 @@ def small_context(
     ]
     programs = (ProgramRecord(program.binary or b"", SOURCE, ""),)
     tier, computes = device["name"], device is not DEVICE
-    made = Context(graphs, programs, (), device, tier, config, {"gputune": "0.1.0"}, computes, models=models)
+    made = Context(graphs, programs, (), device, tier, config, {"gputune": "0.1.0"}, computes, models=made_from)
     write_context(path, made)
     return path

@@ -17,11 +17,13 @@ from gputune.client.model.importer.models import (
     import_nodes,
     input_names,
     load,
-    read_constant_inputs,
+    read_interface,
     read_model,
+    read_static_inputs,
     sized_names,
 )
 from gputune.client.model.importer.opening.input_values import Value, told_value, value_of
+from gputune.client.model.importer.opening.inputs import Input, Interface
 from gputune.client.model.importer.opening.ordering import every_node, graphs_of, in_order, read_by, taken_by
 from gputune.client.model.importer.opening.types import check_declared
 from gputune.client.model.importer.opening.weights import data_files
@@ -31,6 +33,8 @@ __all__ = [
     "QUANTISED_OPS",
     "SUPPORTED_OPS",
     "Imported",
+    "Input",
+    "Interface",
     "Value",
     "check_declared",
     "check_operators",
@@ -46,8 +50,9 @@ __all__ = [
     "load",
     "operator_of",
     "read_by",
-    "read_constant_inputs",
+    "read_interface",
     "read_model",
+    "read_static_inputs",
     "sized_names",
     "taken_by",
     "told_value",

@@ -18,7 +18,13 @@ from gputune.client.model.importer.messages import first_lines
 from gputune.client.model.importer.opening.checking import checked
 from gputune.client.model.importer.opening.files import parsed
 from gputune.client.model.importer.opening.input_values import constant_inputs
-from gputune.client.model.importer.opening.inputs import names_of, refused_inputs, static_inputs
+from gputune.client.model.importer.opening.inputs import (
+    Interface,
+    interface_of,
+    names_of,
+    refused_inputs,
+    static_inputs,
+)
 from gputune.client.model.importer.opening.narrowing import narrowed
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET, modern
 from gputune.client.model.importer.opening.operator_sets import opset_of
@@ -65,13 +71,21 @@ def input_names(path: Path) -> tuple[str, ...]:
     return tuple(item.name for item in load(path).graph.input)
 
 
-def read_constant_inputs(
+def read_interface(path: Path) -> Interface:
+    """Return the inputs and outputs that a model declares. Raises ModelError for a file that is no valid model."""
+    return interface_of(load(path).graph)
+
+
+def read_static_inputs(
     path: Path, input_dimensions: Mapping[str, tuple[int, ...]], input_values: Mapping[str, npt.ArrayLike]
-) -> dict[str, Array]:
-    """Return the inputs of a model that `read_model` makes constants. Raises ModelError."""
+) -> tuple[dict[str, TensorInfo], dict[str, Array]]:
+    """Return the inputs of a model that `read_model` leaves inputs, and those that it makes constants. Raises
+    ModelError."""
     model = modern(load(path), path)
     weights = {item.name for item in model.graph.initializer}
-    return constant_inputs(path, static_inputs(path, model, weights, input_dimensions, input_values), input_values)
+    given = static_inputs(path, model, weights, input_dimensions, input_values)
+    fixed = constant_inputs(path, given, input_values)
+    return {name: info for name, info in given.items() if name not in fixed}, fixed
 
 
 @dataclass(frozen=True)

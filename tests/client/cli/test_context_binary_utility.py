@@ -1,18 +1,25 @@
 """Test context-binary-utility: what a context holds, and the memory that several need as a group."""
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 
 from gputune.client.cli.context_binary_utility import _held
+from gputune.client.context.verifying.origin import records_of
 from gputune.client.errors import DeviceOrContextError
 from gputune.client.generation.ep_context import EpContextFile
+from gputune.client.run.packages import combine
 from gputune.runtime import load_group
 from gputune.runtime.context.format import read_header
 from stress import made_up_cache
+from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
 
@@ -110,8 +117,8 @@ def test_a_summary_for_people_fits_a_narrow_terminal(gputune: Gputune, tmp_path:
     _, *lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80
     said = " ".join(ran.out.split())
-    assert "made by: 0.1.0, tuning effort quick made of: part0.onnx, part1.onnx" in said
-    assert "part7.onnx and 3 more" in said and "when made" not in said
+    assert "made by: 0.1.0, tuning effort quick it is tuned it was made from part0.onnx, part1.onnx" in said
+    assert "part2.onnx and 8 more, of unknown content" in said and "when made" not in said
     header = read_header(large)
     assert "weights" not in said
     first, *_ = _held(replace(header, weights=(header.programs[0].source,)))
@@ -126,3 +133,81 @@ def test_a_file_of_several_that_is_no_context_is_named(gputune: Gputune, three: 
         DeviceOrContextError.exit_code,
         True,
     )
+
+
+FLAT = "(float[2, 4] x) => (float[8] y)", "s = Constant<value_ints=[8]>() y = Reshape(x, s)"
+"""What a small context takes and gives."""
+
+
+@pytest.mark.parametrize("kind", ["context", "package", "onnx"])
+@pytest.mark.parametrize(
+    ("model", "made_from_it", "code", "words"),
+    [
+        (FLAT, True, 0, "was made from model.onnx (SHA-256 "),
+        (FLAT, False, 8, "null computes nothing, so outputs cannot be compared"),
+        (
+            ("(float[2, 5] x) => (float[2, 5] y)", "y = Relu(x)"),
+            False,
+            3,
+            "'x' with the shape [2, 4], the model with 2x5",
+        ),
+    ],
+)
+def test_a_context_is_checked_against_a_model(
+    gputune: Gputune, tmp_path: Path, kind: str, model: tuple[str, str], made_from_it: bool, code: int, words: str
+) -> None:
+    """A device is needed only where the digests do not decide it."""
+    path = models.save(models.build(*model), tmp_path)
+    records = records_of([("main", path)]) if made_from_it else ()
+    context = small_context(tmp_path / "c.bin", made_from=records, tuning_effort="none")
+    if kind == "package":
+        combine(tmp_path / "c.pkg", [context])
+        context = tmp_path / "c.pkg"
+    elif kind == "onnx":
+        EpContextFile(tmp_path / "c_ctx.onnx", embed=False).write(context)
+        context = tmp_path / "c_ctx.onnx"
+    ran = gputune("context-binary-utility", "--context_binary", context, "--check", path)
+    assert (ran.code, words in ran.out + ran.err) == (code, True), ran.err
+
+
+def test_a_check_takes_no_other_options(gputune: Gputune, tmp_path: Path) -> None:
+    path = models.save(models.build(*FLAT), tmp_path)
+    ran = gputune(
+        "context-binary-utility", "--context_binary", small_context(tmp_path / "c.bin"), "--check", path, "--json"
+    )
+    assert ran.code == 2 and "omit --json" in ran.last_line
+    ran = gputune("context-binary-utility", "--context_binary", small_context(tmp_path / "c.bin"), "--check", tmp_path)
+    assert ran.code == 3 and f"model {tmp_path} cannot be read" in ran.last_line
+
+
+@pytest.mark.parametrize(
+    ("configuration", "tuning", "words"),
+    [
+        ({"tuning_effort": "none"}, "none", "untuned, of tuning effort none"),
+        ({"tuning_effort": "quick", "end_to_end": {"main": {"kept": "untuned"}}}, "untuned", "untuned, because tuning"),
+        ({"tuning_effort": "quick"}, "tuned", "tuned"),
+    ],
+)
+def test_an_untuned_context_is_called_so_everywhere(
+    gputune: Gputune, tmp_path: Path, configuration: Mapping[str, Any], tuning: str, words: str
+) -> None:
+    model = models.save(models.build(*FLAT), tmp_path)
+    context = small_context(tmp_path / "c.bin", made_from=records_of([("main", model)]), **configuration)
+    origin = f"was made from model.onnx (SHA-256 {hashlib.sha256(model.read_bytes()).hexdigest()[:12]})"
+    ran = gputune("context-binary-utility", "--context_binary", context)
+    assert f"  it is {words}" in ran.out and f"  it {origin}" in ran.out
+    shown = json.loads(gputune("context-binary-utility", "--context_binary", context, "--json").out)
+    assert (shown["graphs"][0]["tuning"], shown["models"][0]["name"]) == (tuning, "model.onnx")
+    ran = gputune("net-run", "--retrieve_context", context, "--validate_binary", "--device", "null")
+    assert ran.code == 0 and f"; it {origin}, and is {words}" in ran.out
+    np.zeros((2, 4), np.float32).tofile(tmp_path / "x.raw")
+    (tmp_path / "list").write_text(f"x:={tmp_path / 'x.raw'}\n", encoding="utf-8")
+    ran = gputune(
+        "net-run", "--retrieve_context", context, "--input_list", tmp_path / "list", "--output_dir", tmp_path / "out",
+        "--device", "null", "--summary_json", tmp_path / "run.json",
+    )  # fmt: skip
+    assert ran.code == 0 and (f"; the context is {words}" in ran.err) == (tuning != "tuned")
+    assert read_json(tmp_path / "run.json")["tuning"] == tuning
+    combine(tmp_path / "c.pkg", [context])
+    listed = json.loads(gputune("context-binary-utility", "--context_binary", tmp_path / "c.pkg", "--json").out)
+    assert listed["package"]["contexts"][0]["tuning"] == {"main": tuning}

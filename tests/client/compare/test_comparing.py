@@ -1,25 +1,29 @@
 """Test gputune compare on the null device: what it finds, writes and refuses, and that contenders stand still."""
 
 import json
+import math
 import os
+import re
 import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as Xml
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from gputune.client.compare import comparing
 from gputune.client.compare.chart import chart
 from gputune.client.compare.comparing import Comparison, Measured
 from gputune.client.compare.turns import Contender, Process
-from gputune.client.errors import ConfigError, DeviceOrContextError
+from gputune.client.errors import DeviceOrContextError
 from gputune.client.progress import SILENT, Progress
 from gputune.client.tuning.measuring.quiet import LoadRecord, Quiet, Read
-from gputune.client.tuning.measuring.sequential import gain_of
+from gputune.client.tuning.measuring.sequential import Gain, gain_of
 from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.contexts import small_context
@@ -31,6 +35,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 TENSOR = {"name": "x", "shape": [1, 3, 9, 7], "dtype": "float32"}
 
 
+FLAT = "(float[2, 4] x) => (float[8] y)", "s = Constant<value_ints=[8]>() y = Reshape(x, s)"
+"""What a small context takes and gives."""
 SLOWED = [1.0, 5.0, 2.0, 1.5, 3.0, 1.0, 1.2, 2.5] * 4
 UNSURE = [0.5, 2.0, 3.0, 0.25] * 8
 
@@ -93,14 +99,32 @@ def test_the_chart_has_a_bar_for_each_as_long_as_its_ratio() -> None:
 def test_the_chart_has_no_whisker_while_no_interval_is_known() -> None:
     drawn = Xml.fromstring(chart(comparison(measured("untuned", [2.0]))))
     assert not list(drawn.iter(f"{SVG}path"))
-    assert any("not known after 1 round" in (each.text or "") for each in drawn.iter(f"{SVG}text"))
+    written = [each.text or "" for each in drawn.iter(f"{SVG}text")]
+    assert any("not known after 1 round" in text for text in written)
+    assert not any("intervals" in text for text in written)
+
+
+@pytest.mark.parametrize(
+    ("gain", "style"),
+    [
+        (Gain(2.0, 1.9, 2.1, 20), "bar"),
+        (Gain(1.0, 0.995, 1.005, 90), "bar"),
+        (Gain(1.17, 0.36, 2.46, 20), "bar unknown"),
+        (Gain(1.17, 0.0, math.inf, 3), "bar unknown"),
+    ],
+)
+def test_the_bar_of_what_is_not_known_is_hollow(gain: Gain, style: str) -> None:
+    drawn = Xml.fromstring(chart(comparison(Measured("onnxruntime", (1e6,), gain, 1e6 * gain.median, 0))))
+    assert [each.attrib["class"] for each in drawn.iter(f"{SVG}rect")] == ["tuned", style]
+    (said,) = [each.text or "" for each in drawn.iter(f"{SVG}text") if "relative to" in (each.text or "")]
+    assert ("hollow: not known" in said, "99.5% intervals" in said) == (style == "bar unknown", gain.low > 0)
 
 
 def test_a_model_is_compared_with_its_context(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparing, "TURN_S", 0.001)
-    model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
+    model = models.save(models.build(*FLAT), tmp_path)
     context, figures, picture = small_context(tmp_path / "tuned.bin"), tmp_path / "c.json", tmp_path / "c.svg"
     asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--compare_seconds", 1)
     ran = gputune(*asked, "--summary_json", figures, "--chart", picture)
@@ -113,6 +137,42 @@ def test_a_model_is_compared_with_its_context(
     assert f"wrote the chart {picture}" in ran.out and "warning: the device computes nothing" in ran.err
     assert content["load"].keys() == LoadRecord().to_dict().keys()
     assert content["load"]["busy"] is False, "a device that computes nothing is not kept waiting by others"
+
+
+@pytest.mark.parametrize(
+    ("configuration", "tuning", "said"),
+    [
+        ({"tuning_effort": "none"}, "none", "the context is untuned, of tuning effort none"),
+        (
+            {"tuning_effort": "quick", "end_to_end": {"main": {"kept": "untuned"}}},
+            "untuned",
+            "the context is untuned, because tuning found nothing faster for certain",
+        ),
+    ],
+)
+@pytest.mark.parametrize("engine", [True, False])
+def test_an_untuned_context_is_called_so_and_has_no_twin(
+    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configuration: Any, tuning: str, said: str,
+    engine: bool,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(comparing, "TURN_S", 0.001)
+    monkeypatch.setattr(comparing, "OTHERS", {"onnxruntime": "onnxruntime"} if engine else {})
+    model = models.save(models.build(*FLAT), tmp_path)
+    context, figures, picture = (
+        small_context(tmp_path / "c.bin", **configuration),
+        tmp_path / "c.json",
+        tmp_path / "c.svg",
+    )
+    asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--compare_seconds", 0.1)
+    ran = gputune(*asked, "--summary_json", figures, "--chart", picture)
+    assert ran.code == 0, ran.err
+    content = read_json(figures)
+    names = ["untuned", "onnxruntime"][: 1 + engine]
+    assert (content["tuning"], [each["name"] for each in content["contenders"]]) == (tuning, names)
+    assert content["contenders"][0]["rounds_ns"] and content["contenders"][0]["time_ns"] > 0
+    assert f"{said}: it is not compared with itself" in ran.out and "tuned against" not in ran.out
+    assert "making an untuned context" not in ran.err
+    assert "relative to the untuned context" in picture.read_text(encoding="utf-8")
 
 
 def test_a_comparison_waits_for_quiet_before_its_rounds(
@@ -135,7 +195,7 @@ def test_a_comparison_waits_for_quiet_before_its_rounds(
 
     monkeypatch.setattr(comparing, "Quiet", Heard)
     monkeypatch.setattr(comparing, "rounds_of", taken)
-    model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
+    model = models.save(models.build(*FLAT), tmp_path)
     context, figures = small_context(tmp_path / "tuned.bin"), tmp_path / "c.json"
     asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--wait_for_quiet", 7)
     assert gputune(*asked, "--summary_json", figures).code == 0
@@ -148,25 +208,27 @@ def test_a_device_that_computes_nothing_may_be_chosen_by_the_environment(
 ) -> None:
     monkeypatch.setattr(comparing, "TURN_S", 0.001)
     monkeypatch.setenv("GPUTUNE_DEVICE", "null")
-    model = models.save(models.build("(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"), tmp_path)
+    model = models.save(models.build(*FLAT), tmp_path)
     context = small_context(tmp_path / "tuned.bin")
     ran = gputune("compare", "--model", model, "--retrieve_context", context, "--compare_seconds", 0.1)
     assert ran.code == 0 and "warning: the device computes nothing" in ran.err
 
 
-def test_contexts_of_other_models_and_missing_ones_are_refused(
-    gputune: Gputune, null_target: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_contexts_of_other_models_and_missing_ones_are_refused(gputune: Gputune, tmp_path: Path) -> None:
     model, context = models.save(models.conv_relu_gemm(), tmp_path), small_context(tmp_path / "other.bin")
-    made = gputune(
-        *("context-binary-generator", "--model", model, *null_target, "--tuning_effort", "none"),
-        *("--output_dir", tmp_path, "--binary_file", "untuned"),
+    for wanted in ([], ["--input_dimensions", "x=1,3,9,7"]):
+        ran = gputune("compare", "--model", model, "--retrieve_context", context, "--device", "null", *wanted)
+        assert ran.code == 3, ran.err
+        assert "has the input 'x' with the shape [2, 4], the model with 1x3x9x7" in ran.last_line
+    dynamic = tmp_path / "dynamic.onnx"
+    onnx.save(
+        models.build("(float[N, 4] x) => (float[M] y)", "s = Constant<value_ints=[-1]>() y = Reshape(x, s)"), dynamic
     )
-    assert made.code == 0, made.err
-    with pytest.raises(
-        ConfigError, match=r"other\.bin takes x float32\[2, 4\], but .*onnx takes x float32\[1, 3, 9, 7\]"
-    ):
-        comparing.compare(model, context, tmp_path / "untuned.bin", "null", 1.0, SILENT)
+    untuned = small_context(tmp_path / "untuned.bin", tuning_effort="none")  # no twin shows its shapes
+    for made in (context, untuned):
+        asked = ("compare", "--model", dynamic, "--retrieve_context", made, "--device", "null")
+        ran = gputune(*asked, "--input_dimensions", "N=3")
+        assert ran.code == 3 and re.search(r"\.bin takes x \[2, 4\], but .*onnx takes x \[3, 4\]", ran.last_line)
     ran = gputune("compare", "--model", model, "--retrieve_context", tmp_path / "none.bin")
     assert ran.code == 8 and "none.bin" in ran.last_line
     ran = gputune("compare", "--model", model, "--chart", tmp_path / "gain.png")

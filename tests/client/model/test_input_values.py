@@ -14,7 +14,7 @@ from gputune.client.generation.config import Config
 from gputune.client.generation.request import GenerationRequest, effective_configuration
 from gputune.client.input_lists import constants_in, read_input_list
 from gputune.client.model.graphs import read_graphs
-from gputune.client.model.importer import Value, read_constant_inputs, read_model, told_value, value_of
+from gputune.client.model.importer import Value, read_model, read_static_inputs, told_value, value_of
 from gputune.client.model.lowering import lower
 from gputune.client.model.model_files import ModelFile, model_files
 from gputune.client.model.reference import evaluate
@@ -47,7 +47,7 @@ def of_type(folder: Path, kind: str) -> Path:
 def constant(path: Path, value: Value, dimensions: Mapping[str, tuple[int, ...]] | None = None) -> Array:
     """What input v becomes, everywhere alike."""
     found = read_model(path, dimensions, {"v": value}).constant_inputs["v"]
-    np.testing.assert_array_equal(read_constant_inputs(path, dimensions or {}, {"v": value})["v"], found)
+    np.testing.assert_array_equal(read_static_inputs(path, dimensions or {}, {"v": value})[1]["v"], found)
     return found
 
 

@@ -47,8 +47,8 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Input:
-    """dims: None where the model does not even say how many dimensions there are; refused: where no kernel knows its
-    type."""
+    """An input or output of a model. dims: None where the model does not even say how many dimensions there are;
+    refused: where no kernel knows its type."""
 
     name: str
     dtype: str
@@ -154,6 +154,26 @@ def refused_inputs(model: onnx.ModelProto, constants: Collection[str]) -> list[R
         for one in real
         if one.refused
     ]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """The inputs of a model that are no initializers, and its outputs, as the model declares them. inner: the names of
+    all tensors that its nodes compute."""
+
+    inputs: Mapping[str, Input]
+    outputs: Mapping[str, Input]
+    inner: frozenset[str]
+
+
+def interface_of(graph: onnx.GraphProto) -> Interface:
+    """Return what a model takes and gives."""
+    constants = {item.name for item in graph.initializer}
+    return Interface(
+        {item.name: _read(item) for item in graph.input if item.name not in constants},
+        {item.name: _read(item) for item in graph.output},
+        frozenset(name for node in graph.node for name in node.output if name),
+    )
 
 
 def names_of(graph: onnx.GraphProto) -> tuple[str, ...]:

@@ -39,12 +39,12 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def context(model: Path, tmp_path: Path) -> Path:
-    return small_context(tmp_path / "context.bin", models=records_of([("main", model)]), tuning_effort="quick")
+    return small_context(tmp_path / "context.bin", made_from=records_of([("main", model)]), tuning_effort="quick")
 
 
 def of(path: Path, records: tuple[ModelRecord, ...]) -> Path:
     """A context with other models."""
-    return small_context(path, models=records)
+    return small_context(path, made_from=records)
 
 
 def with_configuration(path: Path, **configuration: Any) -> None:
@@ -114,7 +114,7 @@ def packed_with_older(context: Path, model: Path) -> Path:
 
 def package(context: Path, records: tuple[ModelRecord, ...]) -> Path:
     """A package with a context for another driver, made from these files."""
-    again = small_context(context.with_name("b.bin"), device={**DEVICE, "driver_version": "2"}, models=records)
+    again = small_context(context.with_name("b.bin"), device={**DEVICE, "driver_version": "2"}, made_from=records)
     combine(context.with_name("both.pkg"), [context, again])
     return context.with_name("both.pkg")
 
