@@ -51,8 +51,10 @@ def test_the_first_example_of_all_tunes_for_a_target() -> None:
 
 def test_a_wrong_option_of_the_generator_loads_nothing_that_generates() -> None:
     """onnx, the importer and all kernels take more than a second of processor time."""
-    heavy = ("onnx", "gputune.client.model.importer", "gputune.client.model.lowering", "gputune.kernels.ops")
-    heavy += ("gputune.client.context.choice", "gputune.client.generation.generator", "gputune.client.target.client")
+    heavy = [
+        *("onnx", "gputune.client.model.importer", "gputune.client.model.lowering", "gputune.kernels.ops"),
+        *("gputune.client.context.choice", "gputune.client.generation.generator", "gputune.client.target.client"),
+    ]
     program = (
         "import sys; from gputune.client.cli.main import cli\n"
         "try: cli.main(['context-binary-generator', '--nope'], standalone_mode=False)\n"
