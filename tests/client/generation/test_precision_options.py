@@ -112,7 +112,7 @@ def test_float64_is_computed_in_float32_where_that_is_asked_for(
     """By the option that the refusal names, a key of the config file, or neither."""
     command = ("context-binary-generator", "--model", double_tail, "--tuning_effort", "none", *null_target)
     refused = gputune(*command, "--binary_file", tmp_path / "m")
-    assert refused.code == 3 and "; instead: --float64 float32 computes it in float32" in refused.last_line
+    assert refused.code == 3 and "; instead: --float64 float32, which computes it in float32" in refused.last_line
     ran = gputune(*command, "--binary_file", tmp_path / "m", "--float64", "float32")
     assert ran.code == 0, ran.err
     header = read_header(tmp_path / "m.bin")
@@ -127,9 +127,9 @@ def test_float64_is_computed_in_float32_where_that_is_asked_for(
 
 def test_float64_is_computed_in_float32_in_python(double_tail: Path, tmp_path: Path) -> None:
     checked = gputune.check(double_tail)
-    assert not checked.runs and "float64='float32' computes it in float32" in checked.unsupported[0].instead
+    assert not checked.runs and "float64='float32', which computes it in float32" in checked.unsupported[0].instead
     assert gputune.check(double_tail, float64="float32").runs
-    with pytest.raises(ModelError, match="instead: float64='float32' computes it in float32"):
+    with pytest.raises(ModelError, match="instead: float64='float32', which computes it in float32"):
         gputune.tune(double_tail, output=tmp_path / "m.bin", device="null", effort="none")
     assert gputune.tune(double_tail, output=tmp_path / "m.bin", device="null", effort="none", float64="float32").graphs
     with pytest.raises(ConfigError, match="float64: there is no 'float16'"):

@@ -61,7 +61,7 @@ def test_every_reason_is_told(tmp_path: Path) -> None:
     line = line_with_advice(error)
     assert "input 'd' is not supported: it is float64; supported are float32" in line
     assert "DynamicQuantizeLinear node 'n0', DequantizeLinear node 'n1' are not supported: it computes with" in line
-    assert "; instead of the input 'd' and Neg: a model in float32: export it so (PyTorch: model.float())" in line
+    assert "; instead of the input 'd' and Neg: --float64 float32, which computes it in float32, or a model" in line
     assert "; `gputune model-check` lists them all; " in line
     assert line.endswith("; --unsupported host lets onnxruntime run what cannot run on the device")
 
@@ -71,7 +71,7 @@ def test_every_reason_is_told(tmp_path: Path) -> None:
     [
         ("(float[4] x) => (bfloat16[4] y)", "y = Cast<to=16>(x)", "Cast node 'Cast_0': it computes bfloat16", "float"),
         ("(bfloat16[4] x) => (float[4] y)", "y = Cast<to=1>(x)", "input 'x': it is bfloat16", "model.float()"),
-        ("(double[N] x) => (double[N] y)", "y = Neg(x)", "input 'x': it is float64", "a model in float32"),
+        ("(double[N] x) => (double[N] y)", "y = Neg(x)", "input 'x': it is float64", "--float64 float32, which"),
         ("(string[4] x) => (string[4] y)", "y = Identity(x)", "input 'x': it is string", "give the model numbers"),
         ("(seq(float[4]) x) => (float[4] y)", "y = ConcatFromSequence<axis=0>(x)", "input 'x': it is not a tensor",
          "with tensors in place of sequences"),

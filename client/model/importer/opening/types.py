@@ -14,7 +14,9 @@ KNOWN_DTYPES = f"supported are {', '.join(ELEMENT_TYPES)}"
 NO_TENSOR = "not a tensor"
 """What stands for the type of a sequence, a map or an optional value."""
 
-_DOUBLES = "--float64 float32 computes it in float32; or export the model so (PyTorch: model.float())"
+_DOUBLES = (
+    "--float64 float32, which computes it in float32, or a model in float32: export it so (PyTorch: model.float())"
+)
 _FLOATS = "a model in float32: export it so (PyTorch: model.float()), or use the model that this one was made from"
 _TEXTS = "process text on the host, and give the model numbers"
 _TENSORS = "export the model with tensors in place of sequences, maps and optional values"
