@@ -56,7 +56,7 @@ def in_reals(graph: Graph) -> Graph:
 
 
 class _Casts:
-    """The nodes so far without float16. rounded: tensors whose numbers surely are of float16; added: new tensors."""
+    """Hold the nodes so far without float16. rounded: tensors whose numbers surely are of float16; added: new ones."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[Node] = []
@@ -65,7 +65,7 @@ class _Casts:
         self._graph, self._names = graph, graph.names()
 
     def take(self, node: Node) -> None:
-        """Appends what computes the same as a node of the model."""
+        """Append what computes the same as a node of the model."""
         if node.op in _CASTS and HALF in (self._dtype(node.inputs[0]), self._dtype(node.output)):
             self._cast(node)
             return
@@ -76,7 +76,7 @@ class _Casts:
         self.nodes.append(_of_floats(node, attribute) if attribute and self._dtype(node.output) == HALF else node)
 
     def _cast(self, node: Node) -> None:
-        """A cast from or to float16, and a step that rounds, before or behind it, where that may change a number."""
+        """Append a cast from or to float16, and a step that rounds beside it where that may change a number."""
         source, output = node.inputs[0], node.output
         before, after = self._dtype(source), self._dtype(output)
         changes = source not in self.rounded and not _fits(before)
@@ -116,6 +116,6 @@ def _rounding(node: Node, source: str, output: str) -> Node:
 
 
 def _of_floats(node: Node, attribute: str) -> Node:
-    """The node that computes float32."""
+    """Return the node, so that it computes float32."""
     attributes: dict[str, Any] = {**node.attributes, attribute: TensorProto.FLOAT}
     return replace(node, attributes=attributes)

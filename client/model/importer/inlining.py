@@ -92,12 +92,12 @@ def with_functions_in_place(model: ModelProto) -> ModelProto:
 
 
 def _called(name: str, one: FunctionProto | NodeProto) -> tuple[str, str, str]:
-    """What a function and its calls have in common."""
+    """Return what a function and its calls have in common."""
     return one.domain, name, one.overload
 
 
 def _give_defaults(model: ModelProto, functions: Mapping[tuple[str, str, str], FunctionProto]) -> None:
-    """Has the calls of these functions in a model's graph have every attribute that has a default."""
+    """Give the calls of these functions in a model's graph every attribute that has a default."""
     for node in every_node(model.graph.node):
         if (function := functions.get(_called(node.op_type, node))) is not None:
             given = {item.name for item in node.attribute}

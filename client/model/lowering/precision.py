@@ -123,8 +123,8 @@ class _Conversion:
         return HALF in (dtype, self._stored[self._root(operation.inputs["input"])])
 
     def _passes_on(self, operation: Operation, dtype: str) -> bool:
-        """Has the result of an operation that does nothing but round, which storing does, be a view or a cast of what
-        it reads, if it can be."""
+        """Make the result of an operation that does nothing but round, which storing does, a view or a cast of what it
+        reads. Return whether it could be one."""
         problem, source = operation.task.problem, operation.inputs["input"]
         output, wanted = self._root(operation.output), self._given.get(self._root(operation.output), dtype)
         if len(problem.chain.steps) > 1 or problem.input_shape != problem.shape:
@@ -238,7 +238,7 @@ class _Conversion:
 
 
 def _only_rounded(plan: Plan) -> set[str]:
-    """The tensors that nothing but casts to float16 reads."""
+    """Return the tensors that nothing but casts to float16 reads."""
     rounded, others = set[str](), {spec.name for spec in plan.outputs}
     for operation in plan.operations:
         for name, tensor in operation.inputs.items():

@@ -52,13 +52,13 @@ USUAL = "usual"
 
 
 class RefusedWhole(Exception):
-    """onnxruntime computes each node of a model, but not the model."""
+    """Say that onnxruntime computes each node of a model, but not the model."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of models. make: the one of a seed; wrong: what is wrong with it; of_single_nodes: whether its nodes can
-    be tried alone."""
+    """Describe a kind of models. make: gives the model of a seed; wrong: says what is wrong with it; of_single_nodes:
+    whether its nodes can be tried alone."""
 
     help: str
     make: Callable[[int], Made]
@@ -238,7 +238,7 @@ def outcome_of(seed: int, compute: Run, kind: str = USUAL) -> Outcome:
 
 
 def _outputs_differ(made: Made, compute: Run) -> str:
-    """What is wrong with the outputs of a model. Raises RefusedWhole."""
+    """Say what is wrong with the outputs of a model. Raises RefusedWhole."""
     try:
         names = [output.name for output in made.model.graph.output]
         want = dict(zip(names, session(made.model).run(None, dict(made.inputs)), strict=True))

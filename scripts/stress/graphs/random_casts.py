@@ -44,7 +44,7 @@ ROUNDED = ("Mul", "Add", "Sub", "Div", "Tanh", "Sqrt", "Exp", "MatMul", "ReduceS
 
 
 def made(seed: int) -> Made:
-    """The model of a seed, whose tensors are all outputs. `dimensions` is empty."""
+    """Return the model of a seed, whose tensors are all outputs."""
     return _Maker(seed).make()
 
 
@@ -52,7 +52,7 @@ Run = Callable[[Graph, Mapping[str, Array]], Mapping[str, Array]]
 
 
 def wrong(made: Made, compute: Run, read: Callable[[onnx.ModelProto], Graph]) -> str:
-    """What is wrong with the casts of a model; empty where nothing is. What is right is known of each node alone:
+    """Say what is wrong with the casts of a model; empty where nothing is. What is right is known of each node alone:
     onnxruntime leaves out casts between nodes that it computes in float32."""
     exact = _exact(made.model)
     chosen = random.Random(str(made.model.graph.node))
@@ -89,7 +89,7 @@ def _different(got: Mapping[str, Array], want: Mapping[str, Array]) -> str:
 
 
 def _exact(model: onnx.ModelProto) -> set[str]:
-    """The tensors before which nothing rounds but casts."""
+    """Return the tensors before which nothing rounds but casts."""
     exact = {item.name for item in (*model.graph.input, *model.graph.initializer)}
     for node in model.graph.node:
         if exact.issuperset(node.input) and not node.name:
@@ -146,7 +146,7 @@ class _Maker:
         return name
 
     def _add(self, op: str, inputs: Sequence[str], label: str = "", **attributes: Any) -> None:
-        """A node, if onnxruntime runs it. label: of one that rounds."""
+        """Add a node, if onnxruntime runs it. label: of one that rounds."""
         name = f"t{len(self._nodes)}"
         node = helper.make_node(op, inputs, [name], label, **attributes)
         known = {**self._values, **self._weights}
@@ -182,7 +182,7 @@ class _Maker:
             self._add("Identity", [name])
 
     def _like(self, name: str) -> str:
-        """Another tensor of a type and shape, or the same."""
+        """Return another tensor of this type and shape, or the same."""
         value = self._values[name]
         alike = [
             each for each, other in self._values.items() if (other.dtype, other.shape) == (value.dtype, value.shape)
@@ -190,7 +190,7 @@ class _Maker:
         return self._random.choice(alike)
 
     def _same(self, name: str, value: Array) -> None:
-        """A result that is one of the operands, or has another sign."""
+        """Add a result that is one of the operands, or has another sign."""
         op = self._random.choice(EXACT)
         self._add(op, [name, self._like(name)] if op in ("Max", "Min") else [name])
 

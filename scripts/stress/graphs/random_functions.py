@@ -26,19 +26,24 @@ KINDS: tuple[Kind, ...] = (
     ("Transpose", "perm", "", ([0, 1], [1, 0])),
     ("Constant", "value_float", "Mul", (0.5, -1.25, 3.0)),
     ("Constant", "value_floats", "Add", ([1.0, 2.0, 3.0, 4.0], [-1.0, 0.5, 0.0, 2.0])),
-    ("Constant", "value", "Mul", tuple(numpy_helper.from_array(np.float32(each)) for each in (0.25, -2, 1.5))),
+    (
+        "Constant",
+        "value",
+        "Mul",
+        tuple(numpy_helper.from_array(np.array(each, np.float32)) for each in (0.25, -2, 1.5)),
+    ),
     ("Constant", "value_int", "Gather", (0, 1, 3)),
 )
 """Operators with an attribute, what reads the constant if it makes one, and values that it may have."""
 
 
 def made(seed: int) -> Made:
-    """The model of a seed."""
+    """Return the model of a seed."""
     return _Maker(seed).make()
 
 
 class _Maker:
-    """Draws functions from the innermost on; those of depth 0 call no other."""
+    """Draw functions from the innermost on; those of depth 0 call no other."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -65,7 +70,7 @@ class _Maker:
         return f"{start}{self._count}"
 
     def _function(self, depth: int, inner: list[str]) -> None:
-        """A function with one to three attributes, most of which have a default."""
+        """Add a function with one to three attributes, most of which have a default."""
         kinds = {self._name("a"): self._random.choice(KINDS) for _ in range(self._random.randint(1, 3))}
         defaults = [
             helper.make_attribute(name, self._random.choice(kind[3]))
@@ -82,7 +87,8 @@ class _Maker:
         self._kinds[function.name] = kinds
 
     def _body(self, value: str, own: dict[str, Kind], callable_: list[str]) -> tuple[list[NodeProto], str]:
-        """Nodes on a value, which use each attribute of the function that they are in, and call others."""
+        """Return nodes on a value, which use each attribute of the function that they are in, and call others; and what
+        they compute."""
         nodes: list[NodeProto] = []
         for attribute, kind in own.items():
             nodes += self._operator(value, kind, attribute)
@@ -94,7 +100,7 @@ class _Maker:
         return nodes, value
 
     def _operator(self, value: str, kind: Kind, attribute: str) -> list[NodeProto]:
-        """An operator whose attribute is one of the function."""
+        """Return an operator whose attribute is one of the function."""
         op, name, reader, values = kind
         result = self._name("t")
         node = helper.make_node(op, [] if reader else [value], [result])
@@ -124,7 +130,7 @@ class _Maker:
         return kind[0] != "Constant" or any(each.name == attribute for each in function.attribute_proto)
 
     def _in_branch(self, node: NodeProto) -> list[NodeProto]:
-        """An If whose condition is known, with the node in the branch that is taken."""
+        """Return an If whose condition is known, with the node in the branch that is taken."""
         condition, result, other = self._name("c"), self._name("t"), self._name("t")
         taken = self._random.random() < 0.5
         outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in (node.output[0], other)]
@@ -141,6 +147,6 @@ class _Maker:
 
 
 def _reference(name: str, attribute: str, example: Any) -> AttributeProto:
-    """An attribute that is one of the function around it. example: a value that it may have."""
+    """Return an attribute that is one of the function around it. example: a value that it may have."""
     kind = helper.make_attribute("any", example).type
     return AttributeProto(name=name, ref_attr_name=attribute, type=kind)

@@ -99,7 +99,7 @@ def test_half_rounds_every_number_as_a_cast_does(bench: Any) -> None:
     """All halves, what lies in the middle of two, and next to that: with a plain step before it, which may not be
     contracted with it."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(HALF).astype(np.float32)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         middles = (halves + np.nextafter(halves.astype(HALF), np.float16(np.inf)).astype(np.float32)) / 2
     hard = np.array([65519.996, 65520, 65535, 1e5, -1e5, 3.4e38, 2**-25, 1e-8, 1e-30], np.float32)
     numbers = np.concatenate([halves, middles, np.nextafter(middles, np.float32(0)), hard])
