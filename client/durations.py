@@ -26,3 +26,9 @@ def seconds_with_units(text: str) -> float:
     match = _WITH_UNITS.fullmatch(text.strip())
     seconds = sum(float(match[unit] or 0) * factor for unit, factor in _SECONDS.items()) if match else 0.0
     return seconds if seconds < math.inf else 0.0
+
+
+def minutes(seconds: float) -> str:
+    """Return minutes and seconds, as clocks show them."""
+    whole, rest = divmod(round(seconds), 60)
+    return f"{whole}:{rest:02d}"

@@ -18,6 +18,7 @@ from typing import ParamSpec, Protocol, TextIO, TypeVar
 from rich import progress as bars
 from rich.console import Console
 
+from gputune.client.durations import minutes
 from gputune.core.logs import LEVELS, printable
 
 log = logging.getLogger(__name__)
@@ -96,15 +97,18 @@ class _Pace:
 
     @property
     def eta(self) -> str:
-        """The time left at the pace so far, or until no more is allowed."""
+        """The time left at the pace so far, or until no more is allowed; nothing where both are over."""
         if not self.done:
             return ""
         now = time.monotonic()
         seconds = (now - self.began) / self.done * max(0, self.total - self.done)
         if self._seconds is not None:
             seconds = min(seconds, max(0.0, self.began + self._seconds - now))
-        minutes, seconds = divmod(round(seconds), 60)
-        return f"ETA {minutes}:{seconds:02d}"
+        return f"ETA {minutes(seconds)}" if round(seconds) or self.done >= self.total else ""
+
+    def line(self, label: str, what: str) -> str:
+        """What is shown where there is no bar."""
+        return " ".join(filter(None, (label, f"{self.done}/{self.total}", self.eta, what)))
 
 
 class LoggedProgress:
@@ -123,7 +127,7 @@ class LoggedProgress:
         with self._counting:
             self._pace.done += steps
             if self._pace.due(_LOGGED_INTERVAL_S):
-                log.info(f"{self._label} {self._pace.done}/{self._pace.total} {self._pace.eta} {what}")
+                log.info(self._pace.line(self._label, what))
 
     def shrink(self, steps: int) -> None:
         with self._counting:
@@ -183,7 +187,7 @@ class Reporter(logging.Handler):
                 self._bar.update(self._bar_task, completed=pace.done, description=description, eta=pace.eta)
                 self._bar.refresh()
             elif self.level <= logging.INFO and pace.due(_PLAIN_INTERVAL_S):
-                self._print(f"{self._label} {pace.done}/{pace.total} {pace.eta} {what}")
+                self._print(pace.line(self._label, what))
 
     def shrink(self, steps: int) -> None:
         with self._counting:

@@ -174,9 +174,9 @@ def tune(
     several make a graph each. input_values: by name, of inputs that are constants, such as {"sr": 16000}.
     output: the context binary, by default MODEL.bin in the folder output. target: HOST:PORT or unix:PATH of a target
     server, or agent:HOST:PORT; by default a running server of this machine, else a new server on `device`. token_file:
-    holds the token. effort: none, quick, normal (the default) or full. budget: the longest time for tuning, in seconds
-    or as "10m". compare_seconds: how long whole contexts of a graph take turns at the end, by default as the effort
-    says. compare_again: compare them as if there were no last choice. wait_for_quiet: if other programs keep the
+    holds the token. effort: none, quick, normal (the default) or full. budget: the longest time of the whole call, in
+    seconds or as "10m". compare_seconds: how long whole contexts of a graph take turns at the end, by default as the
+    effort says. compare_again: compare them as if there were no last choice. wait_for_quiet: if other programs keep the
     machine busy, wait up to so many minutes. fail_under: raise GainTooSmall for a smaller gain, after the context is
     written. cache: the folder of performance caches, by default the user's. config_file: a file as for --config_file;
     arguments override it. weights: packed (the default) or compact, for a smaller context that packs the model's

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from gputune.client.cli.begun import begun
 from gputune.client.cli.groups import Themed
 from gputune.client.cli.options.common import log_level, summary_json
 from gputune.client.cli.options.files import INPUT, OUTPUT, OUTPUT_FOLDER, FileText, files_of_command
@@ -205,7 +206,7 @@ def command(
     )
     with reporting(sys.stderr, log_level) as progress:
         try:
-            generate(request, os.environ, progress, files=files_of_command())
+            generate(request, os.environ, progress, files=files_of_command(), begun=begun())
         except KeyboardInterrupt:
             log.warning("interrupted; what was measured is kept: the same command resumes")
             raise click.exceptions.Exit(INTERRUPTED) from None

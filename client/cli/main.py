@@ -13,6 +13,7 @@ import click
 
 from gputune.cache import CacheError
 from gputune.client.advice import line_of
+from gputune.client.cli.begun import note_begun
 from gputune.client.cli.options.originals import with_version
 from gputune.client.cli.say import INTERRUPTED, say
 from gputune.client.cli.usage_errors import line_of_usage
@@ -63,6 +64,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        note_begun(ctx)
         module = importlib.import_module(f"gputune.client.cli.{COMMANDS[cmd_name][0]}")
         command: click.Command = module.command
         return with_version(command)

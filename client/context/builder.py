@@ -103,9 +103,13 @@ def build(
     target: Maker,
     persistent: bool = False,
     form: ArgumentForm | None = None,
+    progress: Progress = SILENT,
+    memory_search_steps: int = 0,
+    shared_memory: bool = True,
 ) -> Built:
     """The graph of a plan; arguments and errors as those of Wanted and build_all."""
-    return build_all([Wanted(plan, outcomes, persistent, form=form)], target)
+    wanted = Wanted(plan, outcomes, persistent, shared_memory, form)
+    return build_all([wanted], target, progress, memory_search_steps)
 
 
 def build_all(
@@ -117,7 +121,7 @@ def build_all(
     compact: bool = False,
 ) -> Built:
     """All graphs of a context. memory_search_steps: of the search for smaller arenas, for each graph; with 0 of them
-    the quick plan stays, which is enough where contexts are compared. share_programs: whether launches may share a
+    the quick plan stays, which is enough where only launches are compared. share_programs: whether launches may share a
     program where the driver charges for each, for a context whose programs are kept for no other. compact: whether the
     context has the model's weights, which are packed when it is loaded.
 

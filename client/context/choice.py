@@ -12,7 +12,8 @@ estimate.
 
 A choice is open if the interval of its gain holds 1 and is wide. Then the next generation lets the untuned context and
 the best tuned context take more turns, and times nothing else. A closed choice is not compared again while the winners
-are the same. If the winners have changed and a budget leaves no time to compare, the last choice is made again.
+are the same. If a budget leaves no time to compare, the last choice is made again; without one the untuned context
+ships.
 """
 
 from __future__ import annotations
@@ -41,13 +42,15 @@ from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import CacheMiss, GputuneError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan
-from gputune.client.tuning.measuring.end_to_end import KEPT, OPEN, EndToEnd
-from gputune.client.tuning.outcome import Outcome
+from gputune.client.tuning.budget import OutOfTime
+from gputune.client.tuning.measuring.end_to_end import KEPT, ONLY, OPEN, EndToEnd
+from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.effort import Effort
 from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
 from gputune.core.errors import ContextError
+from gputune.core.json_text import finite_number
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.space import configuration_key
 
@@ -70,8 +73,8 @@ class Decision:
     """The times of an inference, and how many times as fast it is as an untuned one; None if not measured."""
     outputs: Mapping[str, Compared] = field(default_factory=dict)
     """How much of each output, by its name, whole contexts were compared by; empty if that is not known."""
-    hurried: bool = False
-    """Return whether a budget has kept it from comparing everything."""
+    unfinished: str = ""
+    """What a budget has kept from being compared."""
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:
@@ -124,14 +127,10 @@ class InChain:
         record = self._cache.chain_of(self._digest())
         return None if record is None else EndToEnd.from_dict(record.measured.get("end_to_end"))
 
-    def decide(self, outcomes: Outcomes, runner: ContextRunner) -> Decision:
-        """The choice that is remembered, or a new one. Raises CacheError, and CacheMiss where the cache is frozen and
-        remembers no choice between these winners."""
-        digest, asked = self._digest(), self._asked(outcomes)
-        record = self._cache.chain_of(digest)
-        known = None if record is None else self._known(record, outcomes)
-        told = None if record is None else EndToEnd.from_dict(record.measured.get("end_to_end"))
-        same = record is not None and known is not None and record.measured.get("asked") == asked
+    def known(self, outcomes: Outcomes) -> Decision | None:
+        """The choice that is remembered between these winners; None where it is to be made anew. Raises CacheError, and
+        CacheMiss where the cache is frozen and remembers none."""
+        record, known, told, same = self._last(outcomes)
         again = self._again or told is None or told.open or bool(record and record.measured.get("hurried"))
         if record is not None and known is not None and same and (self._frozen or not again):
             return self._decided(known, told, record.measured, "as compared before: ")
@@ -140,12 +139,33 @@ class InChain:
                 "the performance cache is frozen and has no comparison of whole contexts for "
                 f"{self._model.plan.name!r}; generate with another cache_mode first"
             )
+        return None
+
+    def _last(self, outcomes: Outcomes) -> tuple[ChainRecord | None, Candidate | None, EndToEnd | None, bool]:
+        """The record of the last choice, its context where that still holds, what was measured, and whether it was made
+        between these winners."""
+        record = self._cache.chain_of(self._digest())
+        if record is None:
+            return None, None, None, False
+        known = self._known(record, outcomes)
+        told = EndToEnd.from_dict(record.measured.get("end_to_end"))
+        return record, known, told, known is not None and record.measured.get("asked") == self._asked(outcomes)
+
+    def decide(self, outcomes: Outcomes, runner: ContextRunner) -> Decision:
+        """A new choice. Raises CacheError."""
+        record, known, told, same = self._last(outcomes)
         finalists = {key: self._tuner.finalists(task, self._contexts) for key, task in self._tasks.items()}
         before = Remembered(known) if record is None else self._before(record, known, told, same, outcomes)
+        default = self._untuned(outcomes)
         try:
             with runner:
-                untuned = self._untuned(outcomes)
-                choice = compare(self._model, runner, outcomes, finalists, untuned, self._seconds, before)
+                choice = compare(self._model, runner, outcomes, finalists, default, self._seconds, before)
+        except OutOfTime:
+            if record is not None and known is not None:
+                decision = self._decided(known, told, record.measured, "as compared before: ")
+                return replace(decision, unfinished="whole contexts were not compared, so the last choice stays")
+            unfinished = "whole contexts were not compared, so the untuned context ships"
+            return Decision(default.plan, default.outcomes, default.persistent, unfinished=unfinished)
         except (GputuneError, ContextError, OSError) as error:
             if record is not None and known is not None:
                 log.warning(f"whole contexts were not compared, the last choice stays: {error}; {TRY_AGAIN}")
@@ -155,15 +175,10 @@ class InChain:
                 f"{error}; {TRY_AGAIN}"
             )
             return Decision(self._model.plan, outcomes)
-        if choice.hurried:
-            log.warning(
-                "--tuning_budget was used up: not all whole contexts were compared; the same command continues from "
-                "here"
-            )
-        record = self._recorded(choice, asked, runner)
-        self._cache.conclude_chain(digest, record)
+        record = self._recorded(choice, self._asked(outcomes), runner)
+        self._cache.conclude_chain(self._digest(), record)
         decision = self._decided(choice.candidate, choice.end_to_end, record.measured, "")
-        return replace(decision, hurried=choice.hurried)
+        return replace(decision, unfinished="not all whole contexts were compared to the end" if choice.hurried else "")
 
     def _before(
         self, record: ChainRecord, known: Candidate | None, told: EndToEnd | None, same: bool, outcomes: Outcomes
@@ -243,6 +258,21 @@ class InChain:
         persistent = self._persistent and measured.get("persistent") is True  # they may not have run
         return Candidate(title, plan, groups, with_winners(outcomes, winners), persistent)
 
+    def making_seconds(self, seconds: float) -> float:
+        """Return what it took last to make the untuned context with all of its programs. seconds: what it has taken
+        now, 0 where programs were found. Raises CacheError."""
+        digest = hashlib.sha256(f"making {self._digest()}".encode()).hexdigest()
+        if seconds > 0:
+            self._cache.conclude_chain(digest, ChainRecord({}, {}, 0.0, {"making_seconds": seconds}))
+            return seconds
+        record = self._cache.chain_of(digest)
+        return (finite_number(record.measured.get("making_seconds")) or 0.0) if record is not None else 0.0
+
+    @property
+    def defaults(self) -> Candidate:
+        """The context that effort none makes, as long as nothing is known of the tasks."""
+        return self._untuned({key: untuned(task, self._limits) for key, task in self._tasks.items()})
+
     def _untuned(self, outcomes: Outcomes) -> Candidate:
         """The context that effort none makes."""
         defaults = {
@@ -297,14 +327,14 @@ class InChain:
         fewer = len(self._model.plan.operations) - len(chosen.plan.operations)
         keys = {task_key(task).digest for task in chosen.plan.tasks}
         others = [(key, one) for key, one in chosen.outcomes.items() if one.in_chain and key in keys]
-        parts = [] if told is None else [KEPT[told.kept]]
+        parts = [] if told is None or told.gain is None else [KEPT[told.kept]]
         if self._model.groups:
-            parts.append(f"{fewer} operations fewer by fusing" if fewer else "nothing is fused")
+            parts.append(f"fusing saves {fewer} operations" if fewer else "nothing is fused")
         if others and (told is None or told.kept != "untuned"):
             parts.append(f"{len(others)} of {len(keys)} tasks run another finalist")
         if self._persistent:
-            parts.append("persistent kernels" if chosen.persistent else "launches one by one")
-        log.info(f"end to end, {source}{'; '.join(parts) or 'every task runs its winner'}")
+            parts.append("it has persistent kernels" if chosen.persistent else "it runs launches one by one")
+        log.info(f"end to end, {source}{'; '.join(parts) or ('every task runs its winner' if told is None else ONLY)}")
         if told is not None and told.open:
             log.info(f"end to end, {OPEN}")
         for key, one in others:

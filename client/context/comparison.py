@@ -26,19 +26,21 @@ import hashlib
 import json
 import logging
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from gputune.cache import WinnerRecord
-from gputune.client.context.context_runner import ContextRunner, Outcomes, OutOfTime
-from gputune.client.context.elimination import Comparison, Ratios, compare_contexts
+from gputune.client.context.context_runner import ContextRunner, Outcomes
+from gputune.client.context.elimination import Comparison, Ratios, compare_contexts, rounds_needed
 from gputune.client.context.persistent import FORM
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.model.alternatives import Alternatives, Group
 from gputune.client.model.plan import Plan, Task
 from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.tuning.budget import USED_UP, OutOfTime
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.intervals import paired_interval
 from gputune.client.tuning.outcome import Outcome
@@ -175,23 +177,31 @@ def compare(
     """Chooses the context that ships, by RULE of end_to_end.py.
 
     untuned: the context of the default configurations, in the form that it would have without tuning; seconds: what the
-    turns may take, once there are enough of them for an interval; before: what is known. Where the budget is used up,
-    the untuned context, the last choice and what the tasks' times alone speak for are compared in spite of it, so that
-    the gain is always a measured one. Raises what ContextRunner does, but not OutOfTime.
+    turns may take, once there are enough of them for an interval; before: what is known. Where no time is left for an
+    estimate, what the tasks' times alone speak for is compared instead. Raises what ContextRunner does, OutOfTime where
+    no time is left for a round of the untuned context and another one.
     """
+    contexts = _Contexts(runner, untuned)
     estimate, likeliest = before.estimate or Estimate(), [] if before.rival is None else [before.rival]
     if before.estimate is None:
+        runner.share = "estimating"
         try:
             estimate = _estimate(model, runner, outcomes, finalists)
             likeliest = _candidates(model, outcomes, estimate, untuned.persistent)
         except OutOfTime:
             likeliest = [estimated_alone(model, outcomes, untuned.persistent, untuned.groups)]
-    contexts = _Contexts(runner, untuned)
-    last = None if before.choice is None else contexts.add(before.choice, needed=True)
+        runner.share = "comparing"
+    last = None if before.choice is None else contexts.add(before.choice)
     for place, one in enumerate(likeliest):
-        contexts.add(one, needed=not place)
-    log.info(f"comparing {len(contexts.candidates)} whole contexts, the untuned one among them")
-    with runner.comparing(seconds) as more:
+        more = len(contexts.candidates) + 1
+        if not place or runner.has_time_for(more * rounds_needed(more)):  # fewer contexts rather than no answer
+            contexts.add(one)
+    count = len(contexts.candidates)
+    if count > 1:
+        log.info(f"comparing {count} whole contexts, the untuned one among them")
+    elif runner.hurried:
+        raise OutOfTime(USED_UP)
+    with runner.comparing(seconds, count, rounds_needed(count)) as more:
         certain = last if before.certain else None
         preferred = list(contexts.candidates)
         comparison = compare_contexts(preferred, contexts.untuned, contexts.run, more, before.races, certain)
@@ -208,7 +218,7 @@ def compare(
         "races": [*map(dict, before.races), dict(comparison.ratios)],
     }
     return Choice(
-        chosen, comparison.end_to_end, None if rival is chosen else rival, estimate, measured, hurried=runner.late
+        chosen, comparison.end_to_end, None if rival is chosen else rival, estimate, measured, hurried=runner.hurried
     )
 
 
@@ -218,7 +228,7 @@ class _Contexts:
     def __init__(self, runner: ContextRunner, untuned: Candidate) -> None:
         self._runner = runner
         self._loaded: dict[str, RemoteExecutor] = {}
-        self._last = self._load(untuned, needed=True)
+        self._last = self._load(untuned)
         if self._last is None:
             raise TuningError("the untuned context does not run on the target")
         self._candidates: dict[str, Candidate] = {}
@@ -235,11 +245,11 @@ class _Contexts:
         assert self._last is not None
         return {**self._candidates, **({} if self.untuned in self._candidates else {self.untuned: self._last})}
 
-    def add(self, one: Candidate, *, needed: bool) -> str | None:
+    def add(self, one: Candidate) -> str | None:
         """Load a candidate, and return the digest of what it is then; None for one that cannot be loaded, which is left
-        out with a warning, and if there is no time and it is not needed."""
+        out with a warning, and if there is no time."""
         try:
-            if (usable := self._load(one, needed=needed)) is None:
+            if (usable := self._load(one)) is None:
                 return None
         except OutOfTime:
             return None
@@ -252,27 +262,35 @@ class _Contexts:
         self._runner.free(*(self._loaded.pop(digest) for digest in gone))
         return self._runner.round_ns([self._loaded[digest] for digest in digests])
 
-    def _load(self, one: Candidate, *, needed: bool) -> Candidate | None:
+    def _load(self, one: Candidate) -> Candidate | None:
         """The candidate as it runs: launches one by one where nothing of it can be persistent, or what is does not
         run."""
         if one.digest in self._loaded:
             return one
         try:
-            context = self._runner.load(one.plan, one.outcomes, one.persistent, needed=needed)
+            one, context = as_it_runs(self._runner, one)
         except TargetError as error:
-            if one.persistent:
-                log.warning(f"persistent kernels are left out of a context ({one.title}): {error}")
-                return self._load(replace(one, persistent=False), needed=needed)
             log.warning(f"a context is left out of the comparison ({one.title}): {error}")
             return None
-        if one.persistent and not context.graph.persistent:
-            one = replace(one, persistent=False)
         if one.digest in self._loaded:
             self._runner.free(context)
         else:
             self._runner.set_aside(context)
             self._loaded[one.digest] = context
         return one
+
+
+def as_it_runs(runner: ContextRunner, one: Candidate) -> tuple[Candidate, RemoteExecutor]:
+    """Load a candidate; return it as it runs, and its context: launches one by one where nothing of it can be
+    persistent, or what is does not run. Raises what ContextRunner does."""
+    try:
+        context = runner.load(one.plan, one.outcomes, one.persistent)
+    except TargetError as error:
+        if not one.persistent:
+            raise
+        log.warning(f"persistent kernels are left out of a context ({one.title}): {error}")
+        return as_it_runs(runner, replace(one, persistent=False))
+    return replace(one, persistent=bool(one.persistent and context.graph.persistent)), context
 
 
 def _estimate(model: Alternatives, runner: ContextRunner, outcomes: Outcomes, finalists: Finalists) -> Estimate:
@@ -283,19 +301,30 @@ def _estimate(model: Alternatives, runner: ContextRunner, outcomes: Outcomes, fi
         return Estimate()
     if covers:
         log.info(f"timing contexts without fusion and with {' and '.join(map(_groups, covers))} fused")
-    contexts = [runner.load(plan, outcomes) for plan in (model.plan, *map(model.plan_with, covers))]
-    tasks = runner.task_ns(contexts)
-    times_ns: dict[str, float] = {}
-    for plan, own in reversed(list(zip([model.plan, *map(model.plan_with, covers)], tasks, strict=True))):
-        times_ns |= _each(plan, own)
-    launch_ns = _launch_ns(contexts[:2], runner.inference_ns(contexts[:2]), tasks[:2])
-    runner.free(*contexts)
+    with _loaded(runner, [(plan, outcomes) for plan in (model.plan, *map(model.plan_with, covers))]) as contexts:
+        tasks = runner.task_ns(contexts)
+        times_ns: dict[str, float] = {}
+        for plan, own in reversed(list(zip([model.plan, *map(model.plan_with, covers)], tasks, strict=True))):
+            times_ns |= _each(plan, own)
+        launch_ns = _launch_ns(contexts[:2], runner.inference_ns(contexts[:2]), tasks[:2])
     plan = model.plan_with(gainful(model, times_ns, launch_ns))
     try:
         changed = _finalists(plan, runner, outcomes, finalists, times_ns)
     except OutOfTime:
         changed = {}
     return Estimate(times_ns, launch_ns, changed)
+
+
+@contextmanager
+def _loaded(runner: ContextRunner, wanted: Iterable[tuple[Plan, Outcomes]]) -> Iterator[list[RemoteExecutor]]:
+    """Load contexts, and free them whatever happens."""
+    contexts: list[RemoteExecutor] = []
+    try:
+        for plan, outcomes in wanted:
+            contexts.append(runner.load(plan, outcomes))
+        yield contexts
+    finally:
+        runner.free(*contexts)
 
 
 def _candidates(model: Alternatives, outcomes: Outcomes, estimate: Estimate, persistent: bool) -> list[Candidate]:
@@ -369,12 +398,9 @@ def _finalists(
         return {}
     most = max(map(len, several.values()))
     log.info(f"timing other finalists of {len(several)} of {len(shares)} tasks inside the model")
-    contexts = [
-        runner.load(plan, with_winners(outcomes, {key: own[place] for key, own in several.items() if place < len(own)}))
-        for place in range(most)
-    ]
-    times = runner.task_ns(contexts)
-    runner.free(*contexts)
+    others = [{key: own[place] for key, own in several.items() if place < len(own)} for place in range(most)]
+    with _loaded(runner, [(plan, with_winners(outcomes, winners)) for winners in others]) as contexts:
+        times = runner.task_ns(contexts)
     chosen: dict[str, WinnerRecord] = {}
     for key, own in several.items():
         gains = [(paired_interval(times[0][key], times[place][key]).low, place) for place in range(1, len(own))]

@@ -34,6 +34,7 @@ from gputune.client.model.plan import Plan
 from gputune.client.progress import SILENT, Progress
 from gputune.client.target.client import TargetClient
 from gputune.client.target.remote_executor import RemoteExecutor
+from gputune.client.tuning.budget import USED_UP, Budget, OutOfTime, Share
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome
 from gputune.core.errors import MalformedLog
@@ -45,7 +46,7 @@ from gputune.runtime.profiling.records import LoggedInference
 ROUNDS = 12
 """Turns of each context when its tasks are timed."""
 LEAST_ROUNDS = 6
-"""A budget that is used up ends that after no fewer rounds."""
+"""Of fewer rounds, which a budget may leave time for, no time is known."""
 TURN_NS = 40e6
 MOST_INFERENCES = 24
 """Inferences of a turn: as many as TURN_NS has room for, with all that they take from here, at least two."""
@@ -57,10 +58,6 @@ FAR = 0.01
 Array = npt.NDArray[Any]
 Outcomes = Mapping[str, Outcome]
 """By task digest."""
-
-
-class OutOfTime(TuningError):
-    """The budget is used up before contexts could be compared."""
 
 
 class ContextRunner:
@@ -76,20 +73,32 @@ class ContextRunner:
         maker: builder.Maker,
         write: Callable[[builder.Built, Path], object],
         progress: Progress = SILENT,
-        deadline: float | None = None,
+        budget: Budget | None = None,
         quiet: Quiet | None = None,
         form: ArgumentForm | None = None,
+        memory_search_steps: int = 0,
+        shared_memory: bool = True,
     ) -> None:
         """maker: compiles and packs for the target, and keeps what it has compiled; write: makes the file of a graph;
-        deadline: when there is no more time, by time.monotonic; quiet: settles before anything is measured; form: as
-        of builder.Wanted."""
+        budget: of which `share` may be used; quiet: settles before anything is measured; form, memory_search_steps,
+        shared_memory: as of builder.build, and as of the context that ships, whose persistent kernels depend on where
+        tensors lie."""
         self._target = target
         self._maker = maker
         self._write = write
         self._progress = progress
-        self._deadline = deadline
+        self._budget = budget or Budget()
         self._quiet = quiet
         self._form = form
+        self._memory_search_steps = memory_search_steps
+        self._shared_memory = shared_memory
+        self.share: Share = "comparing"
+        self.hurried = False
+        """Whether the budget has kept it from something."""
+        self.making_seconds = 0.0
+        """What it took to build and write the last context."""
+        self.turn_seconds = 0.0
+        """What the last turn took, or may take before any was taken."""
         self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
         self._files: dict[RemoteExecutor, Path] = {}  # of contexts that were loaded and not freed
         self._open: set[RemoteExecutor] = set()
@@ -99,11 +108,13 @@ class ContextRunner:
         self._inputs: dict[str, Array] = {}
         self._outputs: dict[str, Array] = {}
         self._inferences = 0
+        self._rounds: _Rounds | None = None  # of the comparison under way
         self._random = random.Random(0)
 
     def __enter__(self) -> Self:
         if self._quiet is not None:
-            self._quiet.settle()
+            with self._budget.paused():
+                self._quiet.settle()
         self._folder = tempfile.TemporaryDirectory(prefix="gputune-chain-")
         return self
 
@@ -120,23 +131,30 @@ class ContextRunner:
         outcomes: Outcomes,
         persistent: bool = False,
         *,
-        needed: bool = False,
         form: ArgumentForm | None = None,
     ) -> RemoteExecutor:
         """A context of a plan on the target, run twice; persistent: by persistent kernels; form: another one than the
-        runner's. Raises TuningError when its outputs are not those of the first one; OutOfTime when there is no time
-        left, unless it is `needed`."""
-        if self.late and not needed:
-            raise OutOfTime("--tuning_budget is used up")
-        built = builder.build(plan, outcomes, self._maker, persistent, form or self._form)
-        self._made += 1
-        path = Path(self._folder.name) / f"{self._made}.bin"
-        self._write(built, path)
-        executor = RemoteExecutor(self._target, path, None, strict=True)
-        self._files[executor] = path
-        self._open.add(executor)
-        self._run_once(executor)
+        runner's. Raises TuningError when its outputs are not those of the first one; OutOfTime."""
+        with self._in_time():
+            begun_s = time.monotonic()
+            steps = self._memory_search_steps if persistent else 0
+            how = form or self._form, self._progress, steps, self._shared_memory
+            built = builder.build(plan, outcomes, self._maker, persistent, *how)
+            self._made += 1
+            path = Path(self._folder.name) / f"{self._made}.bin"
+            self._write(built, path)
+            self.making_seconds = time.monotonic() - begun_s
+            executor = RemoteExecutor(self._target, path, None, strict=True)
+            self._files[executor] = path
+            self._open.add(executor)
+            self._run_once(executor)
         return executor
+
+    def has_time_for(self, turns: int) -> bool:
+        """Return whether so many turns of a context end in time, by what one took."""
+        enough = self._budget.left(self.share) >= turns * self.turn_seconds
+        self.hurried = self.hurried or not enough
+        return enough
 
     def set_aside(self, context: RemoteExecutor) -> None:
         """Close a context on the target, and keep its file for rounds that open it anew."""
@@ -151,26 +169,29 @@ class ContextRunner:
             self._files.pop(context).unlink()
 
     @contextmanager
-    def comparing(self, seconds: float) -> Iterator[Callable[[], bool]]:
-        """Show the progress of a comparison that may take so many seconds; gives what says whether there is time for
-        another round."""
-        begun_s, total = time.monotonic(), math.ceil(seconds)
-        shown = 0
+    def comparing(self, seconds: float, contexts: int, least: int) -> Iterator[Callable[[], bool]]:
+        """Show the progress of a comparison of so many contexts that may take so many seconds, after the least rounds
+        that an answer needs; gives what says whether there is time for another round."""
+        begun_s = time.monotonic()
+        self._rounds = rounds = _Rounds(self._progress, contexts, least)
 
         def more() -> bool:
-            nonlocal shown
-            passed_s = time.monotonic() - begun_s
-            if (steps := min(int(passed_s), total) - shown) > 0:
-                self._progress.advance(steps, "seconds")
-                shown += steps
-            return passed_s < seconds and not self.late
+            left_s = min(begun_s + seconds - time.monotonic(), self._budget.left(self.share))
+            rounds.look(left_s, time.monotonic() - begun_s)
+            return left_s > 0
 
-        with self._progress.running("comparing contexts", total, seconds):
+        with self._progress.running("comparing contexts", rounds.total, self._budget.limit(self.share)):
             yield more
+        self._rounds = None
 
     def round_ns(self, contexts: Sequence[RemoteExecutor]) -> list[float]:
-        """A turn of each context in whole inferences, as an application would run them, opened anew."""
-        return self._round(contexts, self._fresh_turn_ns)
+        """A turn of each context in whole inferences, as an application would run them, opened anew. Raises OutOfTime
+        before the turn for which no time is left, and where one takes longer."""
+        rounds = self._rounds
+        with self._in_time():
+            if rounds is not None:
+                rounds.begin(len(contexts))
+            return self._round(contexts, self._fresh_turn_ns, rounds.words if rounds is not None else "")
 
     def inference_ns(self, contexts: Sequence[RemoteExecutor]) -> list[list[float]]:
         """Each context's whole inferences while tasks are timed."""
@@ -182,8 +203,11 @@ class ContextRunner:
         return [{task: [times[task] for times in own] for task in own[0]} for own in rounds]
 
     def _fresh_turn_ns(self, context: RemoteExecutor) -> float:
+        begun_s = time.monotonic()
         with closing(RemoteExecutor(self._target, self._files[context], None, strict=True)) as fresh:
-            return self._turn_ns(fresh)
+            found = self._turn_ns(fresh)
+        self.turn_seconds = time.monotonic() - begun_s
+        return found
 
     def _turn_ns(self, context: RemoteExecutor) -> float:
         warm = 1 + self._inferences // WARM
@@ -205,21 +229,42 @@ class ContextRunner:
     def _in_turns(
         self, label: str, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any]
     ) -> list[list[Any]]:
-        """What the turns of each context gave in ROUNDS, or fewer if a budget ends them; label: of the progress."""
+        """What the turns of each context gave in ROUNDS, or in LEAST_ROUNDS at least if a budget ends them; label: of
+        the progress. Raises OutOfTime."""
         results: list[list[Any]] = []
         with self._progress.running(label, ROUNDS * len(contexts)):
             for number in range(ROUNDS):
-                if self.late and number >= LEAST_ROUNDS:
+                try:
+                    with self._in_time():
+                        results.append(self._round(contexts, turn, f"round {number + 1} of {ROUNDS}"))
+                except OutOfTime:
+                    if number < LEAST_ROUNDS:
+                        raise
                     break
-                results.append(self._round(contexts, turn))
-                self._progress.advance(len(contexts), f"round {number + 1}")
         return [list(own) for own in zip(*results, strict=True)]
 
-    def _round(self, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any]) -> list[Any]:
-        """What a turn of each context gave, taken in an order that is drawn."""
+    def _round(self, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any], told: str) -> list[Any]:
+        """What a turn of each context gave, taken in an order that is drawn. told: which round it is."""
         order = self._random.sample(range(len(contexts)), len(contexts))
-        found = {place: turn(contexts[place]) for place in order}
+        found = {}
+        for place in order:
+            if self._budget.left(self.share) < self.turn_seconds:
+                raise OutOfTime(USED_UP)
+            found[place] = turn(contexts[place])
+            self._progress.advance(1, told)
         return [found[place] for place in range(len(contexts))]
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Raises OutOfTime where the share of the budget is over, or ends meanwhile."""
+        try:
+            if self._budget.is_over(self.share):
+                raise OutOfTime(USED_UP)
+            with self._budget.bounding(self._target, self.share):
+                yield
+        except OutOfTime:
+            self.hurried = True
+            raise
 
     def _run_once(self, executor: RemoteExecutor) -> None:
         first = not self._outputs
@@ -233,6 +278,8 @@ class ContextRunner:
             self._outputs = {name: value.copy() for name, value in outputs.items()}
             self.compared = {name: compared(value, value) for name, value in outputs.items()}
             self._inferences = min(max(2, math.ceil(TURN_NS / executor.round_trip_ns[-1])), MOST_INFERENCES)
+            inferences_ns = (1 + self._inferences // WARM + self._inferences) * executor.round_trip_ns[-1]
+            self.turn_seconds = (executor.load_round_trip_ns + inferences_ns) / 1e9
         for name, value in outputs.items():
             if not _near(value, self._outputs[name]):
                 raise TuningError(f"two contexts of the same model do not agree on output {name!r}")
@@ -245,10 +292,39 @@ class ContextRunner:
         self._quiet.end()
         return self._quiet.record.to_dict()
 
+
+class _Rounds:
+    """What is shown of a comparison: which round it is, of about how many. total: of the turns."""
+
+    def __init__(self, progress: Progress, contexts: int, least: int) -> None:
+        self._progress = progress
+        self._contexts = contexts
+        self._expected = least
+        self._taken = 0
+        self._bound = "about"
+        self.total = contexts * least
+
     @property
-    def late(self) -> bool:
-        """Whether the budget is used up."""
-        return self._deadline is not None and time.monotonic() >= self._deadline
+    def words(self) -> str:
+        """Such as "round 4 of about 15"."""
+        return f"round {self._taken} of {self._bound} {max(self._taken, self._expected)}"
+
+    def begin(self, contexts: int) -> None:
+        """Begin a round of so many contexts."""
+        self._taken += 1
+        gone, self._contexts = self._contexts - contexts, contexts
+        self._change(-gone * max(0, self._expected - self._taken + 1))
+
+    def look(self, left_s: float, passed_s: float) -> None:
+        """Expect as many rounds as there is time for, when those that an answer needs were not enough."""
+        if self._taken and self._taken >= self._expected and left_s > 0:
+            more = math.ceil(left_s * self._taken / max(passed_s, 1e-9)) if math.isfinite(left_s) else 1
+            self._expected, self._bound = self._taken + more, "at most"
+            self._change(more * self._contexts)
+
+    def _change(self, turns: int) -> None:
+        self.total += turns
+        self._progress.shrink(-turns)
 
 
 def _inferences(log: memoryview, address: str) -> list[LoggedInference]:

@@ -10,17 +10,22 @@ The module is pure: times come from a function, so that tests need no device.
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gputune.client.tuning.budget import OutOfTime
 from gputune.client.tuning.measuring.end_to_end import EndToEnd, Kept
 from gputune.client.tuning.measuring.sequential import SURE, Gain, gain_of, least_rounds
 from gputune.runtime.measuring.successive_halving import paired
 
 ROUNDS_KEPT = 2000
 """Rounds of earlier comparisons that count, the newest."""
+
+ALONE = 3
+"""Rounds of the untuned context where there is no other: enough to know its time."""
 
 LOOKS = 16
 """Looking takes time itself, so after n rounds the next look is n / LOOKS rounds later."""
@@ -30,7 +35,8 @@ Ratios = Mapping[str, Sequence[float]]
 round on."""
 
 Run = Callable[[Sequence[str]], Sequence[float]]
-"""Runs each of these contexts for one turn, in an order of chance: the time of each, in ns."""
+"""Runs each of these contexts for one turn, in an order of chance: the time of each, in ns. Raises OutOfTime where a
+round cannot end in time."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +74,25 @@ def compare_contexts(
 
     reference: the untuned context; more: whether there is time for another round, once there are enough for a
     certain answer; earlier: comparisons before, of which those with the same reference count as well; last: the tuned
-    context that was the last choice, if that was certain.
+    context that was the last choice, if that was certain. A round for which there is no time ends it, too; what whole
+    rounds say decides. Raises OutOfTime when it is the first.
     """
     everything = list(dict.fromkeys([*preferred, reference]))
-    pairs = list(itertools.combinations(everything, 2))
-    sure = 1 - (1 - SURE) / max(1, len(pairs))
+    sure = _sure(len(everything))
     past = _recent([ratios for ratios in earlier if _is_reference(ratios, reference)])
     times: dict[str, list[float]] = {digest: [] for digest in everything}
-    alive, least = everything, least_rounds(sure)
+    alive, least = everything, rounds_needed(len(everything))
     for taken in itertools.count(1):
         running = [digest for digest in everything if digest in alive or digest == reference]
-        for digest, time_ns in zip(running, run(running), strict=True):
-            times[digest].append(time_ns)
-        ended = not more() and taken >= least
+        ended = False
+        try:
+            for digest, time_ns in zip(running, run(running), strict=True):
+                times[digest].append(time_ns)
+        except OutOfTime:
+            if taken == 1:
+                raise
+            ended = True
+        ended = ended or (not more() and taken >= least)
         if ended or (taken >= least and taken % max(1, taken // LOOKS) == 0):
             rounds = _Rounds([*past, _ratios(times, reference)], sure)
             alive = rounds.alive(alive, reference)
@@ -99,6 +111,16 @@ def compare_contexts(
         rounds.comparisons[-1],
         tuple(alive),
     )
+
+
+def rounds_needed(contexts: int) -> int:
+    """Return the rounds that any answer about so many contexts needs."""
+    return ALONE if contexts == 1 else least_rounds(_sure(contexts))
+
+
+def _sure(contexts: int) -> float:
+    """Return how sure the interval of each pair of so many contexts is."""
+    return 1 - (1 - SURE) / max(1, math.comb(contexts, 2))
 
 
 def _choice(alive: Sequence[str], gains: Mapping[str, Gain], last: str | None) -> tuple[str | None, Kept]:

@@ -1,5 +1,6 @@
 """Keep compiled programs for reuse by any context, so that contexts can be made again without compiling."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,8 @@ from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKer
 
 class KernelRepository:
     """A maker that asks another to compile only what is not in cache files. counts: programs found and compiled;
-    foreign: digests of those that were compiled although there was one of another installation."""
+    foreign: digests of those that were compiled although there was one of another installation; compiling_seconds: what
+    all compiling has taken."""
 
     def __init__(self, maker: Maker, caches: Sequence[PerformanceCache], settings: Mapping[str, str]) -> None:
         """caches: where programs are looked for, in this order; they are kept in the first, if that can be written.
@@ -23,6 +25,7 @@ class KernelRepository:
         self._compiler = compiler_of(DeviceIdentity.from_dict(maker.device), settings)
         self.counts: Counter[str] = Counter(found=0, compiled=0)
         self.foreign: set[str] = set()
+        self.compiling_seconds = 0.0
 
     @property
     def device(self) -> dict[str, object]:
@@ -56,7 +59,11 @@ class KernelRepository:
             compiled(place, reply)
 
         if missing:
-            self._maker.compile_kernels([requests[place] for place in missing], keep)
+            begun = time.monotonic()
+            try:
+                self._maker.compile_kernels([requests[place] for place in missing], keep)
+            finally:
+                self.compiling_seconds += time.monotonic() - begun
 
     def _found(self, digest: str) -> bytes | None:
         for place, cache in enumerate(self._caches):

@@ -33,6 +33,14 @@ def secret_file() -> Path:
     return Path(named) if named else default_secret_file()
 
 
+def secret_for(cache_mode: str) -> bytes | None:
+    """Return the secret under which programs of a cache are kept. A cache that is forgotten has one of its own, and a
+    frozen one needs none that is not there yet. Raises CacheError."""
+    if cache_mode == "off":
+        return secrets.token_bytes(SECRET_BYTES)
+    return known_secret() if cache_mode == "frozen" else own_secret()
+
+
 def known_secret() -> bytes | None:
     """Return the secret of this installation, None if there is none yet. Raises CacheError for a file that is refused,
     and if SECRET_FILE names one that cannot be read."""

@@ -102,3 +102,9 @@ def apart_line(error: TargetError, built: builder.Built) -> str:
         f"launches is started separately, and an inference takes about {more_ms:.1f} ms longer. To get "
         "persistent kernels, generate the context again when the target is less busy"
     )
+
+
+def unfinished_line(parts: Iterable[str]) -> str:
+    """Return what is told of everything that a budget has left unfinished; nothing where that is nothing."""
+    kept = "; ".join(dict.fromkeys(filter(None, parts)))
+    return f"--tuning_budget was used up: {kept}; the same command continues from here" if kept else ""

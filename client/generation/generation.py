@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import secrets
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -23,16 +21,17 @@ from gputune.client.context.context_runner import ContextRunner
 from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.context.memory.weights import weight_bytes
 from gputune.client.context.part_gains import worthwhile
+from gputune.client.context.reserves import Foretelling, insure
 from gputune.client.context.verifying.distance import Compared
 from gputune.client.context.verifying.verification import GroundTruth, Verifier
 from gputune.client.errors import ConfigError, OutputError, TargetError
-from gputune.client.generation.cache_secret import SECRET_BYTES, known_secret, own_secret
+from gputune.client.generation.cache_secret import secret_for
 from gputune.client.generation.config.precision import MODE, mode_on
-from gputune.client.generation.explaining import apart_line, outcome_line, summary_line
+from gputune.client.generation.explaining import apart_line, outcome_line, summary_line, unfinished_line
 from gputune.client.generation.memory_limit import Fitted, Measured, fit
 from gputune.client.generation.phases import Clock
 from gputune.client.generation.request import GenerationRequest, effective_configuration, no_frozen_cache
-from gputune.client.generation.schematic import Source, peaks_of, schematic_of
+from gputune.client.generation.schematic import peaks_of, write_schematic_of
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graphs import Graphs, tasks_of
 from gputune.client.model.op_packages import OpPackage
@@ -43,15 +42,15 @@ from gputune.client.report import write_report
 from gputune.client.report.sizes import split_told
 from gputune.client.target.client import TargetClient
 from gputune.client.target.status import state_of
+from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.features import proven_features
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.outcome import Outcome, by_key, of_tasks, untuned
 from gputune.client.tuning.search.cache_hit import Verdict, untuned_verdict
-from gputune.client.tuning.search.options import TuningOptions
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.client.tuning.tuner import Tuner, settings_of
-from gputune.client.viewer.schematic import RooflinePeaks, write_schematic
+from gputune.client.viewer.schematic import RooflinePeaks
 from gputune.core.errors import ContextError
 from gputune.core.identity import DeviceIdentity
 from gputune.core.quirks import groups_at_once, usual_form
@@ -63,9 +62,6 @@ from gputune.runtime.context.records import Context
 from gputune.runtime.devices.discovery import SIMULATED
 
 log = logging.getLogger(__name__)
-
-CHAIN_SHARE = 0.15
-"""Of a budget, what is kept back to compare whole contexts."""
 
 
 class Generation:
@@ -91,7 +87,10 @@ class Generation:
         self._client = client = clients[0]
         self._maker: builder.Maker = client
         self._repository: KernelRepository | None = None
-        self._clock = clock
+        self._clock, self._budget = clock, clock.budget
+        self._lasts: bool | None = (
+            None  # whether the budget lasts for more than the untuned context, once that is known
+        )
         self._progress = progress
         self._arrived = arrived
         self.device = DeviceIdentity.from_dict(client.device)
@@ -118,12 +117,8 @@ class Generation:
         is_cpu = self.device.device_type == "cpu"
         self.quiet = Quiet(machines, progress, request.tuning.wait_for_quiet, whole=is_cpu)
         self._precision = mode_on(self.device, request.config.precision, graphs.given_in_half)
-        request.memory_types.check(
-            {
-                model.plan.name: [tensor.name for tensor in (*model.plan.inputs, *model.plan.outputs)]
-                for model in graphs.models
-            }
-        )
+        plans = [model.plan for model in graphs.models]
+        request.memory_types.check({one.name: [each.name for each in (*one.inputs, *one.outputs)] for one in plans})
         if ground_truth is not None and not self._computes:
             raise ConfigError(f"--verify: the device {self.device.name} computes nothing; choose another")
 
@@ -153,23 +148,23 @@ class Generation:
             cache = stack.enter_context(opened(path, warn=log.warning, secret=self._secret))
             self._open_repository(stack, cache)
             if self._computes and self._request.config.form is None:
-                self._form = self._form_choice(cache).chosen(self._runner(None))
-            options = self._request.tuning
-            budget_seconds = options.budget_seconds
-            if budget_seconds is not None and self._compares:
-                options = replace(options, budget_seconds=budget_seconds * (1 - CHAIN_SHARE))
-            tuner = self._tuner(cache, options)
+                self._form = self._form_choice(cache).chosen(self._runner())
+            tuner = self._tuner(cache)
             self._begin(tuner, cache)
             verdicts = tuner.verdicts(self._tasks).values()
             log.info(summary_line(verdicts))
-            if mode != "frozen" and any(verdict.measures for verdict in verdicts):
-                self.quiet.settle()
-            deadline = None if budget_seconds is None else time.monotonic() + budget_seconds
+            if not tuner.measures_nothing and any(verdict.measures for verdict in verdicts):
+                with self._budget.paused():
+                    self.quiet.settle()
+                self._insure(tuner, cache)
             with self._clock.phase("tune"):
-                outcomes = self._tune(tuner, options)
+                outcomes = self._tune(tuner)
             with self._clock.phase("chain"):
-                decided = self._decide(outcomes, tuner, cache, deadline)
-            self.hurried = tuner.hurried or any(one.hurried for one in decided)
+                decided = self._decide(outcomes, tuner, cache)
+            line = unfinished_line([tuner.unfinished, *(one.unfinished for one in decided)])
+            self.hurried = bool(line)
+            if line and self._lasts is not False:
+                log.warning(line)
             decisions = self._within_limit(self._worthwhile(decided), tuner.measured)
             self._make(decisions, None if mode == "frozen" else cache)
             if mode != "frozen":
@@ -194,14 +189,9 @@ class Generation:
 
     @cached_property
     def _secret(self) -> bytes | None:
-        """The secret under which programs are kept. A cache that is forgotten has one of its own, a frozen one needs
-        none that is not there yet. Raises CacheError."""
-        if self._request.effort.name != "none" and self._request.config.kernel_repo_path is None:
-            if self._mode == "off":
-                return secrets.token_bytes(SECRET_BYTES)
-            if self._mode == "frozen":
-                return known_secret()
-        return own_secret()
+        """The secret under which programs are kept. Raises CacheError."""
+        alone = self._request.effort.name != "none" and self._request.config.kernel_repo_path is None
+        return secret_for(self._mode if alone else "use")
 
     def _open_repository(self, stack: ExitStack, *caches: PerformanceCache) -> None:
         """Has programs come from the kernel repository, where there is any: the folder asked for, then these caches."""
@@ -236,7 +226,7 @@ class Generation:
             opened = PerformanceCache.open_readonly if self._mode == "frozen" else PerformanceCache.open_copy
             cache = stack.enter_context(opened(self._cache_path(stack), warn=log.warning))
             self._form = self._request.config.form or self._form_choice(cache).remembered()
-            tuner = self._tuner(cache, self._request.tuning)
+            tuner = self._tuner(cache)
             self._begin(tuner, cache)
             if self._compares:
                 found = {one.plan.name: self._chooser(one, tuner, cache).remembered for one in self._graphs.models}
@@ -253,34 +243,49 @@ class Generation:
             raise no_frozen_cache(f"{self.cache_file} does not exist")
         return self.cache_file
 
-    def _tuner(self, cache: PerformanceCache, options: TuningOptions) -> Tuner:
+    def _tuner(self, cache: PerformanceCache) -> Tuner:
         return Tuner(
             self.clients,
             cache,
             self._request.effort,
             self._progress,
-            options,
+            self._request.tuning,
             self._graphs.nodes_of,
             self._inference_ns if self._compares else None,
             self._arrived,
             load=self.quiet.record,
             form=self._form,
             features=self._features,
+            budget=self._budget,
         )
 
     def _form_choice(self, cache: PerformanceCache) -> FormChoice:
         return FormChoice(cache, self.device, settings_of(self._client.server), self._mode == "frozen")
 
-    def _runner(self, deadline: float | None) -> ContextRunner:
-        return ContextRunner(
-            self._client, self._maker, self._write_to, self._progress, deadline, self.quiet, self._form
-        )
+    def _runner(
+        self, graph: str | None = None, progress: Progress | None = None, budget: Budget | None = None
+    ) -> ContextRunner:
+        """One that builds contexts of a graph as they ship. budget: None for no limit."""
+        steps, shared = self._request.config.memory_search_steps, graph is None or self._settings[graph].shared_memory
+        shown = progress or self._progress
+        given = self._client, self._maker, self._write_to, shown, budget, self.quiet, self._form
+        return ContextRunner(*given, memory_search_steps=steps, shared_memory=shared)
+
+    def _insure(self, tuner: Tuner, cache: PerformanceCache) -> None:
+        """Makes the untuned contexts before anything is measured, where a budget limits that; does so once."""
+        if not (self._budget.limited and self._compares) or self._lasts is not None or self._repository is None:
+            return
+        config, shown = self._request.config, Foretelling(self._progress, self._budget)
+        graphs = [(self._chooser(one, tuner, cache), self._runner(one.plan.name, shown)) for one in self._graphs.models]
+        anew = len(graphs) > 1 or bool(config.memory_limit_hint) or config.compact
+        verifies = self._ground_truth is not None
+        with self._clock.phase("untuned"):
+            self._lasts = insure(self._budget, graphs, self._repository, anew=anew, verifies=verifies)
 
     def _inference_ns(self, time_ns: Callable[[Task], float]) -> float:
         """What an inference is expected to take by the times of its tasks, before any context was timed."""
-        return self._graphs.inference_ns(
-            time_ns, lambda graph: INSIDE_NS if self._persistent(graph) else GUESSED_LAUNCH_NS
-        )
+        launch_ns = {True: INSIDE_NS, False: GUESSED_LAUNCH_NS}
+        return self._graphs.inference_ns(time_ns, lambda graph: launch_ns[self._persistent(graph)])
 
     def _persistent(self, graph: str) -> bool:
         """Return whether persistent kernels are an alternative for a graph. Their parts take no offsets."""
@@ -319,7 +324,9 @@ class Generation:
             return decisions
         measures = self._compares and self._mode != "frozen"
         with self._clock.phase("chain"):
-            cuts, kept = worthwhile(written.cuts, decisions, self._client, lambda: self._runner(None), measures)
+            cuts, kept = worthwhile(
+                written.cuts, decisions, self._client, partial(self._runner, budget=self._budget), measures
+            )
         self.ep_context = replace(written, cuts=cuts)
         return kept
 
@@ -357,10 +364,14 @@ class Generation:
                 f"{foreign} compiled programs in the cache are from another installation with another secret: they "
                 "were compiled again"
             )
+        if self._request.effort.name != "none":
+            log.info(self._clock.line)
         peaks = self._peaks(cache)
         with self._clock.phase("write"):
             self._write(built)
-            self._write_schematic(built, peaks)
+            if self._request.profiling is not None:
+                what = self.decisions, self._graphs.models, built, peaks, self.limits
+                write_schematic_of(self._request, self.tier.name, self.device, *what)
         with self._clock.phase("verify"):
             self._verify(decisions)
         for one in decisions:
@@ -395,26 +406,28 @@ class Generation:
     def _fingerprint(self) -> str:
         return self._request.fingerprint(self.tier.name, self._packages)
 
-    def _tune(self, tuner: Tuner, options: TuningOptions) -> dict[str, Outcome]:
+    def _tune(self, tuner: Tuner) -> dict[str, Outcome]:
         number = itertools.count(1)
 
         def done(outcome: Outcome) -> None:
             log.info(f"[{next(number)}/{len(self._tasks)}] {outcome_line(outcome)}")
 
-        with self._progress.running("tuning", tuner.expected_trials(self._tasks), options.budget_seconds):
+        with self._progress.running("tuning", tuner.expected_trials(self._tasks), self._budget.limit("tuning")):
             return by_key(tuner.tune(self._tasks, done, self._graphs.optional))
 
-    def _decide(
-        self, outcomes: dict[str, Outcome], tuner: Tuner, cache: PerformanceCache, deadline: float | None
-    ) -> list[Decision]:
+    def _decide(self, outcomes: dict[str, Outcome], tuner: Tuner, cache: PerformanceCache) -> list[Decision]:
         """For each graph which plan and which of the finalists: those that are fastest in the whole graph, where that
         can be known."""
         if not self._compares:
             return [Decision(model.plan, of_tasks(model.plan.tasks, outcomes)) for model in self._graphs.models]
         decisions = []
-        for model in self._graphs.models:
-            chooser = self._chooser(model, tuner, cache)
-            decisions.append(chooser.decide(of_tasks(model.tasks, outcomes), self._runner(deadline)))
+        for place, model in enumerate(self._graphs.models):
+            chooser, own = self._chooser(model, tuner, cache), of_tasks(model.tasks, outcomes)
+            if (decision := chooser.known(own)) is None:
+                self._insure(tuner, cache)
+                self._budget.divide(len(self._graphs.models) - place)
+                decision = chooser.decide(own, self._runner(model.plan.name, None, self._budget))
+            decisions.append(decision)
         return decisions
 
     def _chooser(self, model: Alternatives, tuner: Tuner, cache: PerformanceCache) -> InChain:
@@ -486,14 +499,3 @@ class Generation:
             return None
         with self._clock.phase("peaks"):
             return peaks_of(self.decisions, self._client, cache, self._mode == "frozen")
-
-    def _write_schematic(self, built: builder.Built, peaks: RooflinePeaks | None) -> None:
-        """What the launches of the context stand for, where a profile of the generation is asked for."""
-        if (request := self._request).profiling is None:
-            return
-        node_ops = {model.plan.name: model.node_ops for model in self._graphs.models}
-        sources = [Source(one, node_ops[one.plan.name]) for one in self.decisions]
-        files = request.model_paths, request.binary_file
-        schematic = schematic_of(*files, self.tier.name, self.device, sources, built, peaks, self.limits)
-        write_schematic(request.schematic_file, schematic)
-        log.info(f"wrote the schematic {request.schematic_file}")

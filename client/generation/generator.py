@@ -32,6 +32,7 @@ from gputune.client.outputs import Files, check_output, write_summary
 from gputune.client.progress import SILENT, Progress, gathered_warnings
 from gputune.client.target.client import TargetClient
 from gputune.client.target.several import Targets, TargetSource, choose_targets
+from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.search.cache_hit import Verdict
 from gputune.client.tuning.search.options import check_compare_again
@@ -50,15 +51,17 @@ def generate(
     progress: Progress = SILENT,
     source: TargetSource | None = None,
     files: Files | None = None,
+    begun: float | None = None,
 ) -> dict[str, Any]:
     """Generates a context binary and returns the summary. Raises GputuneError, CacheError; GainTooSmall after all is
     written.
 
     source: where sessions come from, which stays the caller's; by default the targets that the request names. files:
-    what the caller has read to make the request. Nothing is written, and nothing in a cache is invalidated, before
+    what the caller has read to make the request; begun: since when a budget counts, by time.monotonic, by default from
+    now on. Nothing is written, and nothing in a cache is invalidated, before
     every check has passed.
     """
-    clock, files = Clock(), files or Files()
+    clock, files = Clock(Budget(request.tuning.budget_seconds, begun=begun)), files or Files()
     with gathered_warnings() as warnings:
         with clock.phase("init"), clock.phase("check"):
             tell_files(request, files)

@@ -31,11 +31,18 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 TRIAL_SECONDS = 0.3
 """What a trial takes, compiling included, by what tuning has taken with PoCL on two cores. Kernels that run for
 milliseconds take longer."""
+PROGRAM_SECONDS = 0.6
+"""What it takes to compile a program of a context, with its part of a persistent kernel, by the same."""
+
+CONTEXTS = 2
+"""The untuned context and a tuned one at least are made, with all of their programs, to be compared."""
+
 COUNTED = 2000
 """A space is counted so far; more configurations change no effort but full."""
 
 ASSUMES = (
-    f"{TRIAL_SECONDS} s for each trial, compiling included, and all of the effort's --compare_seconds",
+    f"{TRIAL_SECONDS} s for each trial, compiling included, {PROGRAM_SECONDS} s for each program of the untuned "
+    "context, as much for a tuned context, and all of the effort's --compare_seconds",
     "an empty performance cache and no --tuning_budget",
     "the roofline: every operation at the peaks, each tensor read or written once, in memory and not in caches, "
     "but a weight of several operations once in all",
@@ -176,17 +183,20 @@ def _task(task: Task, work: Work, peaks: Peaks) -> dict[str, Any]:
 def _tuning(model: Alternatives, limits: DeviceLimits) -> dict[str, Any]:
     """Trials and seconds by effort; optional fusion is tuned beside what it replaces."""
     sizes = {task: _size(task, limits) for task in model.tasks}
-    efforts = {name: _effort(effort, sizes) for name, effort in EFFORTS.items()}
+    efforts = {name: _effort(effort, sizes, len(model.plan.tasks)) for name, effort in EFFORTS.items()}
     return {"tuned_tasks": len(model.tasks), "tuning": efforts}
 
 
-def _effort(effort: Effort, sizes: Mapping[Task, int]) -> dict[str, Any]:
+def _effort(effort: Effort, sizes: Mapping[Task, int], programs: int) -> dict[str, Any]:
     trials = sum(
         trials_for(effort, family_of(task.op).heavy, size) + finalists_for(effort, size) for task, size in sizes.items()
     )
+    compiling = programs * PROGRAM_SECONDS * (CONTEXTS if trials else 1)
     return {
         "trials": trials,
-        "seconds": trials * TRIAL_SECONDS + effort.compare_seconds,
+        "seconds": trials * TRIAL_SECONDS + compiling + effort.compare_seconds,
+        "compiling_seconds": compiling,
+        "compare_seconds": effort.compare_seconds,
         "at_least": effort.trials is None and max(sizes.values(), default=0) >= COUNTED,
     }
 

@@ -16,11 +16,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from gputune.client.durations import minutes
 from gputune.client.outputs import writing
 from gputune.client.progress import Progress
+from gputune.client.tuning.budget import Budget
 from gputune.core.version import software_version
 from gputune.runtime.profiling.log import LOG_NAME, LogWriter
 from gputune.runtime.profiling.records import DEINIT, FINALIZE, INIT, NODE, Level, LogHeader, Span
+
+IN_WORDS = {
+    "init": "checking",
+    "untuned": "the untuned context",
+    "tune": "tuning",
+    "chain": "comparing",
+    "finalize": "finalizing",
+}
+"""The phases that may take long."""
 
 _IDENTIFIERS = {"init": INIT, "finalize": FINALIZE, "deinit": DEINIT}
 
@@ -41,7 +52,9 @@ class Profiling:
 class Clock:
     """What has taken how long, by the host's clock. Phases are begun and ended by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        """budget: of the wall time, None without a limit."""
+        self.budget = budget or Budget()
         self.begun_ns = time.perf_counter_ns()
         self.begun_unix_ns = time.time_ns()
         self.spans: list[Span] = []
@@ -71,6 +84,13 @@ class Clock:
             sums[span.name] += span.ended_ns - span.begun_ns
         sums["total"] = time.perf_counter_ns() - self.begun_ns
         return {name: ns / 1e9 for name, ns in sums.items()}
+
+    @property
+    def line(self) -> str:
+        """What took how long until now, for people: the phases that took a second or more."""
+        seconds = self.seconds
+        said = [f"{IN_WORDS[name]} {minutes(seconds[name])}" for name in IN_WORDS if seconds.get(name, 0.0) >= 1]
+        return f"took {minutes(seconds['total'])}" + (f": {', '.join(said)}" if said else "")
 
 
 class TimedProgress(Progress):

@@ -13,6 +13,8 @@ from gputune.client.context.builder import Built
 from gputune.client.context.choice import Decision
 from gputune.client.context.memory.storage import Storage
 from gputune.client.errors import ModelError, TargetError, TuningError
+from gputune.client.generation.request import GenerationRequest
+from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Names
 from gputune.client.model.plan import Operation, Plan
 from gputune.client.target.client import TargetClient
@@ -21,7 +23,14 @@ from gputune.client.tuning.measuring import peaks
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import default_of, task_key
 from gputune.client.tuning.tuner import Tuner
-from gputune.client.viewer.schematic import GraphPlan, OperationPlan, RooflinePeaks, Schematic, TensorPlan
+from gputune.client.viewer.schematic import (
+    GraphPlan,
+    OperationPlan,
+    RooflinePeaks,
+    Schematic,
+    TensorPlan,
+    write_schematic,
+)
 from gputune.core.files import sha256_of
 from gputune.core.identity import DeviceIdentity
 from gputune.core.version import software_version
@@ -66,6 +75,24 @@ def schematic_of(
         ),
         peaks=peaks,
     )
+
+
+def write_schematic_of(
+    request: GenerationRequest,
+    tier: str,
+    device: DeviceIdentity,
+    decisions: Sequence[Decision],
+    models: Sequence[Alternatives],
+    built: Built,
+    peaks: RooflinePeaks | None,
+    limits: DeviceLimits,
+) -> None:
+    """Write what the launches of a context stand for. Raises ModelError, OutputError."""
+    node_ops = {model.plan.name: model.node_ops for model in models}
+    sources = [Source(one, node_ops[one.plan.name]) for one in decisions]
+    files = request.model_paths, request.binary_file
+    write_schematic(request.schematic_file, schematic_of(*files, tier, device, sources, built, peaks, limits))
+    log.info(f"wrote the schematic {request.schematic_file}")
 
 
 def peaks_of(

@@ -23,7 +23,7 @@ from gputune.runtime.devices.discovery import SIMULATED
 
 PHASES = {
     "check": "init",
-    **{name: name for name in ("import", "lower", "tune", "chain", "finalize", "write", "verify", "total")},
+    **{name: name for name in ("import", "lower", "untuned", "tune", "chain", "finalize", "write", "verify", "total")},
 }
 """What the summary calls the phases of a generation, and what a Clock does."""
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -113,6 +113,16 @@ class TargetClient(Closing):
         self._session.close()
         while self._memories:
             self._memories.popitem()[1][1].release()
+
+    @contextmanager
+    def giving_up(self, over: Callable[[], bool]) -> Iterator[None]:
+        """Cancel what is under way as soon as `over` says so. It raises TargetError cancelled then, unless its reply
+        was on the way."""
+        before, self._session.over = self._session.over, over
+        try:
+            yield
+        finally:
+            self._session.over = before
 
     # --- the server -------------------------------------------------------------------------------
 

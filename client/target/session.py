@@ -80,12 +80,14 @@ class Session:
     """Connected when it is made. For one thread; another keeps the connection alive while it idles.
 
     link: the connection now, or the one that was lost last; requests: how many of each kind were sent; begin: work that
-    is done first on each connection, None for nothing.
+    is done first on each connection, None for nothing; over: says when the replies to what is under way are not wanted
+    any more, None for never.
     """
 
     def __init__(self, reconnecting: Reconnecting) -> None:
         self.requests: Counter[str] = Counter()
         self.begin: Callable[[Link], object] | None = None
+        self.over: Callable[[], bool] | None = None
         self._reconnecting = reconnecting
         self._closed = False
         self._opened = Opened("a connection to a target")
@@ -120,6 +122,7 @@ class Session:
                     if self.begin is not None and not link.begun:
                         self.begin(link)
                     link.begun = True
+                    link.connection.over = self.over
                     return work(link)
                 except TargetError as error:
                     if error.name not in LOST:
@@ -142,6 +145,7 @@ class Session:
             return
         with self._lock:
             if not self.link.lost:
+                self.link.connection.over = None  # what is given back is never given up
                 try:
                     work(self.link)
                 except TargetError as error:

@@ -24,15 +24,18 @@ A target is given the first of these that applies (TaskScheduler._choose):
 7. When only unbegun tasks are left, and no time: they are skipped, and keep their default.
 
 "Late" means that the remaining time is needed to conclude the begun tasks. The estimate is the mean time of the
-conclusions so far (before the first: the time of the first batch), for each begun task and one more.
+conclusions so far (before the first: of as many trials as there are finalists), for each begun task and one more. A
+batch has no more configurations than there is time for, by what each has taken so far. When there is no time even to
+conclude a task by a comparison of its finalists, it is concluded by what is known of them. A task of which nothing is
+known is skipped.
 
 A task stays with the target that began it, because its inputs are there, until a target has nothing left to do. That
 target then continues a task that waits for its own. Times of two devices of one model are compared only through their
 baselines. Expected gains need the times of all tasks, including tasks of other targets, so one lock guards them all.
 """
 
+import math
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,6 +56,13 @@ a few trials."""
 FIRST_BATCHES = ((0.2, BATCH), (0.06, 6), (SMALL_SHARE, 4), (0.0, 2))
 """How many configurations the first batch of a task has, the default among them, by the share of an inference that it
 may take at least."""
+
+
+LEAST_BATCH = 2
+"""A batch has a configuration and what it is compared with."""
+
+TRIED_FIRST = 4
+"""Where time is limited, the very first batch has so many configurations: that tells what a trial takes."""
 
 
 class Todo(Enum):
@@ -79,8 +89,9 @@ class Entry:
     """What is scheduled. place: among the tasks of the model; before: the winner that it is to replace; worker: the
     number of the target where it was begun; stepped: it had a batch; dry: the strategy has nothing more to ask for;
     hurried: a budget has kept it from a batch, or noise has, which blind then says; transferred: what it tries of
-    others; most: how many configurations the target that has it may try now; standing: of its search, when no target
-    last had it."""
+    others; most: how many configurations the target that has it may try now; at_once: no time is left to compare its
+    finalists; skipped: nothing was measured of it for want of time; standing: of its search, when no target last had
+    it."""
 
     place: int
     search: TaskSearch
@@ -94,6 +105,8 @@ class Entry:
     transferred: Sequence[Configuration] = field(default=(), init=False)
     most: int = field(default=0, init=False)
     hurried: bool = field(default=False, init=False)
+    at_once: bool = field(default=False, init=False)
+    skipped: bool = field(default=False, init=False)
     blind: Blind | None = field(default=None, init=False)
     standing: Standing = field(init=False)
 
@@ -116,18 +129,20 @@ class TaskScheduler:
         entries: Sequence[Entry],
         effort: Effort,
         trial_budget: int,
-        budget_seconds: float | None,
-        clock: Callable[[], float] = time.monotonic,
+        left: Callable[[], float] | None = None,
         inference: Inference | None = None,
+        trial_seconds: float = 0.0,
     ) -> None:
-        """trial_budget: how many trials all of them may take together, less what targets may try now; clock: seconds;
-        inference: what an inference takes by the times of these tasks, by default the sum of all."""
+        """trial_budget: how many trials all of them may take together, less what targets may try now; left: the seconds
+        that are left, None without a limit; inference: what an inference takes by the times of these tasks, by default
+        the sum of all; trial_seconds: what a trial takes before that is known, 0 for no idea."""
         works = [(entry.search.task.weight, entry.search.work) for entry in entries]
         self._entries = [entries[place] for place in largest_first(works)]
         self._inference = inference or self._sum
         self._effort = effort
-        self._clock = clock
-        self._deadline = None if budget_seconds is None else clock() + budget_seconds
+        self._left = left or (lambda: math.inf)
+        self._trial_seconds = trial_seconds
+        self._tried, self._trying = 0, 0.0  # trials so far, and the seconds that they took
         self._lock = threading.Lock()
         self._stopped = False
         self._concluding: list[float] = []  # seconds that it took, task by task
@@ -155,11 +170,12 @@ class TaskScheduler:
             entry.busy = False
             entry.look()
             self.trial_budget += entry.most - trials
+            if trials > 0:
+                self._tried, self._trying = self._tried + trials, self._trying + seconds
             if todo is Todo.CONCLUDE:
                 self._concluding.append(seconds)
-            elif not self._concluding and todo is Todo.STEP:
-                self._concluding.append(seconds)  # the finalists take about as long as any other batch
             entry.finished = todo in (Todo.CONCLUDE, Todo.SKIP)
+            entry.skipped = todo is Todo.SKIP
             entry.stepped = entry.stepped or todo is Todo.STEP
             entry.dry = entry.dry or (todo is Todo.STEP and not trials)
 
@@ -188,10 +204,10 @@ class TaskScheduler:
     def _batch(self, entry: Entry) -> int:
         """Return how many configurations the next batch of a task may have. The first one is measured whatever is left,
         and takes of the trial budget no more than the task has brought."""
-        search = entry.search
+        search, in_time = entry.search, self._in_time
         if entry.stepped and search.begun:
-            return min(BATCH, self.trial_budget)
-        most = min(BATCH, max(search.base - len(search.known), 0) if search.begun else search.base)
+            return min(BATCH, self.trial_budget, in_time)
+        most = min(BATCH, max(search.base - len(search.known), 0) if search.begun else search.base, in_time)
         if not self._selective:
             return most
         share = self._share(entry)
@@ -200,7 +216,11 @@ class TaskScheduler:
     def _choose(self, mine: Sequence[Entry]) -> tuple[Entry, Todo] | None:
         if not mine:
             return None
-        late = self._late(mine)
+        late, left = self._late(mine), self._left()
+        for entry in mine:
+            entry.at_once = late and left <= self._concluding_seconds
+        if left <= 0:
+            return self._ended(mine[0])
         for entry in mine:
             if entry.tuning is None and not late:
                 return entry, Todo.STEP
@@ -224,6 +244,13 @@ class TaskScheduler:
             entry.hurried = late
             return entry, Todo.CONCLUDE
         return mine[0], Todo.SKIP
+
+    def _ended(self, entry: Entry) -> tuple[Entry, Todo]:
+        """What becomes of a task when time is over: what is known of it decides."""
+        if entry.tuning is None or not entry.search.best:
+            return entry, Todo.SKIP
+        entry.hurried = True
+        return entry, Todo.CONCLUDE
 
     def _step(self, entry: Entry) -> tuple[Entry, Todo]:
         """Another batch of a task; or its end, if the machine is too busy for a batch to decide anything."""
@@ -260,12 +287,30 @@ class TaskScheduler:
         return sum(entry.search.task.weight * times[entry.place] for entry in self._entries)
 
     def _late(self, mine: Sequence[Entry]) -> bool:
-        """Whether the time that is left is needed to conclude what was begun."""
-        if self._deadline is None:
-            return False
-        each = sum(self._concluding) / len(self._concluding) if self._concluding else 0.0
-        reserve = each * (1 + sum(entry.tuning is not None for entry in mine))
-        return self._clock() + reserve >= self._deadline
+        """Whether the time that is left is needed to conclude what was begun, or is too short for a trial."""
+        reserve = self._concluding_seconds * (1 + sum(entry.tuning is not None for entry in mine))
+        return self._left() <= max(reserve, self._each_trial)
+
+    @property
+    def _concluding_seconds(self) -> float:
+        """What it takes to conclude a task."""
+        known = self._concluding
+        return sum(known) / len(known) if known else self._effort.finalists * self._each_trial
+
+    @property
+    def _each_trial(self) -> float:
+        """The seconds that a trial takes, all of its batch's time included."""
+        return self._trying / self._tried if self._tried else self._trial_seconds
+
+    @property
+    def _in_time(self) -> int:
+        """Return how many configurations a batch may have for it to end in time: the default and another at least, and
+        few before it is known what a trial takes."""
+        left, each = self._left(), self._each_trial
+        if math.isinf(left):
+            return BATCH
+        most = BATCH if self._tried else TRIED_FIRST
+        return min(most, max(LEAST_BATCH, int(left / each))) if each else most
 
 
 def blind_line(found: Sequence[Blind | None]) -> str:

@@ -19,6 +19,7 @@ from gputune.cache import PerformanceCache, RecordError, TrialRecord, WinnerReco
 from gputune.cache.programs import program_digest
 from gputune.client.errors import TargetError, TuningError
 from gputune.client.progress import Progress
+from gputune.client.tuning.budget import OutOfTime
 from gputune.client.tuning.measuring.doubt import doubt_of
 from gputune.client.tuning.measuring.drift import Drift
 from gputune.client.tuning.measuring.intervals import median_interval
@@ -55,6 +56,8 @@ class TaskTuning:
         self._progress = progress
         self._number = search.batches
         self.drift = Drift(search.baseline_ns)
+        self.out_of_time = False
+        """Whether a budget has ended something under way."""
 
     def step(self, most: int = BATCH) -> int:
         """Measures a batch of at most so many; how many new configurations are known after it, 0 when there are no
@@ -71,12 +74,16 @@ class TaskTuning:
             known = {configuration_key(twin.configuration) for twin in twins}
             batch = [configuration for configuration in batch if configuration_key(configuration) not in known]
         if batch:
-            self._measure(batch, self._effort.samples, harvest=False)
+            try:
+                self._measure(batch, self._effort.samples, harvest=False)
+            except OutOfTime:
+                self.out_of_time = True
         return len(self.search.known) - before
 
-    def conclude(self, before: WinnerRecord | None, hurried: bool = False) -> WinnerRecord:
+    def conclude(self, before: WinnerRecord | None, hurried: bool = False, at_once: bool = False) -> WinnerRecord:
         """Measures the finalists side by side, unless one batch has done so already, and stores the winner. before: the
-        winner that is to be replaced; hurried: a budget has cut the search short, so that the next generation goes on.
+        winner that is to be replaced; hurried: a budget has cut the search short, so that the next generation goes on;
+        at_once: nothing is measured any more.
 
         Raises TuningError when nothing works, TargetError, CacheError."""
         search = self.search
@@ -85,7 +92,8 @@ class TaskTuning:
             raise TuningError(
                 f"{search.title}: no configuration works: {search.failures()}; --retry_failures measures them again"
             )
-        best = self._settle(finalists, 1 if hurried else FINALS)
+        best = self._choose(finalists) if at_once else self._settle(finalists, 1 if hurried else FINALS)
+        hurried = hurried or self.out_of_time
         best_ns = search.time_ns(best)
         assert best_ns is not None
         efforts = [EFFORTS["none"] if hurried else self._effort] + ([] if before is None else [EFFORTS[before.effort]])
@@ -109,7 +117,11 @@ class TaskTuning:
         if search.side_by_side(finalists):
             return self._choose(finalists)
         for _ in range(finals):
-            self._measure(finalists, 2 * self._effort.samples, harvest=True)
+            try:
+                self._measure(finalists, 2 * self._effort.samples, harvest=True)
+            except OutOfTime:
+                self.out_of_time = True
+                return self._choose(finalists)
             best = self._choose(finalists)
             if not (ahead := search.ahead(best, met, self._effort.finalists)):
                 break

@@ -21,6 +21,7 @@ from gputune.client.errors import CacheMiss, TuningError
 from gputune.client.model.plan import Task
 from gputune.client.progress import SILENT, Progress, keeping_label
 from gputune.client.target.client import TargetClient
+from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.expected_gain import Inference
 from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.measuring.finalists import runners_up
@@ -84,11 +85,13 @@ class Tuner:
         load: LoadRecord | None = None,
         form: ArgumentForm | None = None,
         features: frozenset[str] = frozenset(),
+        budget: Budget | None = None,
     ) -> None:
         """nodes: the names of the model's nodes that run a task, for the patterns of the options; inference_ns: what an
         inference takes when its tasks take what a function says, all of them together unless told otherwise; arrived:
         gives another target, like the others, that was not there before, None while there is none; load: hears how
-        busy targets are; form, features: as of device_limits."""
+        busy targets are; form, features: as of device_limits; budget: of which tuning has a share, by default all that
+        the options allow."""
         self._targets = list(targets)
         self._arrived = arrived
         self._load = load
@@ -103,7 +106,8 @@ class Tuner:
         self._settings = settings_of(targets[0].server)
         self._searches: dict[tuple[str, object], TaskSearch] = {}
         self._optional: frozenset[Task] = frozenset()
-        self.hurried = False  # whether a budget has kept `tune` from something
+        self._budget = budget or Budget(self._options.budget_seconds)
+        self.unfinished = ""  # what the budget has kept `tune` from
 
     def check(self, tasks: Sequence[Task]) -> None:
         """That what the options say of tasks can be done, before anything is. Raises ConfigError, TuningError."""
@@ -170,11 +174,11 @@ class Tuner:
             done(outcome)
 
         verdicts = [self._judge(task) for task in tasks]
-        if self._options.cache_mode == "frozen":
+        if self.measures_nothing:
             self._check_known([task for task, one in zip(tasks, verdicts, strict=True) if self._misses(task, one)])
         entries = []
         for place, (task, verdict) in enumerate(zip(tasks, verdicts, strict=True)):
-            if not verdict.measures or self._options.cache_mode == "frozen":
+            if not verdict.measures or self.measures_nothing:
                 tell(place, self._unmeasured(task, verdict))
             elif verdict.pin is not None:
                 tell(place, self._pinned(self._search(task), verdict.pin))
@@ -184,24 +188,19 @@ class Tuner:
             entries,
             self._effort,
             self._pool(entries),
-            self._options.budget_seconds,
-            inference=self._inference(tasks, outcomes),
+            partial(self._budget.left, "tuning"),
+            self._inference(tasks, outcomes),
+            self._budget.program_seconds,
         )
         if entries:
             self._run(scheduler, tell)
         self._progress.shrink(max(scheduler.trial_budget, 0))
-        if skipped := [entry for entry in entries if entry.tuning is None]:
-            log.warning(
-                f"--tuning_budget was used up: {len(skipped)} of {len(tasks)} tasks keep their earlier "
-                "winners, or their unmeasured defaults; the same command continues from here"
-            )
-        cut = [entry for entry in entries if entry.tuning is not None and entry.hurried and entry.blind is None]
-        if cut and not skipped:
-            log.warning(
-                f"--tuning_budget was used up: the search of {len(cut)} of {len(tasks)} tasks was cut short; "
-                "the same command continues from here"
-            )
-        self.hurried = bool(skipped or cut)
+        cut = sum(not entry.skipped and entry.hurried and entry.blind is None for entry in entries)
+        if skipped := sum(entry.skipped for entry in entries):
+            kept = "their earlier winners, or their unmeasured defaults"
+            self.unfinished = f"{skipped} of {len(tasks)} tasks keep {kept}"
+        elif cut:
+            self.unfinished = f"the search of {cut} of {len(tasks)} tasks was cut short"
         if line := blind_line([entry.blind for entry in entries]):
             log.warning(line)
         self._report([entry.tuning for entry in entries if entry.tuning is not None])
@@ -324,25 +323,35 @@ class Tuner:
         if verdict.pin is not None:
             self._resume(search)
             return pinned(search, verdict.pin, None)
-        if verdict.kind == "hit" and verdict.winner is not None:
+        if verdict.winner is not None and (verdict.kind == "hit" or self._options.compare_again):
             return tuned(search, verdict.winner, None)
         return untuned(task, self._limits)
 
+    @property
+    def measures_nothing(self) -> bool:
+        return self._options.cache_mode == "frozen" or self._options.compare_again
+
     def _misses(self, task: Task, verdict: Verdict) -> bool:
-        """Whether a frozen cache lacks what must be known of a task: fused operations can run one by one."""
+        """Whether the cache lacks what must be known of a task, where nothing may be measured: fused operations can run
+        one by one, and whole contexts are compared again with what has won so far."""
+        if self._options.compare_again and verdict.winner is not None:
+            return False
         return verdict.measures and (verdict.pin is not None or task not in self._optional)
 
     def _check_known(self, missing: Sequence[Task]) -> None:
-        """Raises CacheMiss where a frozen cache lacks tasks."""
+        """Raises CacheMiss where the cache lacks tasks and nothing may be measured."""
         if not missing:
             return
         verdicts = self.verdicts(missing)
         why = [f"{self._search(task).title}: {verdicts[task].why or 'new'}" for task in missing]
         shown = "; ".join(why[:SHOWN_MISSES]) + (f"; and {len(why) - SHOWN_MISSES} more" * (len(why) > SHOWN_MISSES))
-        raise CacheMiss(
-            f"the performance cache is frozen and does not hold {len(missing)} tasks: {shown}; tune them with "
-            "another cache_mode first"
-        )
+        tasks = f"{len(missing)} task{'s' * (len(missing) > 1)}: {shown}; tune"
+        if self._options.compare_again:
+            raise CacheMiss(
+                f"--compare_again measures no task, and the performance cache does not hold {tasks} without "
+                "--compare_again first"
+            )
+        raise CacheMiss(f"the performance cache is frozen and does not hold {tasks} with another cache_mode first")
 
     def _resume(self, search: TaskSearch) -> None:
         """Takes in what the cache knows of a task, once."""
@@ -438,7 +447,7 @@ class Tuner:
         """The outcome of a task that no time was left for: what an earlier generation has found, else the default."""
         if entry.before is not None:
             return tuned(entry.search, entry.before, None)
-        return untuned(entry.search.task, self._limits)
+        return replace(untuned(entry.search.task, self._limits), trials=entry.search.statuses())
 
     def _begun(self, worker: _Worker, entry: Entry, scheduler: TaskScheduler) -> TaskTuning:
         """The tuning of a task on this target, begun now if it was not; what another target had of it stays there."""
@@ -454,14 +463,17 @@ class Tuner:
         return entry.tuning
 
     def _tuning(self, worker: _Worker, search: TaskSearch) -> TaskTuning:
-        runner = TaskRunner(worker.target, search, self._effort, self._options.cold, worker.cooling, load=self._load)
+        runner = TaskRunner(
+            worker.target, search, self._effort, self._options.cold, worker.cooling, self._load, self._budget
+        )
         return TaskTuning(search, runner, worker.cache, self._effort, self._progress)
 
     def _conclude(self, entry: Entry, tuning: TaskTuning) -> Outcome:
         search = entry.search
         expected, before = self._finalists(entry), search.measured
         try:
-            winner = tuning.conclude(entry.before, hurried=entry.hurried)
+            winner = tuning.conclude(entry.before, hurried=entry.hurried, at_once=entry.at_once)
+            entry.hurried = entry.hurried or tuning.out_of_time
         except TuningError as error:
             if search.task not in self._optional:
                 raise

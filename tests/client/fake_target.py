@@ -5,6 +5,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from gputune.core.launches import Trial
@@ -73,6 +74,13 @@ def plain_answer(connection: int, request: Any) -> Any:
         case ProveFeatures():
             return FeaturesProven(dict.fromkeys(request.features, ""))
     return Error("internal_error", f"the test did not expect {type(request).__name__}")
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """Part of the answer to a Cancel: the reply to the request that it names."""
+
+    request: int
 
 
 class FakeTarget:
@@ -182,7 +190,10 @@ class FakeTarget:
         for part in answer if isinstance(answer, list) else [answer]:
             if part is HANG_UP:
                 raise _HungUp
-            if part is not SILENCE:
+            if isinstance(part, Cancelled):
+                with suppress(ProtocolError):  # of a request that has its reply
+                    send(Error("cancelled", "the client has cancelled the request"), part.request)
+            elif part is not SILENCE:
                 send(part, request_id)
 
 

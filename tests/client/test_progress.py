@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from gputune.client import progress
 from gputune.client.progress import LoggedProgress, keeping_label, labelled, reporting
 from gputune.core.logs import LEVELS
 
@@ -86,3 +87,26 @@ def test_a_library_says_nothing_by_itself() -> None:
     code = "import logging, gputune.client; logging.getLogger('gputune.client.tuning').warning('mind')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (ran.stdout, ran.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("done", "passed", "seconds", "eta"),
+    [
+        (0, 5.0, None, ""),
+        (5, 10.0, None, "ETA 0:30"),
+        (5, 10.0, 20.0, "ETA 0:10"),
+        (5, 10.0, 10.0, ""),
+        (19, 300.0, 20.0, ""),
+        (20, 300.0, 20.0, "ETA 0:00"),
+    ],
+)
+def test_an_eta_is_never_nothing_before_the_end(
+    monkeypatch: pytest.MonkeyPatch, done: int, passed: float, seconds: float | None, eta: str
+) -> None:
+    """What was expected to be over, and is not, has none: nobody knows how long it takes."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    pace = progress._Pace(20, seconds)
+    pace.done, now[0] = done, passed
+    assert pace.eta == eta
+    assert pace.line("tuning", "Conv").split() == ["tuning", f"{done}/20", *eta.split(), "Conv"]

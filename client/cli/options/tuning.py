@@ -14,7 +14,7 @@ import click
 from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
 from gputune.client.cli.options.files import OUTPUT
 from gputune.client.durations import parse_duration
-from gputune.client.errors import ConfigError, GainTooSmall
+from gputune.client.errors import CacheMiss, ConfigError, GainTooSmall
 from gputune.client.tuning.measuring.end_to_end import RULE
 from gputune.client.tuning.measuring.quiet import OPTION
 from gputune.client.tuning.search.effort import EFFORTS
@@ -113,8 +113,9 @@ _OPTIONS = {
     "tuning_budget": click.option(
         "--tuning_budget",
         metavar="TIME",
-        help="Longest time for tuning, such as 90s, 10m or 1h30m. It is spent where the model gains most. The same "
-        "command continues where tuning ended.",
+        help="Longest time for the whole command, such as 90s, 10m or 1h30m: checks, tuning, compiling, comparing and "
+        "writing, but not --wait_for_quiet. It is spent where the model gains most. If making the untuned context "
+        "takes longer, nothing is tuned or compared. The same command continues where tuning ended.",
     ),
     "compare_seconds": click.option(
         "--compare_seconds",
@@ -127,8 +128,8 @@ _OPTIONS = {
     "compare_again": click.option(
         "--compare_again",
         is_flag=True,
-        help="Compare whole contexts again, and ignore the last choice. Tasks that the performance cache knows are not "
-        "measured again.",
+        help="Compare whole contexts again, and ignore the last choice. No task is measured: a task that the "
+        f"performance cache does not know is an error, with exit code {CacheMiss.exit_code}.",
     ),
     "wait_for_quiet": wait_for_quiet_option,
     "fail_under": click.option(

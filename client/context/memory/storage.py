@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gputune.client.context.memory.arena_search import search_arenas
 from gputune.client.context.memory.memory_planner import Lifetime, Placement, plan_arenas, plan_shared_buffers
@@ -72,8 +73,12 @@ def placed(
     if form == "buffers":
         return plan_shared_buffers(tensors, alignment, largest)
     if search_steps:
-        return search_arenas(tensors, alignment, largest, search_steps)
+        return _searched(tuple(tensors), alignment, largest, search_steps)
     return plan_arenas(tensors, alignment, largest)
+
+
+_searched = lru_cache(maxsize=32)(search_arenas)
+"""What is compared is searched for once more when it ships."""
 
 
 def _uses(plan: Plan) -> dict[str, tuple[int, int]]:

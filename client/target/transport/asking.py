@@ -14,8 +14,11 @@ class Asking(Protocol):
     connection_lost and stopping mean that another connection has to be made.
 
     address: where it leads; device: the device's identity; limits: what is accepted there; server: what the server says
-    about itself; local: whether descriptors can be sent; idle_seconds: how long nothing has been sent.
+    about itself; local: whether descriptors can be sent; idle_seconds: how long nothing has been sent; over: says when
+    what is under way is to be cancelled, None for never.
     """
+
+    over: Callable[[], bool] | None
 
     @property
     def address(self) -> str: ...

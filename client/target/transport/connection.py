@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -67,7 +67,8 @@ class TargetConnection:
     once. Every method raises TargetError; connection_lost means that the server, or the way there, is gone.
 
     software: what the server calls itself; device: its device's identity; limits: what it accepts; server: what it
-    says about itself; fault: why nothing more is read from it.
+    says about itself; fault: why nothing more is read from it; over: says when the replies to what is under way are
+    not wanted any more, so that it is cancelled, None for never.
     """
 
     def __init__(
@@ -95,6 +96,9 @@ class TargetConnection:
         self._beat_seconds = math.inf  # the server hears of this side so often, once it has said how often
         self._asked = False  # by a ping whether it lives, since the server was heard last
         self._silent = False
+        self.over: Callable[[], bool] | None = None
+        self._under_way: Collection[int] = ()  # requests that may be given up
+        self._withdrawn: set[int] = set()  # those of them that were
         self._sent = time.monotonic()
         timeout = max(timeout, LOCAL_SECONDS) if is_local(host) else timeout
         try:
@@ -197,6 +201,7 @@ class TargetConnection:
             self._transmit(*begun, descriptor)
             whole = True
             self._liveness.heard = self._sent
+            self._under_way, self._withdrawn = () if type(request) is Ping else (request_id,), set()
             while True:
                 message = self._about(request_id, request_id if type(request) is Ping else _PING_ID)
                 self._liveness.delivered()
@@ -219,6 +224,7 @@ class TargetConnection:
         """
         window = max(1, (self.limits.requests - 2) // 2)  # there must be room for a cancel of each, and for pings
         under_way: dict[int, int] = {}
+        self._under_way, self._withdrawn = under_way, set()
         failure: TargetError | None = None
         with self._closing():
             while True:
@@ -239,8 +245,7 @@ class TargetConnection:
                     answered(number, message)
                 except TargetError as error:
                     failure = error
-                    for each in under_way:
-                        self._send(Cancel(each))
+                    self._withdraw()
         if failure is not None:
             raise failure
 
@@ -302,6 +307,17 @@ class TargetConnection:
             return self._machine.begin(request, request_id)
         except ProtocolError as error:
             raise TargetError(error.name, error.message, error.details) from None
+
+    def _give_up(self) -> None:
+        """Cancel what is under way when its replies are not wanted any more. Each is answered all the same."""
+        if self.over is not None and self._under_way and self.over():
+            self._withdraw()
+
+    def _withdraw(self) -> None:
+        """Cancel each request that is under way, once."""
+        for each in [one for one in self._under_way if one not in self._withdrawn]:
+            self._withdrawn.add(each)
+            self._send(Cancel(each))
 
     def _cancel(self, request_id: int) -> None:
         with suppress(ProtocolError):
@@ -384,6 +400,7 @@ class TargetConnection:
     def _read(self) -> int:
         """Waits for bytes; meanwhile the server hears that this side lives, and is asked whether it does."""
         while True:
+            self._give_up()
             try:
                 count = self._stream.receive(self._machine.space())
             except TIMED_OUT:

@@ -28,6 +28,9 @@ KEPT: Mapping[Kept, str] = {
 }
 """RULE, as far as it has decided."""
 
+ONLY = "the untuned context ships: tuning has led to no other"
+"""The one reason where there is nothing to compare."""
+
 OPEN = "this choice is open: the next generation that may measure compares the same contexts for longer"
 
 SHORTEST_NS, LONGEST_NS = 1e-3, 1e18
@@ -68,7 +71,7 @@ class EndToEnd:
         """The record in one line for people."""
         untuned = _milliseconds(self.untuned_ns)
         if self.gain is None or self.tuned_ns is None:
-            return f"inference {untuned}: the untuned context ships: tuning has led to no other"
+            return f"inference {untuned}: {ONLY}"
         tuned, said = _milliseconds(self.tuned_ns), self.gain.words
         if self.kept == "untuned":
             return f"inference {untuned}; best tuned {tuned}: {said}; {KEPT[self.kept]}"

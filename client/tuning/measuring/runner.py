@@ -10,6 +10,7 @@ import numpy as np
 
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
+from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.measuring.cooling import Cooling
 from gputune.client.tuning.measuring.quiet import LoadRecord
 from gputune.client.tuning.search.effort import Effort
@@ -47,15 +48,17 @@ class TaskRunner:
         cold: bool = False,
         cooling: Cooling | None = None,
         load: LoadRecord | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """cold: every launch finds empty caches; cooling: says how long the device has to rest after a batch; load:
-        hears how busy it was meanwhile."""
+        hears how busy it was meanwhile; budget: a batch is given up when that is spent."""
         self.target = target
         self._search = search
         self._effort = effort
         self._cold = cold
         self._cooling = cooling
         self._load = load
+        self._budget = budget or Budget()
         self._waited = False
         self._level = 1.0
         self._buffers: dict[str, int] = {}
@@ -88,7 +91,7 @@ class TaskRunner:
 
         `concluded` hears of every variant once and as soon as possible: of failures while the others are still being
         measured. When a batch ends the target's server again and again, it is measured one by one, so that only the
-        variant that does it gets the status crash. Raises TargetError for what no variant has caused.
+        variant that does it gets the status crash. Raises TargetError for what no variant has caused, OutOfTime.
         """
         if self._reference is None:
             self._upload()
@@ -129,7 +132,8 @@ class TaskRunner:
                 conclude({progress.variant: progress.trial}, ())
             self._say(progress, time.monotonic() - began)
 
-        measured = self.target.measure_kernel(self._request(batch, places, samples, harvest), hear)
+        with self._budget.bounding(self.target, "other graphs"):  # what a batch has begun may end in a later share
+            measured = self.target.measure_kernel(self._request(batch, places, samples, harvest), hear)
         trials = dict(zip(places, measured.trials, strict=True))
         conclude(trials, self._baseline_samples(batch, trials, measured.baseline))
         if self._load is not None:

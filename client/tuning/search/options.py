@@ -34,8 +34,8 @@ class TuningOptions:
     """What is asked of the tuner.
 
     only: patterns of the tasks that are tuned, none for all of them; pins: by a task's pattern, the configuration that
-    it gets whatever else is faster; budget_seconds: what the tuning of all tasks may take, None for as long as it
-    takes; strategy: a name of the catalogue; cold: every launch finds empty caches; retry_failures: what was stored
+    it gets whatever else is faster; budget_seconds: what the whole generation may take, None for as long as it takes;
+    strategy: a name of the catalogue; cold: every launch finds empty caches; retry_failures: what was stored
     with one of these statuses is measured again; report: where the report of the tuning is written; cache_mode: one of
     CACHE_MODES; compare_seconds: what comparing the whole contexts of a graph may take, None for what the effort says;
     compare_again: whether whole contexts are compared as if they never were; wait_for_quiet: the minutes to wait at
@@ -91,7 +91,7 @@ def matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def check_compare_again(options: TuningOptions) -> None:
-    """Raises ConfigError for modes of the cache that rule out what compare_again asks for."""
+    """Raises ConfigError for what rules out what compare_again asks for: modes of the cache, and measuring tasks."""
     why = {
         "frozen": "measures nothing",
         "refresh": "compares whole contexts anew in any case",
@@ -99,6 +99,8 @@ def check_compare_again(options: TuningOptions) -> None:
     }.get(options.cache_mode)
     if options.compare_again and why is not None:
         raise ConfigError(f"--compare_again: cache_mode {options.cache_mode!r} {why}; drop one of them")
+    if options.compare_again and options.retry_failures:
+        raise ConfigError("--compare_again measures no task, and --retry_failures measures failures; drop one of them")
 
 
 def parse_budget(text: str, origin: str) -> float:

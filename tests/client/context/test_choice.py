@@ -1,44 +1,37 @@
 """Test generations that compare whole contexts, on the null device as if it computed: what is chosen and remembered."""
 
-import itertools
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.context import context_runner
+from gputune.client.context import comparison, context_runner, kernel_repository
+from gputune.client.context.choice import InChain
+from gputune.client.context.comparison import Estimate, Remembered
 from gputune.client.context.context_runner import ContextRunner
-from gputune.client.context.verifying.distance import Compared
-from gputune.client.errors import TargetError, TuningError
-from gputune.client.generation import generation
-from gputune.client.progress import SILENT
+from gputune.client.context.elimination import ALONE
+from gputune.client.errors import TargetError
+from gputune.client.generation import generation, generator
 from gputune.client.target.client import TargetClient
-from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.remote_executor import RemoteExecutor
-from gputune.client.target.transport.credentials import Credentials
+from gputune.client.tuning.budget import Budget
 from gputune.client.tuning.measuring import finalists
 from gputune.client.tuning.measuring.end_to_end import OPEN, EndToEnd
-from gputune.client.tuning.measuring.intervals import paired_interval
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.measuring.sequential import Gain
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.ops.separable import SeparableFamily
-from gputune.runtime.application.made_up_inputs import random_inputs
 from gputune.runtime.context.format import open_context, read_header
-from gputune.runtime.context.records import TensorRecord
 from tests.client.commands import Gputune, Ran, config_file, read_json
-from tests.client.contexts import small_context
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 
-TASK_NS = ContextRunner.task_ns
+TASK_NS, ROUND_NS = ContextRunner.task_ns, ContextRunner.round_ns
 
 
 def by_kernels(runner: ContextRunner, contexts: Sequence[RemoteExecutor]) -> list[float]:
@@ -150,39 +143,101 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
 
 
 @pytest.mark.slow
-def test_a_budget_that_leaves_no_time_leaves_the_last_choice_in_the_comparison(generate: Any) -> None:
+def test_a_budget_that_leaves_no_time_makes_the_last_choice_again(
+    generate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is compared with others when there is time."""
     _, first = generate("one")
     _, second = generate("two", "--tuning_effort", "normal", "--tuning_budget", "0.01s")
-    candidates = second["in_chain"]["candidates"]
-    assert candidates[0]["title"] == "the last choice"
-    assert any(one["untuned"] for one in candidates)
-    assert first["in_chain"]["fused"] and second["in_chain"]["fused"]
-
-
-def test_a_budget_that_leaves_no_time_for_the_first_choice_still_ends_with_a_measured_gain(
-    generate: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The null device makes its times up: this default is a configuration that is slower than another of the few."""
-    default = SeparableFamily.default
-    monkeypatch.setattr(SeparableFamily, "default", lambda *given: default(*given) | {"KU": 1})
-    ran, hurried = generate("one", "--tuning_budget", "0.01s")
-    assert "not all whole contexts were compared" in ran.err
-    assert [one["title"] for one in hurried["in_chain"]["candidates"]][:1] == ["estimated"]
-    assert hurried["end_to_end"]["gain"]["low"] > 0
-    assert ran.err.strip().splitlines()[-1].startswith("inference ")
-    assert "SeparableConv" in {task["op"] for task in hurried["tasks"] if task["weight"]}
-
-
-@pytest.mark.slow
-def test_what_a_budget_has_cut_short_is_compared_when_there_is_time(
-    generate: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    generate("one")
+    assert first["in_chain"]["fused"] and second["in_chain"]["fused"] == first["in_chain"]["fused"]
+    assert second["in_chain"]["remembered"] and second["budget"]["used_up"]
     monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], contexts=3))  # more is to be compared
-    assert generate("two", "--tuning_budget", "0.01s")[1]["in_chain"]["remembered"] is False
-    assert generate("three", "--cache_mode", "frozen")[1]["in_chain"]["remembered"] is True
+    _, third = generate("three", "--tuning_budget", "0.01s")
+    assert third["in_chain"]["remembered"] is True
     assert generate("four")[1]["in_chain"]["remembered"] is False
     assert generate("five")[1]["in_chain"]["remembered"] is True
+
+
+def test_a_budget_that_leaves_no_time_ships_the_untuned_context(generate: Any) -> None:
+    """The one that effort none makes; one line says so."""
+    ran, hurried = generate("one", "--tuning_budget", "0.01s")
+    warnings = [line for line in ran.err.splitlines() if line.startswith("warning: ")]
+    assert warnings == [
+        "warning: making the untuned context takes all of --tuning_budget: nothing is tuned or compared"
+    ]
+    assert (hurried["in_chain"], hurried["end_to_end"], hurried["budget"]["used_up"]) == (None, None, True)
+    assert not any(sum(task["trials"].values()) for task in hurried["tasks"])
+    assert "SeparableConv" in {task["op"] for task in hurried["tasks"] if task["weight"]}, "fused as effort none does"
+
+
+class Slow:
+    """A clock, and a target that takes seconds of it: for each program, each trial, and each turn of a context. What is
+    under way is given up when the client does not want it any more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, program: int, trial: int, turn: int) -> None:
+        self.now = 0.0
+        compile_kernels, measure_kernel = TargetClient.compile_kernels, TargetClient.measure_kernel
+        run_once = ContextRunner._run_once
+
+        def compiles(client: TargetClient, requests: Sequence[Any], compiled: Any) -> None:
+            for number, request in enumerate(requests):
+                self.takes(client, program)
+                compile_kernels(client, [request], lambda _, reply, place=number: compiled(place, reply))  # type: ignore[misc]
+
+        def measures(client: TargetClient, request: Any, *heard: Any) -> Any:
+            self.takes(client, trial * len(request.variants))
+            return measure_kernel(client, request, *heard)
+
+        def runs_once(runner: ContextRunner, context: Any) -> None:
+            run_once(runner, context)
+            runner.turn_seconds = turn
+
+        def turns(runner: ContextRunner, context: Any) -> float:
+            self.takes(runner._target, turn)
+            runner.turn_seconds = turn
+            return 1e6 + self.now % 7
+
+        monkeypatch.setattr(TargetClient, "compile_kernels", compiles)
+        monkeypatch.setattr(TargetClient, "measure_kernel", measures)
+        monkeypatch.setattr(ContextRunner, "_run_once", runs_once)
+        monkeypatch.setattr(ContextRunner, "_fresh_turn_ns", turns)
+        monkeypatch.setattr(ContextRunner, "round_ns", ROUND_NS)
+        monkeypatch.setattr(generator, "Budget", lambda seconds, **_: Budget(seconds, lambda: self.now, begun=self.now))
+        monkeypatch.setattr(kernel_repository.time, "monotonic", lambda: self.now)
+
+    def takes(self, client: TargetClient, seconds: int) -> None:
+        over, client._session.over = client._session.over, None
+        try:
+            for _ in range(seconds):
+                self.now += 1
+                if over is not None and over():
+                    raise TargetError("cancelled", "the client has cancelled the request")
+        finally:
+            client._session.over = over
+
+
+@pytest.mark.parametrize(
+    ("program", "trial", "turn", "tunes", "compares"),
+    [
+        pytest.param(0, 0, 0, True, True, id="idle"),
+        pytest.param(2, 1, 1, True, True, id="busy"),
+        pytest.param(1, 20, 1, True, True, id="slow trials"),
+        pytest.param(1, 1, 25, True, False, id="slow turns"),
+        pytest.param(60, 1, 1, False, False, id="slow compiler"),
+    ],
+)
+def test_a_budget_bounds_the_whole_generation_however_slow_the_machine(
+    generate: Any, monkeypatch: pytest.MonkeyPatch, program: int, trial: int, turn: int, tunes: bool, compares: bool
+) -> None:
+    """Only the untuned context may take longer, and then nothing else is done."""
+    slow = Slow(monkeypatch, program, trial, turn)
+    _, summary = generate("one", "--tuning_budget", "2m")
+    totals = summary["totals"]
+    assert slow.now <= (120 if tunes else program * totals["compile_requests"])
+    assert (totals["profile_requests"] > 0) == tunes
+    told = summary["end_to_end"]
+    assert (told is not None and told["gain"] is not None and told["gain"]["low"] is not None) == compares
+    assert summary["budget"]["used_up"] == (program > 0)
 
 
 @pytest.mark.parametrize("works", [True, False])
@@ -284,6 +339,24 @@ def test_a_choice_without_any_gain_says_so(generate: Any, monkeypatch: pytest.Mo
     assert summary["in_chain"]["remembered"]
 
 
+def test_where_tuning_has_led_to_no_other_context_nothing_is_compared(
+    generate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few inferences tell its time, and one line the reason."""
+    monkeypatch.setattr(InChain, "_before", lambda *what: Remembered(None, estimate=Estimate()))
+    monkeypatch.setattr(comparison, "_estimate", lambda *what: Estimate())
+    monkeypatch.setattr(comparison, "_candidates", lambda *what: [])
+    rounds: list[int] = []
+    monkeypatch.setattr(ContextRunner, "round_ns", lambda runner, contexts: rounds.append(1) or [1e6] * len(contexts))
+    for output in ("one", "two"):
+        ran, summary = generate(output)
+        assert len(rounds) == ALONE
+        assert (summary["end_to_end"]["gain"], summary["end_to_end"]["open"]) == (None, False)
+        assert "whole contexts" not in ran.err and ran.err.count("no tuned context") == 0
+        assert ran.err.count("tuning has led to no other") == 1
+    assert summary["in_chain"]["remembered"]
+
+
 class Busy:
     """Rounds of a busy machine, where every second context looks much slower than it is."""
 
@@ -333,7 +406,7 @@ def test_an_open_choice_gets_more_rounds_and_a_closed_one_none(generate: Any, mo
 
 
 def test_contexts_are_compared_again_when_asked_without_what_was_before(
-    generate: Any, monkeypatch: pytest.MonkeyPatch
+    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs(monkeypatch, 4.0)
     _, first = generate("one")
@@ -346,6 +419,12 @@ def test_contexts_are_compared_again_when_asked_without_what_was_before(
     for mode in ("frozen", "refresh", "off"):
         with pytest.raises(AssertionError, match=f"--compare_again: cache_mode '{mode}'"):
             generate("three", "--compare_again", "--cache_mode", mode)
+    with pytest.raises(
+        AssertionError, match="--compare_again measures no task, and --retry_failures measures failures"
+    ):
+        generate("three", "--compare_again", "--retry_failures")
+    with pytest.raises(AssertionError, match=r"--compare_again measures no task, .* does not hold 6 tasks: Tran"):
+        generate("three", "--compare_again", "--performance_cache_dir", tmp_path / "another")
 
 
 OLD_GAIN = {"median": 1.04, "low": 0.87, "high": 1.24}
@@ -375,123 +454,3 @@ def test_without_fusion_where_nothing_is_compared(generate: Any, monkeypatch: py
     _, summary = generate("one")
     assert summary["in_chain"] is None
     assert {task["op"] for task in summary["tasks"]} == {"Transpose", "DepthwiseConv", "MatMul"}
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[TargetClient]:
-    server = EmbeddedServer.start("null")
-    try:
-        with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
-            yield client
-    finally:
-        server.stop()
-
-
-class TestContextRunner:
-    """On a null server, which computes zeros and whose kernels take what a model says."""
-
-    @pytest.fixture
-    def make(self, client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ContextRunner]:
-        """A runner whose files are all the same small context."""
-        monkeypatch.setattr("gputune.client.context.builder.build", lambda *what: None)
-
-        def make(**how: Any) -> ContextRunner:
-            return ContextRunner(client, client, lambda _, path: small_context(path), **how)
-
-        return make
-
-    def test_something_may_come_before_anything_is_measured(self, make: Any) -> None:
-        states = itertools.count()
-        quiet = Quiet([lambda: {"clock_seconds": next(states), "load_1_minute": 3.0}], SILENT, sleep=lambda _: None)
-        runner = make(quiet=quiet)
-        assert next(states) == 0, "nobody has looked yet"
-        with runner:
-            assert next(states) > 1
-            assert runner.machine_load == quiet.record.to_dict()
-            assert runner.machine_load["end"] == 3.0
-        assert make().machine_load is None
-
-    @pytest.mark.parametrize(
-        ("compute", "draw", "blank"), [(np.negative, 0, 0), (np.log, 1, 0), (lambda x: x * np.nan, 0, 8)]
-    )
-    def test_its_inputs_let_outputs_be_compared(
-        self, make: Any, monkeypatch: pytest.MonkeyPatch, compute: Any, draw: int, blank: int
-    ) -> None:
-        def run(executor: RemoteExecutor, inputs: Any) -> Any:
-            executor.round_trip_ns.append(10**9)
-            with np.errstate(invalid="ignore"):
-                return {"y": compute(inputs["x"]).ravel()}, 10**9
-
-        monkeypatch.setattr(RemoteExecutor, "run_timed", run)
-        with make() as running:
-            running.load(None, {})
-            assert running.compared == {"y": Compared(0.0, 8, blank)}
-            found = running._inputs["x"]
-            np.testing.assert_array_equal(found, random_inputs([TensorRecord("x", (2, 4))], draw)["x"])
-
-    @pytest.mark.slow
-    def test_it_times_contexts_in_turns_and_leaves_nothing_behind(self, make: Any, client: TargetClient) -> None:
-        before = client.status().memory_bytes
-        with make() as running:
-            contexts = [running.load(None, {}) for _ in range(2)]
-            tasks, whole = running.task_ns(contexts), running.inference_ns(contexts)
-            assert client.status().memory_bytes > before
-            for one in contexts:
-                running.set_aside(one)
-            assert client.status().memory_bytes == before
-            fresh = running.round_ns(contexts)
-            assert client.status().memory_bytes == before, "each turn opens its context and closes it"
-            running.free(contexts[0])
-        assert [list(times) for times in tasks] == [["0" * 64]] * 2
-        assert tasks[0] == tasks[1], "the null device takes the same time for the same launch"
-        assert [len(times["0" * 64]) for times in tasks] == [context_runner.ROUNDS] * 2
-        assert [len(samples) for samples in whole] == [context_runner.ROUNDS] * 2
-        assert min(map(min, whole)) > 0 and len(fresh) == 2 and min(fresh) > 0
-        with pytest.raises(TargetError, match="there is no context"):
-            contexts[1].run_timed({"x": np.zeros((2, 4), np.float32)})
-        assert client.status().memory_bytes == before
-
-    def test_each_round_draws_the_order_of_its_turns(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of two equal contexts either one looks faster as a fair coin falls."""
-        turns: list[Any] = []
-
-        def turn_ns(_: ContextRunner, context: Any) -> int:
-            turns.append(context)
-            return len(turns)
-
-        monkeypatch.setattr(ContextRunner, "_turn_ns", turn_ns)
-        monkeypatch.setattr(RemoteExecutor, "__init__", lambda own, _, path, *__, **___: setattr(own, "path", path))
-        monkeypatch.setattr(RemoteExecutor, "close", lambda own: None)
-        runner = make()
-        runner._files = {place: place for place in range(3)}
-        for _ in range(60):
-            assert sorted(runner.round_ns([0, 1, 2])) == [len(turns) - 2, len(turns) - 1, len(turns)]
-        orders = {tuple(one.path for one in turns[first : first + 3]) for first in range(0, 180, 3)}
-        assert len(orders) == 6
-
-    def test_contexts_that_do_not_agree_end_it(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        run_timed = RemoteExecutor.run_timed
-        with make() as running:
-            running.load(None, {})
-            monkeypatch.setattr(
-                RemoteExecutor, "run_timed", lambda *what: ({"y": run_timed(*what)[0]["y"] + np.float32(1)}, 5)
-            )
-            with pytest.raises(TuningError, match="do not agree on output 'y'"):
-                running.load(None, {})
-
-    def test_it_ends_with_the_budget(self, make: Any) -> None:
-        with make(deadline=time.monotonic() - 1) as running:
-            needed = running.load(None, {}, needed=True)
-            assert len(running.inference_ns([needed])[0]) == context_runner.LEAST_ROUNDS
-            with running.comparing(1000.0) as more:
-                assert not more()
-            with pytest.raises(TuningError, match="budget is used up"):
-                running.load(None, {})
-
-
-def test_neighbouring_turns_are_compared() -> None:
-    """Whatever the device does from round to round, the one is twice as fast."""
-    drifting = [100.0 * 1.5**number for number in range(12)]
-    interval = paired_interval([2 * ns for ns in drifting], drifting)
-    assert (interval.low, interval.high) == (2.0, 2.0)
-    assert paired_interval(drifting, drifting[::-1]).low < 1 < paired_interval(drifting, drifting[::-1]).high

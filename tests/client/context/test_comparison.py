@@ -23,12 +23,12 @@ from gputune.client.context.comparison import (
     with_default,
     with_winner,
 )
-from gputune.client.context.context_runner import OutOfTime
 from gputune.client.context.verifying.distance import Compared
 from gputune.client.errors import TargetError
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
 from gputune.client.model.plan import Operation, Plan, Task
+from gputune.client.tuning.budget import USED_UP, OutOfTime
 from gputune.client.tuning.outcome import Outcome, untuned
 from gputune.client.tuning.search.task_search import device_limits, task_key
 from gputune.runtime.devices.discovery import NULL_REPORT
@@ -60,16 +60,18 @@ class FakeRunner:
 
     def __init__(self, cost: Cost, beside: Callable[[Loaded], float] = lambda one: 100.0, noise: float = 0.0) -> None:
         self.cost, self.beside, self.noise = cost, beside, noise
-        self.late = False
+        self.hurried = False
+        self.share = "comparing"
         self.loaded: list[Loaded] = []
         self.freed: list[Loaded] = []
         self._random = random.Random(0)
 
-    def load(
-        self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
-    ) -> Loaded:
+    def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
         self.loaded.append(Loaded(plan, outcomes, persistent))
         return self.loaded[-1]
+
+    def has_time_for(self, turns: int) -> bool:
+        return True
 
     def set_aside(self, context: Loaded) -> None:
         assert context not in self.freed
@@ -78,10 +80,10 @@ class FakeRunner:
         self.freed += contexts
 
     @contextmanager
-    def comparing(self, seconds: float) -> Iterator[Callable[[], bool]]:
+    def comparing(self, seconds: float, contexts: int, least: int) -> Iterator[Callable[[], bool]]:
         """As many rounds as there are seconds."""
         left = iter(range(int(seconds)))
-        yield lambda: next(left, None) is not None and not self.late
+        yield lambda: next(left, None) is not None
 
     def round_ns(self, contexts: Sequence[Loaded]) -> list[float]:
         assert not set(map(id, contexts)) & set(map(id, self.freed))
@@ -358,9 +360,7 @@ class TestPersistence:
 
     def test_one_that_does_not_run_costs_nothing_else(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         class Hangs(FakeRunner):
-            def load(
-                self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
-            ) -> Loaded:
+            def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
                 if persistent:
                     raise TargetError("timeout", "it waits for ever")
                 return super().load(plan, outcomes)
@@ -373,9 +373,7 @@ class TestPersistence:
         self, model: Alternatives, outcomes: dict[str, Outcome]
     ) -> None:
         class Apart(FakeRunner):
-            def load(
-                self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
-            ) -> Loaded:
+            def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
                 return super().load(plan, outcomes)
 
         choice = run(model, outcomes, Apart(flat), persistent=True)
@@ -389,12 +387,10 @@ class TestNoTime:
 
         most = 0
 
-        def load(
-            self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False, *, needed: bool = False
-        ) -> Loaded:
-            self.late = len(self.loaded) >= self.most
-            if self.late and not needed:
-                raise OutOfTime("--tuning_budget is used up")
+        def load(self, plan: Plan, outcomes: Mapping[str, Outcome], persistent: bool = False) -> Loaded:
+            if len(self.loaded) >= self.most:
+                self.hurried = True
+                raise OutOfTime(USED_UP)
             return super().load(plan, outcomes, persistent)
 
     def test_what_could_be_loaded_is_compared(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
@@ -404,14 +400,32 @@ class TestNoTime:
         assert [one["title"] for one in choice.measured["candidates"]] == ["estimated", "untuned"]
         assert ops(choice.candidate.plan) == FUSED
         assert choice.hurried
+        assert runner.share == "comparing"
 
-    def test_what_is_likely_is_compared_in_any_case(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
-        """The last choice, and what the times of single kernels speak for, with the untuned context."""
-        known = Candidate("the last choice", model.plan, (), outcomes, True)
-        choice = run(model, outcomes, self.Late(flat), persistent=True, known=known)
-        assert [one["title"] for one in choice.measured["candidates"]] == ["the last choice", "estimated", "untuned"]
-        assert choice.end_to_end.gain is not None and choice.end_to_end.gain.low > 1
-        assert choice.hurried
+    @pytest.mark.parametrize("most", [0, 1])
+    def test_nothing_is_compared_without_time_for_another_context(
+        self, model: Alternatives, outcomes: dict[str, Outcome], most: int
+    ) -> None:
+        """Before the untuned context, or after it."""
+        runner = self.Late(flat)
+        runner.most = most
+        with pytest.raises(OutOfTime):
+            run(model, outcomes, runner, persistent=True)
+
+    def test_an_estimate_for_which_time_is_short_leaves_nothing_loaded(
+        self, model: Alternatives, outcomes: dict[str, Outcome]
+    ) -> None:
+        class Short(FakeRunner):
+            def task_ns(self, contexts: Sequence[Loaded]) -> list[dict[str, list[float]]]:
+                assert self.share == "estimating"
+                self.hurried = True
+                raise OutOfTime(USED_UP)
+
+        runner = Short(flat)
+        choice = run(model, outcomes, runner, persistent=True)
+        assert [one["title"] for one in choice.measured["candidates"]] == ["estimated", "untuned"]
+        assert choice.hurried and choice.end_to_end.gain is not None and choice.end_to_end.gain.low > 1
+        assert runner.freed[:2] == runner.loaded[1:3], "what was to be timed"
 
     def test_with_time_nothing_is_hurried(self, model: Alternatives, outcomes: dict[str, Outcome]) -> None:
         assert not run(model, outcomes, FakeRunner(flat), persistent=True).hurried

@@ -8,8 +8,18 @@ import pytest
 
 from gputune.client.target.client import TargetClient, TargetError
 from gputune.core.launches import Launch, Variant
-from gputune.server.protocol.messages import Cancel, Compiled, CompileKernel, Done, Error, Ping, Progress
-from tests.client.fake_target import FAST, HANG_UP, FakeTarget, fake_target, plain_answer
+from gputune.server.protocol.messages import (
+    Cancel,
+    Compiled,
+    CompileKernel,
+    Done,
+    Error,
+    FreeBuffers,
+    LoadContext,
+    Ping,
+    Progress,
+)
+from tests.client.fake_target import FAST, HANG_UP, SILENCE, Cancelled, FakeTarget, fake_target, plain_answer
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
 
@@ -86,6 +96,48 @@ def test_one_that_fails_ends_those_that_wait(target: FakeTarget) -> None:
     asked = [each for each in target.requests(1) if isinstance(each, CompileKernel)]
     assert len(asked) < 200
     assert any(isinstance(each, Cancel) for each in target.requests(1))
+
+
+def test_what_is_under_way_is_given_up_when_nobody_wants_it_any_more(target: FakeTarget) -> None:
+    """Where no reply comes, too: one program may take minutes. What was compiled until then is kept."""
+    over: list[bool] = []
+
+    def takes_long(connection: int, request: Any) -> Any:
+        if isinstance(request, Cancel):
+            return [Done(), Cancelled(request.request)]
+        if isinstance(request, CompileKernel) and number_of(request) > 1:
+            over.append(True)
+            return SILENCE
+        return answer(connection, request)
+
+    heard: list[int] = []
+    target.answer, target.limits = takes_long, FAST
+    with TargetClient.connect("127.0.0.1", target.port) as client:
+        with client.giving_up(lambda: bool(over)), pytest.raises(TargetError) as raised:
+            client.compile_kernels([program(number) for number in range(9)], lambda place, _: heard.append(place))
+        assert (raised.value.name, heard) == ("cancelled", [0, 1])
+        client.compile_kernels([program(0)], lambda place, _: heard.append(place))
+        assert heard[2:] == [0], "what comes after it, on the same connection"
+    assert {connection for connection, _ in target.heard} == {1}
+
+
+def test_one_request_is_given_up_and_what_is_given_back_is_not(target: FakeTarget) -> None:
+    def takes_long(connection: int, request: Any) -> Any:
+        if isinstance(request, Cancel):
+            return [Done(), Cancelled(request.request)]
+        return SILENCE if isinstance(request, LoadContext) else answer(connection, request)
+
+    target.answer, target.limits = takes_long, FAST
+    with TargetClient.connect("127.0.0.1", target.port) as client:
+        buffer = client.upload(b"1234")
+        with client.giving_up(lambda: True):
+            with pytest.raises(TargetError) as raised:
+                client.load_context(b"context")
+            client.free(buffer)
+        assert raised.value.name == "cancelled"
+        client.ping()
+    asked = target.requests(1)
+    assert [type(each) for each in asked[-1:]] == [FreeBuffers]
 
 
 def test_a_text_that_the_server_has_forgotten_is_sent_again(target: FakeTarget) -> None:

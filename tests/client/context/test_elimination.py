@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gputune.client.context.elimination import ROUNDS_KEPT, Comparison, compare_contexts, ratios_from
+from gputune.client.context.elimination import ALONE, ROUNDS_KEPT, Comparison, compare_contexts, ratios_from
+from gputune.client.tuning.budget import OutOfTime
 from gputune.client.tuning.measuring.end_to_end import EndToEnd
 from gputune.client.tuning.measuring.sequential import SURE, least_rounds
 
@@ -162,6 +163,47 @@ def test_of_many_rounds_the_newest_count() -> None:
     found = ratios_from([older, newer])
     assert [len(one["a"]) for one in found] == [ROUNDS_KEPT - len(newer["a"]), len(newer["a"])]
     assert found[1] == newer
+
+
+class Hurried(Device):
+    """In which time is over in the middle of a round."""
+
+    def __init__(self, means: dict[str, float], ends: int) -> None:
+        super().__init__(means)
+        self.ends = ends
+
+    def _run(self, digests: Sequence[str]) -> list[float]:
+        if len(self.asked) == self.ends:
+            raise OutOfTime("--tuning_budget is used up")
+        return super()._run(digests)
+
+
+@pytest.mark.parametrize(("rounds", "kept"), [(1, "untuned"), (least(2) - 1, "untuned"), (least(2), "tuned")])
+def test_what_whole_rounds_say_decides_when_time_is_over(rounds: int, kept: str) -> None:
+    """A tuned context ships only if it is faster for certain, so it does not after a few rounds."""
+    means = {"a": 50.0, "untuned": 100.0}
+    found = Hurried(means, rounds).compare(["a"])
+    assert (found.kept, found.gains["a"].rounds, len(found.ratios["a"])) == (kept, rounds, rounds)
+    assert found.end_to_end.open == (kept == "untuned")
+    again = Device(means).compare(["a"], earlier=[found.ratios])
+    assert (again.kept, again.gains["a"].rounds) == ("tuned", rounds + least(2)), "and its rounds count next time"
+
+
+def test_a_last_choice_stays_when_time_is_over() -> None:
+    found = Hurried({"last": 50.0, "untuned": 100.0}, 2).compare(["last"], last="last")
+    assert (found.chosen, found.kept) == ("last", "last")
+
+
+def test_without_a_whole_round_there_is_no_answer() -> None:
+    with pytest.raises(OutOfTime):
+        Hurried({"a": 50.0, "untuned": 100.0}, 0).compare(["a"])
+
+
+def test_one_context_is_run_for_its_time_alone() -> None:
+    device = Device({"untuned": 100.0}, noise=0.5)
+    found = device.compare([])
+    assert (found.chosen, found.kept, found.tuned, len(device.asked)) == ("untuned", "untuned", None, ALONE)
+    assert found.end_to_end.gain is None and not found.end_to_end.open
 
 
 def test_of_many_rounds_those_of_a_context_that_left_early_are_no_measure() -> None:

@@ -14,7 +14,7 @@ import gputune as api
 from gputune import client
 from gputune.cache import PerformanceCache
 from gputune.client.errors import Refusal
-from gputune.client.generation.model_check import COUNTED, check_model, describe
+from gputune.client.generation.model_check import COUNTED, PROGRAM_SECONDS, TRIAL_SECONDS, check_model, describe
 from gputune.client.model.importer import SUPPORTED_OPS, read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.nearest import NEAREST, nearest_form
@@ -149,7 +149,13 @@ def test_trials_are_those_of_the_tuner(tmp_path: Path, cache: PerformanceCache, 
         )
     sizes = [family_of(task.op).space(task.problem, LIMITS).size for task in found.model.tasks]
     assert content["full"]["at_least"] == any(size >= COUNTED for size in sizes)
-    assert content["none"] == {"trials": 0, "seconds": 0.0, "at_least": False}
+    one = PROGRAM_SECONDS * len(found.model.plan.tasks)
+    own = {"trials": 0, "seconds": one, "compiling_seconds": one, "compare_seconds": 0.0, "at_least": False}
+    assert content["none"] == own
+    for name in ("quick", "normal", "full"):
+        told = content[name]
+        assert (told["compiling_seconds"], told["compare_seconds"]) == (2 * one, EFFORTS[name].compare_seconds)
+        assert told["seconds"] == pytest.approx(TRIAL_SECONDS * told["trials"] + 2 * one + told["compare_seconds"])
     assert f"(at most {content['quick']['trials']} trials)" in gputune("model-check", path).out
     seconds = [content[name]["seconds"] for name in ("none", "quick", "normal", "full")]
     assert seconds == sorted(seconds)

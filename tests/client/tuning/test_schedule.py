@@ -117,7 +117,7 @@ class Clock:
 
 def test_time_is_kept_back_to_conclude_what_was_begun() -> None:
     clock = Clock()
-    scheduler = TaskScheduler([Entry(0, search(SMALL)), Entry(1, search(BIG))], QUICK, 100, 10.0, clock)
+    scheduler = TaskScheduler([Entry(0, search(SMALL)), Entry(1, search(BIG))], QUICK, 100, lambda: 10.0 - clock.now)
     taken = scheduler.take(0)
     assert taken is not None
     entry, todo = taken
@@ -129,11 +129,47 @@ def test_time_is_kept_back_to_conclude_what_was_begun() -> None:
     taken = scheduler.take(0)
     assert taken == (entry, Todo.CONCLUDE), "another batch and its end would take 12 s, and 4 s are left"
     assert entry.hurried
+    clock.now = 9.0
     scheduler.give_back(entry, Todo.CONCLUDE, 0, 3.0)
     taken = scheduler.take(0)
     assert taken is not None and taken[1] is Todo.SKIP
     scheduler.give_back(*taken, 0, 0.0)
     assert scheduler.take(0) is None
+
+
+def test_a_batch_is_no_larger_than_there_is_time_for() -> None:
+    """By what a trial has taken so far, or is taken to take before one was measured."""
+    clock = Clock()
+    scheduler = TaskScheduler([Entry(0, search(BIG))], QUICK, 100, lambda: 60.0 - clock.now, trial_seconds=15.0)
+    taken = scheduler.take(0)
+    assert taken is not None and taken[1] is Todo.STEP and taken[0].most == 4
+    entry = taken[0]
+    entry.tuning = object()  # type: ignore[assignment]
+    knows_its_default(entry.search)
+    clock.now = 8.0
+    scheduler.give_back(entry, Todo.STEP, 4, 8.0)
+    assert scheduler._batch(entry) == BATCH, "2 s each, and 52 s are left"
+    clock.now = 50.0
+    assert scheduler._batch(entry) == 5
+    clock.now = 59.0
+    assert scheduler._batch(entry) == 2, "a configuration and what it is compared with"
+    short = TaskScheduler([Entry(0, search(BIG))], QUICK, 100, lambda: 10.0, trial_seconds=15.0).take(0)
+    assert short is not None and short[1] is Todo.SKIP, "not even one trial fits"
+
+
+@pytest.mark.parametrize(("known", "todo"), [(True, Todo.CONCLUDE), (False, Todo.SKIP)])
+def test_when_time_is_over_what_is_known_decides(known: bool, todo: Todo) -> None:
+    """Nothing is measured any more, not even what was to be measured first, or finalists side by side."""
+    entry = Entry(0, search(BIG))
+    entry.tuning = object()  # type: ignore[assignment]
+    if known:
+        knows_its_default(entry.search)
+    scheduler = TaskScheduler([entry], QUICK, 100, lambda: 0.0)
+    taken = scheduler.take(0)
+    assert taken == (entry, todo)
+    assert entry.hurried == known and entry.at_once
+    scheduler.give_back(entry, todo, 0, 0.0)
+    assert entry.skipped != known and scheduler.take(0) is None
 
 
 def test_a_target_does_not_look_at_what_another_one_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +322,7 @@ def test_nothing_of_others_is_tried_where_it_is_not_worth_it() -> None:
         entry.search.tell([TrialRecord(entry.search.default, "ok", samples_ns=[ns])])
         entry.search.tell([TrialRecord(entry.search.default | better, "ok", samples_ns=[0.9 * ns])])
         entry.look()
-    late = TaskScheduler(entries, QUICK, 100, 0.0).take(0)
+    late = TaskScheduler(entries, QUICK, 100, lambda: 0.0).take(0)
     assert late is not None and late[1] is Todo.CONCLUDE, "or where there is no time"
     late[0].busy = False
     scheduler = TaskScheduler(entries, QUICK, 100, None)
@@ -348,22 +384,20 @@ def test_trials_go_where_there_is_most_to_gain(cache: PerformanceCache) -> None:
 
 
 def test_a_budget_that_is_used_up_is_said_and_the_next_run_goes_on(
-    cache: PerformanceCache, caplog: pytest.LogCaptureFixture
+    cache: PerformanceCache,
 ) -> None:
     progress = Counting()
     hurried = tuner([AnsweringTarget(by_width)], cache, progress, budget_seconds=1e-9)
     progress.left = hurried.expected_trials([BIG, SMALL])
     outcomes = hurried.tune([BIG, SMALL])
     assert [outcome.tuned_ns for outcome in outcomes] == [None, None]
-    assert "2 of 2 tasks keep their earlier winners" in caplog.messages[0]
+    assert hurried.unfinished == "2 of 2 tasks keep their earlier winners, or their unmeasured defaults"
     assert progress.left == 0
     target = AnsweringTarget(by_width)
     assert all(outcome.tuned_ns for outcome in tuner([target], cache).tune([BIG, SMALL]))
 
 
-def test_a_budget_that_cuts_a_search_short_is_said(
-    cache: PerformanceCache, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_that_cuts_a_search_short_is_said(cache: PerformanceCache, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
     class Slow(AnsweringTarget):
@@ -376,8 +410,7 @@ def test_a_budget_that_cuts_a_search_short_is_said(
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     hurried = tuner([Slow(by_width)], cache, budget_seconds=90.0)
     hurried.tune([BIG])
-    assert hurried.hurried
-    assert "--tuning_budget was used up: the search of 1 of 1 tasks was cut short" in caplog.text
+    assert hurried.unfinished == "the search of 1 of 1 tasks was cut short"
 
 
 class Gated(AnsweringTarget):
