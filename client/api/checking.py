@@ -60,10 +60,13 @@ class CheckedTask:
 
 @dataclass(frozen=True)
 class TuningEstimate:
-    """Estimate the cost of an effort. at_least: the space is so large that it was not counted to its end."""
+    """Estimate the cost of an effort. seconds: of the whole generation, compiling_seconds and compare_seconds of whole
+    contexts included; at_least: the space is so large that it was not counted to its end."""
 
     trials: int
     seconds: float
+    compiling_seconds: float
+    compare_seconds: float
     at_least: bool
 
 

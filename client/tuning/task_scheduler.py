@@ -287,9 +287,10 @@ class TaskScheduler:
         return sum(entry.search.task.weight * times[entry.place] for entry in self._entries)
 
     def _late(self, mine: Sequence[Entry]) -> bool:
-        """Whether the time that is left is needed to conclude what was begun, or is too short for a trial."""
-        reserve = self._concluding_seconds * (1 + sum(entry.tuning is not None for entry in mine))
-        return self._left() <= max(reserve, self._each_trial)
+        """Whether the time that is left is needed to conclude what was begun, or is too short for the least batch."""
+        begun = sum(entry.tuning is not None for entry in mine)
+        reserve = self._concluding_seconds * (1 + begun) if self._tried else 0.0
+        return self._left() <= max(reserve, LEAST_BATCH * self._each_trial)
 
     @property
     def _concluding_seconds(self) -> float:

@@ -153,8 +153,8 @@ def test_a_batch_is_no_larger_than_there_is_time_for() -> None:
     assert scheduler._batch(entry) == 5
     clock.now = 59.0
     assert scheduler._batch(entry) == 2, "a configuration and what it is compared with"
-    short = TaskScheduler([Entry(0, search(BIG))], QUICK, 100, lambda: 10.0, trial_seconds=15.0).take(0)
-    assert short is not None and short[1] is Todo.SKIP, "not even one trial fits"
+    short = TaskScheduler([Entry(0, search(BIG))], QUICK, 100, lambda: 20.0, trial_seconds=15.0).take(0)
+    assert short is not None and short[1] is Todo.SKIP, "and no less"
 
 
 @pytest.mark.parametrize(("known", "todo"), [(True, Todo.CONCLUDE), (False, Todo.SKIP)])
