@@ -193,8 +193,8 @@ def compare(
         runner.share = "comparing"
     last = None if before.choice is None else contexts.add(before.choice)
     for place, one in enumerate(likeliest):
-        more = len(contexts.candidates) + 1
-        if not place or runner.has_time_for(more * rounds_needed(more)):  # fewer contexts rather than no answer
+        count = len(contexts.candidates) + 1
+        if not place or runner.has_time_for(count * rounds_needed(count)):  # fewer contexts rather than no answer
             contexts.add(one)
     count = len(contexts.candidates)
     if count > 1:

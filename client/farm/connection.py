@@ -63,6 +63,8 @@ class FarmConnection:
         self.limits: Limits = WELCOME_LIMITS
         self.moving = ""
         """Why the next request has to go to another device; empty while it need not."""
+        self.over: Callable[[], bool] | None = None
+        """Says when no more requests are to be begun. One that is under way ends: a device has one at a time."""
         self._engine = engine
         self._job = job
         self._turn = turn
@@ -91,6 +93,8 @@ class FarmConnection:
             raise TargetError("not_on_this_connection", f"{self.address}: memory cannot be registered in a farm")
         if type(request) is Ping:
             return Pong()
+        if self.over is not None and self.over():
+            raise TargetError("cancelled", f"{self.address}: the request is not wanted any more")
         try:
             with self._having_turn() if type(request) is ProfileKernel else nullcontext():
                 self._check_open()

@@ -105,7 +105,7 @@ def test_an_eta_is_never_nothing_before_the_end(
 ) -> None:
     """What was expected to be over, and is not, has none: nobody knows how long it takes."""
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("gputune.client.progress.time.monotonic", lambda: now[0])
     pace = progress._Pace(20, seconds)
     pace.done, now[0] = done, passed
     assert pace.eta == eta

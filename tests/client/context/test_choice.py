@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gputune.cache import PerformanceCache
-from gputune.client.context import comparison, context_runner, kernel_repository
+from gputune.client.context import comparison, context_runner
 from gputune.client.context.choice import InChain
 from gputune.client.context.comparison import Estimate, Remembered
 from gputune.client.context.context_runner import ContextRunner
@@ -202,7 +202,7 @@ class Slow:
         monkeypatch.setattr(ContextRunner, "_fresh_turn_ns", turns)
         monkeypatch.setattr(ContextRunner, "round_ns", ROUND_NS)
         monkeypatch.setattr(generator, "Budget", lambda seconds, **_: Budget(seconds, lambda: self.now, begun=self.now))
-        monkeypatch.setattr(kernel_repository.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
 
     def takes(self, client: TargetClient, seconds: int) -> None:
         over, client._session.over = client._session.over, None
@@ -348,7 +348,12 @@ def test_where_tuning_has_led_to_no_other_context_nothing_is_compared(
     monkeypatch.setattr(comparison, "_estimate", lambda *what: Estimate())
     monkeypatch.setattr(comparison, "_candidates", lambda *what: [])
     rounds: list[int] = []
-    monkeypatch.setattr(ContextRunner, "round_ns", lambda runner, contexts: rounds.append(1) or [1e6] * len(contexts))
+
+    def round_ns(runner: ContextRunner, contexts: Sequence[Any]) -> list[float]:
+        rounds.append(len(contexts))
+        return [1e6] * len(contexts)
+
+    monkeypatch.setattr(ContextRunner, "round_ns", round_ns)
     for output in ("one", "two"):
         ran, summary = generate(output)
         assert len(rounds) == 3

@@ -154,7 +154,10 @@ class TestContextRunner:
                 turns[0] += 1
                 return turns[0]
 
-            with make(budget=Budget(float(ends), lambda turns=turns: float(turns[0]))) as running:
+            def clock(turns: list[int] = turns) -> float:
+                return float(turns[0])
+
+            with make(budget=Budget(float(ends), clock)) as running:
                 if enough:
                     assert running._in_turns("timing", ["one"], turn) == [[*range(1, ends + 1)]]
                 else:

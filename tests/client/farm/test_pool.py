@@ -220,6 +220,18 @@ def test_sessions_stay_where_the_device_without_any_is_another_jobs(
         assert becomes(lambda: (measured(clients[0]), measured(clients[1]), names_of(clients))[2] == ["a", "b"])
 
 
+def test_a_session_begins_nothing_when_no_time_is_left(engine: LocalEngine, make_host: MakeHost) -> None:
+    engine.add(make_host("a"))
+    with Pool(engine, "job") as pool:
+        (client,) = list(pool.group(TIER).connect_all())[:1]
+        with client.giving_up(lambda: True):
+            with pytest.raises(TargetError) as raised:
+                client.upload(b"1234")
+            client.ping()
+        assert raised.value.name == "cancelled"
+        assert measured(client) == "ok", "and goes on with what has time"
+
+
 def test_a_device_has_one_job_until_that_is_not_heard_of(
     engine: LocalEngine, make_host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
