@@ -322,11 +322,9 @@ class Generation:
         """The decisions, without parts of models that onnxruntime is faster at, where that can be measured."""
         if (written := self.ep_context) is None or not written.cuts or not self._computes:
             return decisions
-        measures = self._compares and self._mode != "frozen"
+        runner, measures = partial(self._runner, budget=self._budget), self._compares and self._mode != "frozen"
         with self._clock.phase("chain"):
-            cuts, kept = worthwhile(
-                written.cuts, decisions, self._client, partial(self._runner, budget=self._budget), measures
-            )
+            cuts, kept = worthwhile(written.cuts, decisions, self._client, runner, measures)
         self.ep_context = replace(written, cuts=cuts)
         return kept
 
