@@ -12,7 +12,6 @@ share. If a disk is full, writing ends with one warning, and the generation goes
 
 import contextlib
 import errno
-import fcntl
 import functools
 import os
 import sqlite3
@@ -28,7 +27,7 @@ from typing import Any
 from gputune.cache.schema import APPLICATION_ID, SCHEMA_VERSION, SCHEMAS, upgrade
 from gputune.core.ownership import untrusted
 from gputune.core.tier import SUFFIX
-from gputune.core.whole_file import folders_to
+from gputune.core.whole_file import folders_to, locked_folder
 
 BUSY_TIMEOUT_S = 30.0
 _ANOTHER = "name another folder with --performance_cache_dir"
@@ -133,24 +132,18 @@ def check_writable(folder: Path) -> None:
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[bool]:
     """Make folder and hold it while a file in it is checked, set aside or created; other openers wait. Gives whether it
-    is held.
+    is held, which may not be so on a network file system: the race is then possible.
 
     Without this, a process that found a file damaged could set aside the new one that another has just
     started. The lock ends with the process and leaves no file. Raises CacheError.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise CacheError(_not_writable(folder, error)) from error
-    try:
-        held = False
-        with contextlib.suppress(OSError):  # a network file system without locks: the race is then possible
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            held = True
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held = stack.enter_context(locked_folder(folder))
+        except OSError as error:
+            raise CacheError(_not_writable(folder, error)) from error
         yield held
-    finally:
-        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

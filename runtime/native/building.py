@@ -1,13 +1,18 @@
 """Build native parts of gputune by the machine's C compiler when they are first used.
 
 The wheel has their sources and no machine code, so it fits every machine. A part is a plain shared library, which is
-kept in the user's cache folder under a name that stands for its sources, the compiler and the machine. Where there is
-no compiler, or no folder that is safe from other users, gputune enqueues launches from Python, and cannot be a plugin
-of onnxruntime.
+kept in the user's cache folder. Its name stands for its sources, the compiler and the machine, and for its own content:
+a process that runs a library whose content was lost, as by a power failure, would end without a word. So the content is
+compared with the name before a library is returned, and a library that has lost it is built again. One process builds
+at a time, and removes what killed ones have left.
+
+Where there is no compiler, or no folder that is safe from other users, gputune enqueues launches from Python, and
+cannot be a plugin of onnxruntime.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -24,7 +29,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputune.core.files import read_file
 from gputune.core.ownership import untrusted
+from gputune.core.whole_file import locked_folder, sync
 from gputune.runtime.native import FOLDER
 
 log = logging.getLogger(__name__)
@@ -35,8 +42,12 @@ NONE = "none"
 _COMPILERS = ("cc", "gcc", "clang")
 _OPTIONS = ("-std=c99", "-O2", "-fPIC", "-fvisibility=hidden")
 _LONGEST_SECONDS = 60.0
+_LONGEST_WAIT_S = 120.0
+"""For another process that builds; a longer one may have been stopped."""
 _ERROR = re.compile(r":\d+: .*error: |undefined")
 """The line of a compiler or linker that says what is wrong; other lines, which name the function, precede it."""
+_UNFINISHED = "build-"
+"""The front of a folder in which a part is built."""
 _MANY_FILES = 8
 """So many take a while, which is said before."""
 
@@ -89,15 +100,27 @@ def native_part(name: str) -> Path:
     compiler = _compiler()
     try:
         folder = _folder()
-        library = folder / f"{name}-{_digest(part, compiler)}.so"
-        if not library.exists():
-            _build(part, compiler, library)
-        why = untrusted(library)
+        front = f"{name}-{_digest(part, compiler)}-"
+        return _built(folder, front) or _build_alone(part, compiler, folder, front)
     except OSError as error:
         raise NotBuilt(f"{error.filename or name}: {error.strerror or error}") from None
-    if why:
-        raise NotBuilt(f"{library} {why}")
-    return library
+
+
+def _built(folder: Path, front: str) -> Path | None:
+    """Return the library whose name begins so and that is as it was built; None where there is none. Raises NotBuilt
+    for a library that another user could change, OSError."""
+    for library in sorted(folder.glob(f"{front}*.so")):
+        if why := untrusted(library):
+            raise NotBuilt(f"{library} {why}")
+        with contextlib.suppress(OSError):  # what cannot be read is damaged, too
+            if library.name == _name(front, library):
+                return library
+    return None
+
+
+def _name(front: str, library: Path) -> str:
+    """Return the name that stands for the content of a library. Raises OSError."""
+    return f"{front}{hashlib.sha256(read_file(library)).hexdigest()[:16]}.so"
 
 
 def _digest(part: Part, compiler: Sequence[str]) -> str:
@@ -118,9 +141,12 @@ def _compiler() -> list[str]:
         if not named:
             raise NotBuilt(f"there is no C compiler ({', '.join(_COMPILERS)}); install one, or name it by {COMPILER}")
     try:
-        return shlex.split(named)
+        if command := shlex.split(named):
+            return command
+        why = "it is empty"
     except ValueError as error:
-        raise NotBuilt(f"the compiler {named!r} is no command: {error}") from None
+        why = str(error)
+    raise NotBuilt(f"the compiler {named!r} is no command: {why}")
 
 
 def _folder() -> Path:
@@ -136,13 +162,28 @@ def _folder() -> Path:
     return folder
 
 
-def _build(part: Part, compiler: list[str], library: Path) -> None:
-    """Build a part to its place at once, because other processes may do the same. Raises NotBuilt, OSError."""
+def _build_alone(part: Part, compiler: list[str], folder: Path, front: str) -> Path:
+    """Build a part, unless another process does so meanwhile; return the library. Raises NotBuilt, OSError."""
+    with locked_folder(folder, _LONGEST_WAIT_S) as held:
+        if library := _built(folder, front):
+            return library
+        for damaged in folder.glob(f"{front}*.so"):
+            log.warning("%s is not what was built, as after a power failure or with a full disk: building it", damaged)
+            if held:
+                damaged.unlink()
+        for left in folder.glob(f"{_UNFINISHED}*") if held else ():  # by a process that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        return _build(part, compiler, folder, front)
+
+
+def _build(part: Part, compiler: list[str], folder: Path, front: str) -> Path:
+    """Build a part to its place at once; return the library. Raises NotBuilt, OSError."""
     sources = part.compiled()
     if len(sources) >= _MANY_FILES:
-        log.info("building %s from %d files with %s, once; this takes some seconds", library, len(sources), compiler[0])
-    with tempfile.TemporaryDirectory(prefix="build-", dir=library.parent) as made:
-        built = Path(made) / library.name
+        into = folder / front[:-1]
+        log.info("building %s from %d files with %s, once; this takes some seconds", into, len(sources), compiler[0])
+    with tempfile.TemporaryDirectory(prefix=_UNFINISHED, dir=folder) as made:
+        built = Path(made) / f"{front}.so"
         objects = [Path(made) / f"{number}.o" for number in range(len(sources))]
         compile_one = [*compiler, *_OPTIONS, *(f"-I{FOLDER / folder}" for folder in part.headers), "-c"]
         with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -153,9 +194,16 @@ def _build(part: Part, compiler: list[str], library: Path) -> None:
             list(threads.map(lambda command: _run(*command), commands))
         scripts = [f"-Wl,--version-script={path}" for path in part.scripts()]
         link = [*compiler, "-shared", "-o", str(built), *map(str, objects), *part.libraries, *scripts]
-        _run(link, f"to link {library.name}")
+        _run(link, f"to link {front[:-1]}")
+        if not built.is_file():
+            raise NotBuilt(f"{compiler[0]} has written no library: is it a C compiler?")
         built.chmod(0o700)
+        sync(built)
+        library = folder / _name(front, built)
         built.replace(library)
+    with contextlib.suppress(OSError):  # not every file system can; a library that is lost is built again
+        sync(folder)
+    return library
 
 
 def _run(command: list[str], what: str) -> None:

@@ -29,6 +29,7 @@ from gputune.core.bounds import Stored, Within
 from gputune.core.decoder import decode
 from gputune.core.json_text import canonical_json, json_value
 from gputune.core.logs import printable
+from gputune.core.whole_file import sync
 from gputune.runtime.power.records import NOTHING, Corner, Corners, Vote
 
 try:
@@ -307,11 +308,7 @@ def _replace(path: Path, content: bytes, synced: bool) -> None:
             os.fsync(file.fileno())
     unfinished.replace(path)
     if synced:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync(path.parent)
 
 
 def _unfinished(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Test native parts: built once, in a folder that is safe, or not at all with the reason."""
 
 import ctypes
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,13 +100,22 @@ def test_a_compiler_may_fail(cache: Path, tmp_path: Path, monkeypatch: pytest.Mo
     assert not [*(cache / "gputune" / "native").iterdir()]
 
 
-def test_a_compiler_may_be_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUTUNE_CC", "'cc")
-    refused("is no command")
-    native_part.cache_clear()
-    loop.cache_clear()
-    monkeypatch.setenv("GPUTUNE_CC", "/nowhere/cc")
-    refused("/nowhere/cc")
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("'cc", 'the compiler "\'cc" is no command: No closing quotation'),
+        (" ", "the compiler ' ' is no command: it is empty"),
+        ("/nowhere/cc", "/nowhere/cc: No such file or directory"),
+        ("false", "false refuses loop.c: it says nothing"),
+        ("true", "true has written no library: is it a C compiler?"),
+        ("sh -c 'exit 0'", "sh has written no library: is it a C compiler?"),
+    ],
+)
+def test_a_compiler_may_be_no_command(monkeypatch: pytest.MonkeyPatch, command: str, words: str) -> None:
+    monkeypatch.setenv("GPUTUNE_CC", command)
+    refused(re.escape(words))
+    with pytest.raises(NotBuilt, match=r"no command|No such file|refuses|is it a C compiler"):
+        native_part("onnxruntime")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions of another kind")
