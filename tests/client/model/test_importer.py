@@ -88,6 +88,40 @@ def test_weights_in_another_file_that_ends_too_early_are_refused(tmp_path: Path)
     assert "weights.bin does not hold" in refusal(path)
 
 
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({}, ""),
+        ({"offset": "0", "length": "0"}, ""),
+        ({"offset": "4", "length": "16"}, ""),
+        ({"offset": "8"}, "w.bin does not hold 4 float32 numbers from byte 8 on"),
+        ({"offset": str(10**30)}, f"w.bin does not hold 4 float32 numbers from byte {10**30} on"),
+        ({"length": "15"}, "its length is 15 bytes, and 4 float32 numbers have 16"),
+        ({"length": "17"}, "its length is 17 bytes, and 4 float32 numbers have 16"),
+        ({"length": str(10**15)}, f"its length is {10**15} bytes, and 4 float32 numbers have 16"),
+        *(
+            ({key: text}, f"its {key} {text!r} is no number of bytes")
+            for key in ("offset", "length")
+            for text in ("x", "", "-8", "+8", " 8", "8.0", "1_6", "0x10", "²", "\u0668")
+        ),
+    ],
+)
+def test_where_a_weight_lies_in_its_file_is_checked(tmp_path: Path, entries: dict[str, str], words: str) -> None:
+    (tmp_path / "w.bin").write_bytes(np.arange(5, dtype=np.float32).tobytes())
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    for key, text in {"location": "w.bin", **entries}.items():
+        weight.external_data.add(key=key, value=text)
+    path = save(build("(float[4] x) => (float[4] y)", "y = Add(x, w)", {"w": numbers(4)}), tmp_path)
+    model = onnx.load(path)
+    model.graph.initializer[0].CopyFrom(weight)
+    path.write_bytes(model.SerializeToString())
+    if words:
+        assert words in refusal(path)
+    else:
+        first = int(entries.get("offset", 0)) // 4
+        assert read_model(path).constants["w"].tolist() == [first, first + 1, first + 2, first + 3]
+
+
 def test_data_files_are_those_of_all_tensors(tmp_path: Path) -> None:
     """Of initializers, sparse ones, constants of nodes, subgraphs and functions."""
 

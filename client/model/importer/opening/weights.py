@@ -1,7 +1,7 @@
 """Read a model's weights, which are in the model or in files next to it."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -72,11 +72,22 @@ def _mapped(folder: Path, item: onnx.TensorProto) -> Array:
     if not file.is_relative_to(root) or not file.is_file():
         raise ValueError(f"its data file {entries.get('location', '')!r} is not in the folder of the model")
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(item.data_type))
-    count, offset = math.prod(item.dims), int(entries.get("offset", 0))
-    if dtype.hasobject or offset < 0 or offset + count * dtype.itemsize > file.stat().st_size:
+    count, offset, length = math.prod(item.dims), _bytes(entries, "offset"), _bytes(entries, "length")
+    nbytes = count * dtype.itemsize
+    if length not in (0, nbytes):  # some writers leave a length of 0, which says nothing to onnxruntime either
+        raise ValueError(f"its length is {length} bytes, and {count} {dtype} numbers have {nbytes}")
+    if dtype.hasobject or offset + nbytes > file.stat().st_size:
         other = mistaken(first_bytes(file)) or "is cut short: copy, download or export it again"
         raise ValueError(f"{file.name} does not hold {count} {dtype} numbers from byte {offset} on; it {other}")
     if not count:
         return np.empty(tuple(item.dims), dtype)
     values: Array = np.memmap(file, dtype, "r", offset, tuple(item.dims) or (1,))
     return values.reshape(tuple(item.dims))
+
+
+def _bytes(entries: Mapping[str, str], key: str) -> int:
+    """Return a number of bytes that external data names; 0 where it names none. Raises ValueError."""
+    text = entries.get(key, "0")
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"its {key} {text!r} is no number of bytes")
+    return int(text)
