@@ -14,6 +14,7 @@ try:
 except ImportError:  # a system without such locks
     fcntl = None  # type: ignore[assignment]
 
+_HAS_LOCKS = fcntl is not None
 _POLL_S = 0.02
 
 
@@ -58,7 +59,7 @@ def locked_folder(folder: Path, limit_s: float | None = None) -> Iterator[bool]:
 
     The lock ends with the process and leaves no file. Raises OSError for a folder that cannot be opened.
     """
-    if fcntl is None:
+    if not _HAS_LOCKS:
         yield False
         return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
