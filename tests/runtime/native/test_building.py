@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gputune.core.whole_file import locked_folder
+from gputune.core.whole_file import locked_folder, sync
 from gputune.runtime import native
 from gputune.runtime.native import building
 from gputune.runtime.native.building import PARTS, NotBuilt, Part, native_part
@@ -96,6 +96,11 @@ def linked_to_nothing(path: Path) -> None:
     path.symlink_to("/nonexistent/x.so")
 
 
+def named_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "an end is missing": lambda path: path.write_bytes(path.read_bytes()[:8192]),
@@ -103,7 +108,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "zeros": lambda path: path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"\0")),
     "another library": another,
     "a link to nothing": linked_to_nothing,
-    "a named pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a named pipe": named_pipe,
 }
 
 
@@ -134,9 +139,18 @@ def test_a_damaged_library_that_cannot_go_is_said(folder: Path) -> None:
 
 def test_a_library_is_on_the_disk_before_it_has_its_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[tuple[str, str]] = []
-    sync, replace = building.sync, Path.replace
-    monkeypatch.setattr(building, "sync", lambda path: (done.append(("synced", path.suffix)), sync(path)))
-    monkeypatch.setattr(Path, "replace", lambda old, new: (done.append(("named", new.suffix)), replace(old, new))[1])
+    rename = Path.replace
+
+    def synced(path: Path) -> None:
+        done.append(("synced", path.suffix))
+        sync(path)
+
+    def replace(old: Path, new: Path) -> Path:
+        done.append(("named", new.suffix))
+        return rename(old, new)
+
+    monkeypatch.setattr(building, "sync", synced)
+    monkeypatch.setattr(Path, "replace", replace)
     built()
     assert done == [("synced", ".so"), ("named", ".so"), ("synced", "")]  # and then its folder
 
@@ -144,11 +158,11 @@ def test_a_library_is_on_the_disk_before_it_has_its_name(folder: Path, monkeypat
 def test_a_folder_that_cannot_be_synced_will_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But no file: nobody knows then what it has."""
 
-    def sync(path: Path) -> None:
+    def refuse(path: Path) -> None:
         if path.suffix == suffix:
             raise OSError(22, "Invalid argument", str(path))
 
-    monkeypatch.setattr(building, "sync", sync)
+    monkeypatch.setattr(building, "sync", refuse)
     suffix = ""
     assert built().is_file()
     shutil.rmtree(folder / "cache")
