@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -10,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gputune.cache import CacheError, PerformanceCache, check_writable
+from gputune.cache import CacheError, PerformanceCache, check_writable, file
 from tests.client import models
 from tests.client.models import save
 
 from .conftest import TASK, VALIDITY, WINNER, trial
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+OTHERS = (errno.EACCES, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.ENAMETOOLONG)
 LIMITED = """
 import resource, sys
 size = int(sys.argv[1])
@@ -64,6 +67,39 @@ def test_what_was_stored_stays_and_the_rest_is_given_up_with_one_warning(path: P
         assert cache.winner_of(TASK, VALIDITY) == (WINNER if found["unkept"] == 1 else None)
         cache.conclude(TASK, VALIDITY, WINNER)
         assert cache.winner_of(TASK, VALIDITY) == WINNER
+
+
+@pytest.mark.parametrize("fails", ["mkdir", "probe", "lock"])
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [
+        *((code, "make room, or name another folder with --performance_cache_dir") for code in FULL),
+        *((code, "name another folder with --performance_cache_dir") for code in OTHERS),
+    ],
+    ids=lambda value: errno.errorcode[value] if isinstance(value, int) else "",
+)
+def test_the_advice_fits_the_reason(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int, remedy: str, fails: str
+) -> None:
+    """Whichever step fails."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    folder = path.parent / "new"
+    if fails == "mkdir":
+        monkeypatch.setattr(Path, "mkdir", fail)
+    elif fails == "probe":
+        monkeypatch.setattr(tempfile, "TemporaryFile", fail)
+    else:
+        monkeypatch.setattr(file, "locked_folder", fail)
+    words = re.escape(f"performance cache folder {folder} cannot be written ({os.strerror(code)}): {remedy}")
+    with pytest.raises(CacheError, match=f"^{words}$"):
+        if fails == "lock":
+            with file.folder_lock(folder):
+                pass
+        else:
+            check_writable(folder)
 
 
 def test_a_cache_that_cannot_be_made_leaves_nothing_and_says_what_to_do(path: Path) -> None:

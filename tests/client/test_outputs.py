@@ -166,7 +166,7 @@ def test_an_output_without_room_leaves_nothing_and_says_what_to_do(tmp_path: Pat
     assert [one.read_text() for one in tmp_path.iterdir()] == ["old"]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, code: int) -> None:
     with pytest.raises(OutputError, match=f"{os.strerror(code)}; {REMEDY}$"), writing(tmp_path):
         raise OSError(code, os.strerror(code))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gputune.client.cli import main as command_line
-from gputune.client.errors import ConfigError
+from gputune.client.errors import ConfigError, OutputError
 from gputune.client.generation.config import read_config
 from tests.client.commands import Gputune, config_file
 from tests.client.contexts import small_context
@@ -75,6 +75,29 @@ def test_full_streams(tmp_path: Path, arguments: list[str], stream: str, code: i
     assert done.returncode == code
     if stream == "stdout":
         assert done.stderr == "error: standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "of_streams"),
+    [
+        *((code, True) for code in (errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC)),
+        *((code, False) for code in (errno.EACCES, errno.ENOENT, errno.ENOMEM, errno.EPERM)),
+    ],
+)
+def test_errors_of_streams_are_told_from_others(monkeypatch: pytest.MonkeyPatch, code: int, of_streams: bool) -> None:
+    """Those of a file have its name, and are no error of a stream, whatever their reason."""
+
+    def fail(**_: object) -> None:
+        raise OSError(code, os.strerror(code), *names)
+
+    names: tuple[str, ...] = ()
+    monkeypatch.setattr(command_line.cli, "main", fail)
+    monkeypatch.setattr(os, "dup2", lambda old, new: new)
+    with pytest.raises(OutputError if of_streams else OSError, match=os.strerror(code)):
+        command_line._run([])
+    names = ("FILE",)
+    with pytest.raises(OSError, match="FILE"):
+        command_line._run([])
 
 
 @pytest.mark.slow

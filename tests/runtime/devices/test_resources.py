@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputune.core.resources import Resources
-from gputune.runtime.devices.resources import asked_resources, ptxas_resources
+from gputune.runtime.devices.resources import MOST_BYTES, TELLS_SPILLS, asked_resources, ptxas_resources
 from tests.runtime.memory.fake_opencl import identity
 
 PTXAS_13 = """ptxas info    : 0 bytes gmem
@@ -150,6 +150,18 @@ def test_a_gpu_is_asked_and_its_spills_only_with_the_extension() -> None:
     assert asked_resources(answer, identity()) == Resources(None, None, 1024, 4096)
     assert asked_resources(lambda what: None, intel) == Resources()
     assert asked_resources(lambda what: 2**64 - 1, intel) == Resources()
+
+
+@pytest.mark.parametrize("what", [0x11B2, 0x11B4, 0x4109])
+@pytest.mark.parametrize(
+    ("told", "believed"),
+    [(0, True), (1, True), (MOST_BYTES, True), (MOST_BYTES + 1, False), (1 << 63, False), ((1 << 64) - 1, False)],
+)
+def test_an_amount_that_no_kernel_has_is_not_believed(what: int, told: int, believed: bool) -> None:
+    """Of each question, at the bound and beyond it; what the driver says of the others counts."""
+    found = asked_resources(lambda asked: told if asked == what else answer(asked), identity(TELLS_SPILLS))
+    wanted = {each: answer(each) for each in (0x11B2, 0x11B4, 0x4109)} | {what: told if believed else None}
+    assert found == Resources(None, wanted[0x4109], wanted[0x11B4], wanted[0x11B2])
 
 
 def test_what_a_cpu_says_of_private_memory_is_no_fact() -> None:

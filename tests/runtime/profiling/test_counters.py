@@ -123,7 +123,10 @@ def test_threads_come_and_go_without_a_descriptor_left_or_a_count_lost() -> None
         (errno.EPERM, "EPERM: perf_event_paranoid is 4"),
         (errno.ENOSYS, "ENOSYS: the kernel has no perf_event_open"),
         (errno.EMFILE, "EMFILE: too many open files"),
+        (errno.ENFILE, "ENFILE: too many open files on this system"),
         (errno.ENOENT, "ENOENT: the processor shows no such counter"),
+        (errno.EOPNOTSUPP, f"{errno.errorcode[errno.EOPNOTSUPP]}: the processor does not count this"),
+        (errno.EINVAL, "EINVAL: the processor cannot count this together with the others"),
         (errno.E2BIG, "E2BIG: "),
     ],
 )

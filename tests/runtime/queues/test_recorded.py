@@ -78,6 +78,25 @@ def test_arguments_are_changed_by_mutable_dispatch() -> None:
     assert fake.made() == [], "it has that buffer already"
 
 
+@pytest.mark.parametrize("launch", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_recording_uses_each_argument_of_each_launch(launch: int, place: int) -> None:
+    """And what an argument was changed to, in place of what it was; until it is closed."""
+    buffers = [{at: memory(0x10 * number + at) for at in (0, 1, 3)} for number in range(1, 4)]
+    old, new = buffers[launch][place], memory(0xF0)
+    recorded = launches(*buffers)
+    recording = way_of(FakeQueues(INTEL, CAPABLE)).record(recorded)
+    assert recording.uses(old) and not recording.uses(new)
+    recorded[launch].held[place] = new
+    assert recording.uses(old) and not recording.uses(new), "it was recorded with the old one"
+    recording.rebind([(recorded[launch], place)])
+    assert recording.uses(new) and not recording.uses(old)
+    others = [one for number, each in enumerate(buffers) for at, one in each.items() if (number, at) != (launch, place)]
+    assert all(recording.uses(one) for one in others)
+    recording.close()
+    assert not any(recording.uses(one) for one in (old, new, *others))
+
+
 def test_before_0_9_2_changes_are_a_linked_list() -> None:
     fake = FakeQueues({KHR: (0, 9, 4), MUTABLE: (0, 9, 1)}, CAPABLE)
     recorded = launches({0: A}, {0: A})
