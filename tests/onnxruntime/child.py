@@ -8,6 +8,8 @@ import gc
 import os
 import pickle
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ from typing import Any
 import onnxruntime
 
 EP = "GputuneExecutionProvider"
+LAUNCH_NS = 300_000_000
+"""What a launch takes that is to be seen."""
+PATIENCE_SECONDS = 5.0
+"""How long files may take to contain what they will."""
 
 
 def devices() -> list[Any]:
@@ -71,6 +77,29 @@ class Steps:
         with ThreadPoolExecutor(len(runs)) as threads:
             return list(threads.map(work, runs))
 
+    def run_overlapping(self, runs: list[dict[str, Any]], wanted: list[dict[Path, bytes]]) -> tuple[list[bool], Any]:
+        """Start each run once the one before has brought files to what it wanted. Return whether each did so before it
+        ended, and the results."""
+        delay = ctypes.CDLL(os.environ["GPUTUNE_OPENCL_LIBRARY"]).fake_delay
+        delay.argtypes = [ctypes.c_long]
+        delay(LAUNCH_NS)
+        with ThreadPoolExecutor(len(runs)) as threads:
+            begun, seen = [], []
+            for arguments, contents in zip(runs, wanted, strict=True):
+                begun.append(threads.submit(self.do, "run", **arguments))
+                seen.append(self.contain(contents, begun[-1].done))
+            delay(0)
+            return seen, [each.result() for each in begun]
+
+    def contain(self, wanted: dict[Path, bytes], ends: Callable[[], bool] = lambda: False) -> bool:
+        """Return whether files come to contain this, before something ends."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while {path: path.read_bytes() for path in wanted} != wanted:
+            if ends() or time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        return True
+
     def open_in_threads(self, sessions: list[dict[str, Any]]) -> list[Any]:
         with ThreadPoolExecutor(len(sessions)) as threads:
             return list(threads.map(lambda arguments: self.do("open", **arguments), sessions))
@@ -84,6 +113,10 @@ class Steps:
     def close(self, session: str) -> None:
         del self._sessions[session]
         gc.collect()
+
+    def descriptors(self) -> int:
+        """Count the open files of this process."""
+        return len(list(Path("/proc/self/fd").iterdir()))
 
     def fake(self, function: str) -> int:
         """What a function of the fake OpenCL library counts."""

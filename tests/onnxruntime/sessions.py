@@ -20,13 +20,16 @@ from tests.onnxruntimes import FOLDER as OLDEST
 Array = npt.NDArray[Any]
 CHILD = Path(__file__).with_name("child.py")
 FOLDER = native.FOLDER / "onnxruntime"
+CONTROLS = "GPUTUNE_TEST_CONTROLS"
 Step = tuple[str, dict[str, Any]]
 
 
 def plugin() -> Path:
-    """The plugin of these sources. Raises AssertionError with what the compiler says."""
+    """The plugin of these sources, which finds what steers a device below CONTROLS. Raises AssertionError with what the
+    compiler says."""
     exports = f"-Wl,--version-script={FOLDER / 'exports.map'}"
-    flags = (*OPTIMISED, "-shared", f"-I{INCLUDE}", exports, *sanitizers())
+    root = f'-DPOWER_ROOT=(getenv("{CONTROLS}") ? getenv("{CONTROLS}") : "/")'
+    flags = (*OPTIMISED, "-shared", f"-I{INCLUDE}", root, exports, *sanitizers())
     return compiled("libgputune_onnxruntime.so", [*SOURCES, *sorted(FOLDER.glob("*.c"))], flags)
 
 

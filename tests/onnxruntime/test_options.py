@@ -1,17 +1,25 @@
 """Test the options of the plugin: of the provider, of runs, and those that change later."""
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from gputune.runtime.power.fake_trees import make_tree
+from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.presets import PRESETS
+from gputune.runtime.power.profiles.settings import Moment
+from gputune.runtime.power.records import NOTHING
 from gputune.runtime.profiling.log import read_log
-from tests.native.fake import doubling_context
+from tests.native.fake import DEVICE, doubling_context
+from tests.native.test_votes import steered
 from tests.onnxruntime.models import node, save
-from tests.onnxruntime.sessions import FOLDER, Onnxruntime, closed, filled, opened, run
+from tests.onnxruntime.sessions import CONTROLS, FOLDER, Onnxruntime, Step, closed, filled, opened, run
 
 PERF_PROFILE, WORKLOAD = "gputune.perf_profile", "ep.dynamic.workload_type"
+KEPT, OWN, OTHER, EFFICIENT = "extreme_power_saver", "burst", "balanced", "power_saver"
+"""Perf profiles: of sessions, of runs, and of the workload that is efficient."""
 
 
 @pytest.fixture
@@ -74,30 +82,91 @@ def test_the_device_is_named(newest: Onnxruntime, model: Path, tmp_path: Path) -
     assert f"gputune: device_not_found: {tmp_path / 'libOpenCL.so'} is no library with OpenCL 1.2" in said
 
 
-def test_a_run_may_have_a_perf_profile_of_its_own(newest: Onnxruntime, model: Path) -> None:
-    """Also when runs overlap; a run that is refused leaves nothing."""
+@dataclass(frozen=True)
+class Steered:
+    """A made-up file system with controls of the fake device's clocks, and sessions that vote there."""
+
+    ort: Onnxruntime
+    folder: Path
+    root: Path
+
+    def contents(self, preset: str | None, moment: Moment = "done") -> dict[Path, bytes]:
+        """Return what the controls contain by a vote of an execution, or of nothing."""
+        vote = NOTHING if preset is None else PerfProfile.from_preset(preset).vote("execute", moment)
+        wanted = steered(self.folder, ["memory"], ("gpu", DEVICE.vendor, DEVICE.name), vote)
+        return {self.root / name: content for name, content in wanted.items()}
+
+    def contain(self, preset: str | None) -> Step:
+        """Return a step that tells whether the controls come to what a preset wants between inferences."""
+        return "contain", {"wanted": self.contents(preset)}
+
+    def overlapping(self, *presets: str) -> Step:
+        """Return a step of runs with perf profiles of their own, which tells whether each is seen while it runs."""
+        runs = [run({"x": filled(1)}, entries={PERF_PROFILE: preset})[1] for preset in presets]
+        return "run_overlapping", {"runs": runs, "wanted": [self.contents(preset, "start") for preset in presets]}
+
+
+@pytest.fixture
+def votes(newest: Onnxruntime, tmp_path: Path) -> Steered:
+    root = make_tree(tmp_path / "root", "memory")
+    found = newest.with_variables(**{CONTROLS: str(root), "XDG_RUNTIME_DIR": str(tmp_path)})
+    made = Steered(found, tmp_path, root)
+    distinct = [made.contents(*each) for each in ((None,), (KEPT,), (OWN, "start"), (OWN,), (OTHER, "start"))]
+    assert all(distinct.count(each) == 1 for each in distinct), "else a test would take one vote for another"
+    return made
+
+
+def test_a_run_may_have_a_perf_profile_of_its_own(votes: Steered, model: Path) -> None:
+    """The newest of overlapping runs decides; behind the last one, and behind one that is refused, the session does."""
+    ran = votes.ort.do(
+        opened(model, options={"perf_profile": KEPT}),
+        votes.contain(KEPT),
+        run({"x": filled(1)}, entries={PERF_PROFILE: "bust"}),
+        votes.contain(KEPT),
+        votes.overlapping(OWN),
+        votes.contain(KEPT),
+        votes.overlapping(OWN, OTHER),
+        votes.contain(KEPT),
+        closed(),
+        votes.contain(None),
+    )
+    nothing, opens, said, refused, one, after_one, two, after_two, _, ends = ran.results
+    assert f"gputune: invalid_argument: there is no perf profile 'bust', only {', '.join(PRESETS)}" in said
+    assert (nothing, opens, refused, after_one, after_two, ends) == (None, *[True] * 5)
+    for seen, results in (one, two):
+        assert seen == [True] * len(results)
+        assert all(set(result["y"]) == {8} for result in results), results
+
+
+def test_runs_without_a_profile_may_overlap_with_those_that_have_one(newest: Onnxruntime, model: Path) -> None:
     runs = [run({"x": filled(1)}, entries={PERF_PROFILE: preset})[1] for preset in ("burst", "power_saver")]
     runs.append(run({"x": filled(1)})[1])
-    ran = newest.do(
-        opened(model, options={"perf_profile": "balanced"}),
-        run({"x": filled(1)}, entries={PERF_PROFILE: "bust"}),
-        run({"x": filled(1)}, entries={PERF_PROFILE: "burst"}),
-        ("run_in_threads", {"runs": runs, "times": 20}),
-    )
-    nothing, said, good, repeated = ran.results
-    assert nothing is None and set(good["y"]) == {8}
-    assert f"gputune: invalid_argument: there is no perf profile 'bust', only {', '.join(PRESETS)}" in said
+    repeated = newest.do(opened(model), ("run_in_threads", {"runs": runs, "times": 20})).results[1]
     assert repeated == [[{"y": filled(8).tobytes()}]] * 3
 
 
-def test_the_workload_may_change(newest: Onnxruntime, model: Path) -> None:
+def test_the_workload_may_change(votes: Steered, model: Path) -> None:
     changes = [{WORKLOAD: "Efficient"}, {WORKLOAD: "Default"}, {WORKLOAD: "Slow"}, {"ep.dynamic.other": "1"}]
-    steps = [("dynamic", {"session": "one", "options": options}) for options in changes]
-    first, good, back, slow, other, ran = newest.do(opened(model), *steps, run({"x": filled(1)})).results
-    assert (first, good, back) == (None, None, None)
+    changed = [("dynamic", {"session": "one", "options": options}) for options in changes]
+    ran = votes.ort.do(
+        opened(model, options={"perf_profile": KEPT}),
+        changed[0],
+        votes.contain(EFFICIENT),
+        votes.overlapping(OWN),
+        votes.contain(EFFICIENT),
+        changed[1],
+        votes.contain(KEPT),
+        changed[2],
+        changed[3],
+        votes.contain(KEPT),
+        run({"x": filled(1)}),
+    )
+    first, efficient, saves, own, saves_again, default, keeps, slow, other, kept, outputs = ran.results
+    assert (first, efficient, saves, saves_again, default, keeps, kept) == (None, None, True, True, None, True, True)
+    assert own[0] == [True]
     assert f"gputune: invalid_argument: {WORKLOAD} is 'Slow', expected one of Default, Efficient" in slow
     assert f"gputune: invalid_argument: there is no dynamic option 'ep.dynamic.other', only {WORKLOAD}" in other
-    assert set(ran["y"]) == {8}
+    assert set(outputs["y"]) == {8}
 
 
 def test_the_plugin_has_gputunes_version(newest: Onnxruntime) -> None:

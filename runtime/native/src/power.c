@@ -18,6 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef POWER_ROOT
+#define POWER_ROOT "/" /* tests have the controls below a folder of their own */
+#endif
 #define LOOK_NS 250000000u
 #define AGAIN_NS 50000000u
 #define LIMIT_NS 15000000u
@@ -576,7 +579,7 @@ gputune_code votes_open_below(const char *root, const char *preset, const identi
 }
 
 gputune_code votes_open(const char *preset, const identity *device, votes **votes, gputune_error *error) {
-    return votes_open_below("/", preset, device, votes, error);
+    return votes_open_below(POWER_ROOT, preset, device, votes, error);
 }
 
 gputune_code gputune_set_perf_profile(gputune_graph *graph, const char *preset, gputune_error *error) {
