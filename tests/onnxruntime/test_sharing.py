@@ -39,6 +39,11 @@ def alive() -> Step:
     return "fake", {"function": "fake_alive"}
 
 
+def held() -> tuple[Step, Step]:
+    """Counts open files and OpenCL objects."""
+    return ("descriptors", {}), alive()
+
+
 def test_sessions_share_arenas_and_programs(newest: Onnxruntime, small: Path, large: Path) -> None:
     def objects(entries: dict[str, str]) -> tuple[int, str]:
         """How many more OpenCL objects there are for the second session, and the log."""
@@ -99,6 +104,58 @@ def test_a_file_that_was_replaced_is_opened_again(newest: Onnxruntime, small: Pa
     )
     assert [set(found["y"]) for found in ran.results[3:]] == [{8}, {16}]
     assert f"it gets {3 * NBYTES} bytes more" in ran.log, "as the new file needs"
+
+
+def test_files_and_arenas_go_with_their_last_session(newest: Onnxruntime, small: Path, tmp_path: Path) -> None:
+    """While another session shares: a service that renews its models has no more open at its end. Some new files need
+    larger arenas than those of the kept session."""
+    renewals: list[Step] = []
+    for place in range(4):
+        new = doubling_context(tmp_path / f"{place}.bin", apart=(3 if place % 2 else 1) * NBYTES)
+        renewals += [
+            ("rename", {"old": new, "new": tmp_path / "small.bin"}),
+            opened(small, "new", entries=SHARES),
+            run({"x": filled(place)}, "new"),
+            closed("new"),
+            *held(),
+        ]
+    ran = newest.do(opened(small, "kept", entries=SHARES), *held(), *renewals, run({"x": filled(9)}, "kept"), *held())
+    kept, *rest = ran.results
+    before, after = rest[:2], rest[-2:]
+    assert kept is None and set(rest[-3]["y"]) == {72}
+    for place in range(4):
+        _, nothing, found, _, *still = rest[2 + 6 * place :][:6]
+        assert nothing is None and set(found["y"]) == {8 * place}
+        assert still == before, f"after renewal {place}"
+    assert after == before
+
+
+@pytest.mark.parametrize("entries", [{}, SHARES], ids=["apart", "shared"])
+@pytest.mark.parametrize("wrong", ["missing", "cut"])
+def test_a_session_that_is_refused_leaves_nothing(
+    newest: Onnxruntime, tmp_path: Path, entries: dict[str, str], wrong: str
+) -> None:
+    """The first of its nodes has loaded when the second, of the same context or of another one, is refused."""
+    binary = doubling_context(tmp_path / "a.bin", ("one", "two"))
+    other = doubling_context(tmp_path / "b.bin", ("one", "two"))
+    (tmp_path / "cut.bin").write_bytes(other.read_bytes()[:-1])
+    second = None if wrong == "missing" else tmp_path / "cut.bin"
+    nodes = [node(["x"], ["a"], binary, "one"), node(["a"], ["y"], second, "two" if second else "missing")]
+    refused = save(tmp_path / "refused.onnx", nodes, ["x"], ["y"], ["a"])
+    good = save(tmp_path / "good.onnx", nodes[:1], ["x"], ["a"])
+    ran = newest.do(
+        opened(good, "kept", entries=entries),
+        *held(),
+        opened(refused, "refused", entries=entries),
+        *held(),
+        opened(refused, "refused", entries=entries),
+        *held(),
+        run({"x": filled(1)}, "kept"),
+    )
+    kept, *before, said, _, _, again, fds, objects, found = ran.results
+    assert kept is None and set(found["a"]) == {8}
+    assert "EPContext node 'node of y': " in said and "EPContext node 'node of y': " in again
+    assert [fds, objects] == before
 
 
 def test_the_nodes_of_a_session_share_an_arena(newest: Onnxruntime, tmp_path: Path) -> None:

@@ -71,7 +71,6 @@ gputune_code take_device(factory *factory, const options *options, const gputune
 }
 
 void leave_device(factory *factory, opened *left) {
-    if (left && left == factory->first && left->users == 2) renew_context(left->device, NULL); /* no sessions */
     if (!left || --left->users) return;
     opened **at = &factory->devices;
     while (*at != left) at = &(*at)->next;
@@ -147,13 +146,37 @@ gputune_code join_sharing(factory *factory, const options *options, sharing **jo
 void leave_sharing(factory *factory, sharing *left) {
     if (!left || --left->owners) return;
     if (factory->sharing == left) factory->sharing = NULL;
-    for (struct shared_group *each = left->groups; each; each = each->next) {
+    close_unused(factory, left);
+    free(left);
+}
+
+/* Whether a graph has its arenas. */
+static bool is_used(const gputune_group *group) {
+    const gputune_graph *each = group->device->graphs;
+    while (each && each->shared != &group->shared) each = each->next;
+    return each;
+}
+
+void close_unused(factory *factory, sharing *sharing) {
+    for (struct shared_group **at = &sharing->groups, *each = *at; each; each = *at) {
+        if (is_used(each->group)) {
+            at = &each->next;
+            continue;
+        }
+        *at = each->next;
         gputune_close_group(each->group);
         leave_device(factory, each->device);
+        free(each);
     }
-    for (struct shared_file *each = left->files; each; each = each->next) gputune_close(each->file);
-    pool_free(&left->pool);
-    free(left);
+    for (struct shared_file **at = &sharing->files, *each = *at; each; each = *at) {
+        if (each->file->owners > 1) { /* a graph is another one */
+            at = &each->next;
+            continue;
+        }
+        *at = each->next;
+        gputune_close(each->file);
+        free(each);
+    }
 }
 
 /* Whether a path still leads to the file that is open. */
@@ -167,12 +190,14 @@ static bool is_same(const char *path, const source *source) {
 gputune_code open_shared(sharing *sharing, const char *path, gputune_file **file, gputune_error *error) {
     for (const struct shared_file *each = sharing->files; each; each = each->next)
         if (!strcmp(each->path, path) && is_same(path, &each->file->source)) return *file = each->file, GPUTUNE_OK;
-    struct shared_file *made = pool_take(&sharing->pool, 1, sizeof *made);
-    if (!made || !(made->path = pool_text(&sharing->pool, path, strlen(path)))) return NO_MEMORY;
-    TRY(gputune_open(path, &made->file, error));
+    struct shared_file *made = calloc(1, sizeof *made + strlen(path) + 1);
+    if (!made) return NO_MEMORY;
+    const gputune_code code = gputune_open(path, file, error);
+    if (code) return free(made), code;
+    strcpy(made->path, path);
+    made->file = *file;
     made->next = sharing->files;
     sharing->files = made;
-    *file = made->file;
     return GPUTUNE_OK;
 }
 

@@ -23,11 +23,10 @@ typedef struct opened {
 typedef struct sharing {
     size_t owners;
     bool is_public; /* of several sessions */
-    pool pool;
     struct shared_file {
         struct shared_file *next;
-        const char *path;
         gputune_file *file;
+        char path[];
     } *files;
     struct shared_group {
         struct shared_group *next;
@@ -120,8 +119,10 @@ gputune_code take_device(factory *factory, const options *options, const gputune
 void leave_device(factory *factory, opened *left);
 gputune_code join_sharing(factory *factory, const options *options, sharing **joined, gputune_error *error);
 void leave_sharing(factory *factory, sharing *left);
-/* A file that the sharing has open and closes at its end. */
+/* A file that the sharing has open. */
 gputune_code open_shared(sharing *sharing, const char *path, gputune_file **file, gputune_error *error);
+/* Closes the files and groups that no graph uses. */
+void close_unused(factory *factory, sharing *sharing);
 
 /* provider.c */
 ort_status *create_provider(ort_factory *table, const ort_hardware *const *hardware, const ort_pairs *const *about,

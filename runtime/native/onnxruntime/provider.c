@@ -127,9 +127,10 @@ static gputune_code open_profile(provider *provider, gputune_error *error) {
 static gputune_code add_group(provider *provider, const gputune_file *const *files, size_t count,
                               const gputune_group *small, gputune_error *error) {
     sharing *sharing = provider->sharing;
-    struct shared_group *made = pool_take(&sharing->pool, 1, sizeof *made);
+    struct shared_group *made = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
-    TRY(gputune_open_group(provider->device->device, files, count, &made->group, error));
+    const gputune_code code = gputune_open_group(provider->device->device, files, count, &made->group, error);
+    if (code) return free(made), code;
     made->device = provider->device;
     made->device->users++;
     made->next = sharing->groups;
@@ -205,12 +206,14 @@ static ort_status *compile(ort_ep *table, const ort_graph **graphs, const ort_no
     mutex_lock(&provider->factory->lock);
     compile_all(provider, graphs, fused, count, computes, &error);
     forget_claims(provider);
+    close_unused(provider->factory, provider->sharing); /* what was opened for nodes that did not load */
     mutex_unlock(&provider->factory->lock);
     return status_of(provider->factory, &error);
 }
 
 static void release_computes(ort_ep *table, ort_compute **computes, size_t count) {
     provider *provider = (struct provider *)table;
+    mutex_lock(&provider->factory->lock);
     for (size_t i = 0; i < count; i++) {
         segment **at = &provider->segments;
         while (*at && &(*at)->table != computes[i]) at = &(*at)->next;
@@ -219,6 +222,8 @@ static void release_computes(ort_ep *table, ort_compute **computes, size_t count
         *at = released->next;
         close_segment(released);
     }
+    close_unused(provider->factory, provider->sharing);
+    mutex_unlock(&provider->factory->lock);
 }
 
 static const char *compatibility(ort_ep *table, const ort_graph *graph) {
