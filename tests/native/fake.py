@@ -1,6 +1,7 @@
 """Provide the OpenCL library of fake_opencl.c, and contexts for its device."""
 
 import ctypes
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,8 @@ DEVICE = DeviceIdentity(
     preferred_float_width=1,
     extensions=("cl_khr_byte_addressable_store", "cl_khr_fp16"),
 )
+CPU = dataclasses.replace(DEVICE, device_type="cpu")
+"""The same device by Fake.is_cpu."""
 SOURCE = "__kernel void twice(__global const float *from, __global float *to) {}"
 ELEMENTS, STAGES = 64, 3
 NBYTES = 4 * ELEMENTS
@@ -56,6 +59,7 @@ class Fake:
         self._library.fake_stamp.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
         self._library.fake_delay.argtypes = self._library.fake_refuse.argtypes = [ctypes.c_long]
         self._library.fake_replays.restype = ctypes.c_long
+        self._library.fake_cpu.argtypes = [ctypes.c_long]
 
     @property
     def failed(self) -> str:
@@ -83,6 +87,10 @@ class Fake:
         self._library.fake_records(how)
         self._library.fake_delay(delay_ns)
         self._library.fake_refuse(refuses)
+
+    def is_cpu(self, is_one: bool) -> None:
+        """Makes the device a CPU, or a GPU again, for who opens it from now on."""
+        self._library.fake_cpu(is_one)
 
     def stamp(self, begun_ns: int, ended_ns: int) -> None:
         """Gives events these times from now on; 0: their own."""

@@ -5,7 +5,7 @@
  * (fake_alive) and calls that could fail, of which one can be made to (fake_fail_at), and events may have times that are
  * made up (fake_stamp). A program is its text: a binary is one that has "__kernel" in it. Launches can be recorded
  * (fake_records), in command buffers or on Qualcomm's queues, by a device without memory of its own, and may take time
- * when they are enqueued (fake_delay). */
+ * when they are enqueued (fake_delay). The GPU may be a CPU (fake_cpu). */
 #define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -45,7 +45,7 @@ static atomic_long alive, calls, failing;
 static _Atomic uint64_t begun_ns, ended_ns; /* of each event; 0: as it was */
 static _Atomic(const char *) failed = "";
 static atomic_int records; /* 0: nothing, 1: command buffers, 2: recordable queues */
-static atomic_long delay_ns, replays, refusing;
+static atomic_long delay_ns, replays, refusing, is_cpu;
 static int platform, device; /* whose addresses are their handles */
 
 API long fake_alive(void) { return atomic_load(&alive); }
@@ -56,6 +56,8 @@ API void fake_delay(long ns) { atomic_store(&delay_ns, ns); }
 API long fake_replays(void) { return atomic_load(&replays); }
 /* Every replay fails. */
 API void fake_refuse(long refuses) { atomic_store(&refusing, refuses); }
+/* The device is a CPU for who asks from now on. */
+API void fake_cpu(long is_one) { atomic_store(&is_cpu, is_one); }
 /* The call of this number from now on fails; 0: none does. */
 API void fake_fail_at(long number) {
     atomic_store(&calls, 0);
@@ -158,7 +160,7 @@ API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size
     static const size_t items[3] = {1024, 1024, 64};
     (void)of;
     switch (what) {
-    case 0x1000: return answer_number(1 << 2, 8, room, to, needed);       /* type: GPU */
+    case 0x1000: return answer_number(is_cpu ? 1 << 1 : 1 << 2, 8, room, to, needed); /* type */
     case 0x1002: return answer_number(4, 4, room, to, needed);            /* compute units */
     case 0x1003: return answer_number(3, 4, room, to, needed);            /* dimensions */
     case 0x1004: return answer_number(1024, 8, room, to, needed);         /* work-group */

@@ -256,10 +256,19 @@ void gputune_close_device(gputune_device *device) {
     free(device);
 }
 
-gputune_code renew_context(gputune_device *device, gputune_error *error) {
-    if (!device->is_cpu) return GPUTUNE_OK;
-    close_context(device); /* first: PoCL's contexts have their compiler's memory in common, until the last is closed */
-    return open_context(device, error);
+gputune_code add_user(gputune_device *device, gputune_error *error) {
+    device_take(device);
+    const gputune_code code = device->context ? GPUTUNE_OK : open_context(device, error);
+    if (code) close_context(device);
+    else device->users++;
+    device_leave(device);
+    return code;
+}
+
+void remove_user(gputune_device *device) {
+    device_take(device);
+    if (!--device->users && device->is_cpu && is_here(device)) close_context(device);
+    device_leave(device);
 }
 
 const char *gputune_device_name(const gputune_device *device) { return device->identity.name; }

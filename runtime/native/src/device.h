@@ -22,6 +22,7 @@ struct gputune_device {
     bool shares_memory; /* a CPU device that reads and writes the host's memory itself */
     pid_t process;      /* which has opened it */
     mutex turn;         /* what uses the queue or changes what follows holds it */
+    size_t users;       /* graphs, groups, memory and profiles: what needs the context */
     gputune_graph *graphs;
 };
 
@@ -41,9 +42,11 @@ gputune_code check_here(const gputune_device *device, gputune_error *error);
 /* Takes the turn; in a fork, where there is one thread, nothing. */
 void device_take(gputune_device *device);
 void device_leave(gputune_device *device);
-/* Replaces a CPU device's context, of which nothing may be in use: PoCL keeps some of each program that it has built
- * there. GPUs take long to make a context. After an error, what uses the device fails. */
-gputune_code renew_context(gputune_device *device, gputune_error *error);
+/* Counts what needs the context. A CPU device's is closed with the last of them and opened again for the next, which
+ * fails if that fails: PoCL keeps some of each program that it has built, until no context is left in the process. GPUs
+ * take long to make a context. Nobody who calls these has the turn. */
+gputune_code add_user(gputune_device *device, gputune_error *error);
+void remove_user(gputune_device *device);
 /* What clGetDeviceInfo says; shorter numbers fill the start of it. 0: an error. */
 uint64_t number_of(const gputune_device *device, cl_device_id id, cl_uint what);
 /* A code for a status of OpenCL, with what was done and the status in the message where it is an error. */

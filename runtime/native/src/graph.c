@@ -262,7 +262,10 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     const gputune_load_options usual = {.graph = NULL}, *given = options ? options : &usual;
     gputune_graph *made = *graph = NULL;
     TRY(check_here(device, error));
-    if (!(made = *graph = calloc(1, sizeof *made))) return NO_MEMORY;
+    if (!(made = calloc(1, sizeof *made))) return NO_MEMORY;
+    gputune_code code = add_user(device, error);
+    if (code) return free(made), code;
+    *graph = made;
     made->device = device;
     made->file = another_owner(file);
     made->strict = given->strict;
@@ -272,7 +275,7 @@ gputune_code gputune_load(gputune_device *device, const gputune_file *file, cons
     made->next = device->graphs;
     device->graphs = made;
     const uint64_t begun_ns = now_ns();
-    const gputune_code code = load(made, given, error);
+    code = load(made, given, error);
     made->load_ns = now_ns() - begun_ns;
     device_leave(device);
     if (code) gputune_unload(made), *graph = NULL;
@@ -302,6 +305,7 @@ void gputune_unload(gputune_graph *graph) {
     gputune_close(graph->file);
     pool_free(&graph->pool);
     free(graph);
+    remove_user(device);
 }
 
 /* --- groups ------------------------------------------------------------------------------------------------------- */
@@ -344,16 +348,21 @@ gputune_code gputune_open_group(gputune_device *device, const gputune_file *cons
                                 gputune_group **group, gputune_error *error) {
     *group = NULL;
     TRY(check_here(device, error));
-    gputune_group *made = *group = calloc(1, sizeof *made);
+    gputune_group *made = calloc(1, sizeof *made);
     if (!made) return NO_MEMORY;
+    gputune_code code = add_user(device, error);
+    if (code) return free(made), code;
     made->device = device;
-    const gputune_code code = fill_group(made, files, count, error);
-    if (code) gputune_close_group(made), *group = NULL;
+    code = fill_group(made, files, count, error);
+    if (code) gputune_close_group(made);
+    else *group = made;
     return code;
 }
 
 void gputune_close_group(gputune_group *group) {
-    if (group) release_all(group->device, &group->shared);
+    if (!group) return;
+    release_all(group->device, &group->shared);
+    remove_user(group->device);
     free(group);
 }
 

@@ -22,6 +22,8 @@ static gputune_code new_memory(gputune_device *device, size_t nbytes, gputune_me
                     nbytes, (unsigned long long)device->identity.max_allocation_bytes);
     if (nbytes < 1) return fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of 0 bytes, at least 1 is needed");
     if (!(*memory = calloc(1, sizeof **memory))) return NO_MEMORY;
+    const gputune_code code = add_user(device, error);
+    if (code) return free(*memory), *memory = NULL, code;
     **memory = (gputune_memory){.device = device, .nbytes = nbytes, .descriptor = -1};
     return GPUTUNE_OK;
 }
@@ -99,8 +101,8 @@ gputune_code gputune_allocate(gputune_device *device, size_t nbytes, gputune_mem
     if (good && !made->memory && !made->is_shared && device->is_unified) allocate_mapped(made);
     device_leave(device);
     if (good) return GPUTUNE_OK;
-    free(made);
-    *memory = NULL;
+    made->data = NULL, made->mapped_bytes = 0;
+    gputune_free(made), *memory = NULL;
     return fail(error, GPUTUNE_UNUSABLE_MEMORY, "memory of %zu bytes cannot be allocated", nbytes);
 }
 
@@ -192,12 +194,14 @@ static void forget(gputune_memory *memory) {
 
 void gputune_free(gputune_memory *memory) {
     if (!memory) return;
-    const bool here = is_here(memory->device);
-    device_take(memory->device);
+    gputune_device *device = memory->device;
+    const bool here = is_here(device);
+    device_take(device);
     if (memory->memory && here) forget(memory);
-    if (memory->is_shared && here) memory->device->cl.SVMFree(memory->device->context, memory->data);
-    device_leave(memory->device);
+    if (memory->is_shared && here) device->cl.SVMFree(device->context, memory->data);
+    device_leave(device);
     if (memory->mapped_bytes) munmap(memory->data, memory->mapped_bytes);
     if (memory->descriptor >= 0) close(memory->descriptor);
     free(memory);
+    remove_user(device);
 }

@@ -350,7 +350,8 @@ gputune_code profile_to(FILE *log, gputune_device *device, gputune_level level, 
     put_field(log, "begun_unix_ns", UINT, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
     put_field(log, "settings", MAP, 0);
     put_field(log, "unavailable", MAP, 0);
-    const gputune_code code = end_record(log, error);
+    gputune_code code = end_record(log, error);
+    if (!code) code = add_user(device, error);
     if (code) fclose(log), free(made), *profile = NULL;
     return code;
 }
@@ -382,5 +383,6 @@ gputune_code gputune_close_profile(gputune_profile *profile, gputune_error *erro
         code = fail(error, GPUTUNE_IO_ERROR, "the profile log cannot be written: %s", strerror(errno));
     if (nowhere >= 0) close(nowhere);
     free(profile);
+    remove_user(device);
     return code;
 }
