@@ -129,12 +129,17 @@ def test_nodes_of_others_are_theirs(newest: Onnxruntime, tmp_path: Path, binary:
 
 def test_tensors_must_be_those_of_the_context(newest: Onnxruntime, tmp_path: Path, binary: Path) -> None:
     two = named_context(tmp_path / "two.bin", ("y",), ("first", "second"))
+    three = named_context(tmp_path / "three.bin", ("y",), ("first", "second", "third"))
+    a, b, c = ((name, [ELEMENTS]) for name in "abc")
     x, y, floats, halves = ("x", [ELEMENTS]), ("y", [ELEMENTS]), TensorProto.FLOAT, TensorProto.FLOAT16
     one = node(["x"], ["y"], binary)
     for nodes, inputs, outputs, kind, words in (
         ([node(["x"], ["y"], two)], [x], [y], floats, "it has 1 inputs, and graph 'main' of the context has 2"),
         ([node(["x"], ["y", "z"], binary)], [x], [y, ("z", [ELEMENTS])], floats, "it has 2 outputs, and graph "),
         ([node(["x", ""], ["y"], two)], [x], [y], floats, "its input 1 is missing: graph 'main' takes 'second' there"),
+        ([node(["", "b", "c"], ["y"], three)], [b, c], [y], floats, "input 0 is missing: graph 'main' takes 'first'"),
+        ([node(["a", "", "c"], ["y"], three)], [a, c], [y], floats, "input 1 is missing: graph 'main' takes 'second'"),
+        ([node(["a", "", ""], ["y"], three)], [a], [y], floats, "input 1 is missing: graph 'main' takes 'second'"),
         ([one], [("x", [1, "n"])], [y], floats, "'x' is float32 [1, ?] in the model, and float32 [64] in the context"),
         ([one], [x], [("y", [63])], floats, "'y' is float32 [63] in the model, and float32 [64] in the context"),
         ([one], [x], [y], halves, "'x' is float16 [64] in the model, and float32 [64] in the context"),
