@@ -21,6 +21,7 @@ ADVICE: Mapping[str, str] = MappingProxyType(
         "check the port, --tls_ca and --tls_cert",
         "server_not_started": "run `gputune target-server` by hand: it says why",
         "no_agent": "see whether gputune-agent runs there, on this port and with this token",
+        "no_agent_device": "run `gputune-agent --check` on that machine: it says what its OpenCL lacks",
         "no_device": "`gputune doctor` says what is wrong with each driver",
         "version_mismatch": "install the same gputune on both sides",
         "token_required": "give the server's token with --token_file or GPUTUNE_TOKEN",

@@ -106,9 +106,9 @@ class TargetError(GputuneError):
     """What went wrong with a target, in one line that ends with its name.
 
     `name` is a name of gputune.server.protocol.errors.ERROR_NAMES, or one of: unreachable, not_a_target_server,
-    tls_failed, connection_lost, lost_again, device_changed, bad_address, contradiction, server_not_started, no_device;
-    those of client/target/adb/target.py begin with adb_. `reason` is the line without the name, `details` are the
-    server's numbers.
+    tls_failed, connection_lost, lost_again, device_changed, bad_address, contradiction, server_not_started, no_device,
+    no_agent, no_agent_device; those of client/target/adb/target.py begin with adb_. `reason` is the line without the
+    name, `details` are the server's numbers.
     """
 
     exit_code = 4
@@ -177,5 +177,6 @@ _CODES_OF_NAMES = {
     "bad_address": ConfigError.exit_code,
     "contradiction": ConfigError.exit_code,
     "no_device": DeviceOrContextError.exit_code,
+    "no_agent_device": DeviceOrContextError.exit_code,
 }
 """The codes of errors about targets that are no target's fault."""

@@ -144,6 +144,11 @@ AGENT_HEAD = """\
  * change those or scripts/c_tables.py, and not this file. */
 """
 MESSAGES = (Hello, Proof, *messages.REPLIES, *dict.fromkeys(messages.REPLIES.values()), *messages.UNASKED)
+VARIABLES: Mapping[str, tuple[str, ...]] = {
+    "GIVEN_VARIABLES": messages.GIVEN_VARIABLES,
+    "TOLD_VARIABLES": messages.TOLD_VARIABLES,
+}
+"""Lists of names of environment variables, in which * stands for any characters."""
 AGENT_RECORDS = (
     messages.Span,
     messages.Given,
@@ -174,6 +179,9 @@ def agent_messages() -> str:
         hints = get_type_hints(form.record, include_extras=True)
         lines += ["", *(_names(_list_of(name), found) for name, hint in hints.items() if (found := _choices(hint)))]
         lines += _form(form, hints)
+    lines += [""]
+    for name, texts in VARIABLES.items():
+        lines.append(_wrapped(f"const char *const {name}[] = {{{', '.join([*map(_quoted, texts), 'NULL'])}}};"))
     lines += ["", "const form *const MESSAGES[] = {"]
     lines += [f"    [{form.name}] = &{form.name}_FORM," for form in AGENT_FORMS if form.record in MESSAGES]
     return "\n".join([*lines, "};"]) + "\n"
@@ -186,6 +194,7 @@ def agent_header() -> str:
     lines += ['#include "reading.h"\n', f"enum {{ AGENT_VERSION = {messages.AGENT_VERSION} }};"]
     lines.append(_wrapped(f"typedef enum message_kind {{ {', '.join(names)}, MESSAGE_KINDS }} message_kind;"))
     lines.append("extern const form *const MESSAGES[]; /* by message_kind */")
+    lines.append(f"extern const char *const {', *const '.join(f'{name}[]' for name in VARIABLES)};")
     for form in AGENT_FORMS:
         lines += ["", f"typedef struct {form.row} {{"]
         hints = get_type_hints(form.record, include_extras=True)
@@ -244,6 +253,10 @@ def _names(name: str, texts: tuple[str, ...]) -> str:
     outside = "" if name in NAMES else "static "
     items = [f'[{text.upper()}] = "{text}"' if name in ENUMS else f'"{text}"' for text in texts]
     return _wrapped(f"{outside}const char *const {name}[] = {{{', '.join([*items, 'NULL'])}}};")
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def _wrapped(line: str) -> str:

@@ -40,6 +40,7 @@ from gputune.server.sessions.memory import sensible_bytes
 from gputune.server.worker.link import WorkerReady
 from gputune.server.workers.builder import Builder
 from gputune.server.workers.compiled_programs import CompiledPrograms
+from gputune.server.workers.crash_recovery import THE_AGENT
 from gputune.server.workers.pool import Workers, most_compilers
 from gputune.server.workers.process import DeviceUnavailable, WorkerProcess
 from gputune.server.workers.second_compiler import SecondCompiler
@@ -87,7 +88,8 @@ class Daemon:
         further = _further_compilers(report)
         second = SecondCompiler(self._start_compiler, self.limits) if further else None
         self._reachable = functools.partial(answers, report)
-        first = Supervisor(self._start_worker, self.limits, second, self._reachable)
+        self._agent = report.driver_file if report.remote else THE_AGENT
+        first = Supervisor(self._start_worker, self.limits, second, self._reachable, self._agent)
         self._workers = Workers(first, self._further_supervisor, further, self._compiled, self._another_supervisor)
         self._requests: Counter[str] = Counter()  # of the clients that are gone
         self._far_state = state_of(report)
@@ -228,7 +230,7 @@ class Daemon:
         return Supervisor(self._start_compiler, self.limits)
 
     def _another_supervisor(self) -> Supervisor:
-        return Supervisor(self._start_worker, self.limits, reachable=self._reachable)
+        return Supervisor(self._start_worker, self.limits, reachable=self._reachable, agent=self._agent)
 
     async def _start_compiler(self) -> WorkerProcess:
         # it measures nothing, and keeps to no core, so that it takes one which other workers leave

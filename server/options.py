@@ -15,6 +15,8 @@ from gputune.server.protocol.messages import DEFAULT_PORT
 DEFAULT_HOST = "127.0.0.1"
 LogFormat = Literal["text", "json"]
 USAGE_ERROR = 2
+NO_DEVICE_THERE = "the agent has no device that works"
+"""The start of what is said about an agent that answers, and cannot open a device."""
 
 
 class _Parser(argparse.ArgumentParser):

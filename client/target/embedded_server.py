@@ -16,6 +16,7 @@ from typing import IO
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.target.transport.credentials import TOKEN_VARIABLE
 from gputune.runtime.devices.discovery import AGENT_PREFIX
+from gputune.server.options import NO_DEVICE_THERE
 
 STOP_SECONDS = 5.0
 DYING_SECONDS = 0.5  # a connection breaks off a moment before its process is gone
@@ -46,7 +47,7 @@ class EmbeddedServer:
         if device is not None:
             self._command += ["--device", device]
         self._command += options
-        self._no_device = "no_agent" if (device or "").startswith(AGENT_PREFIX) else "no_device"
+        self._behind_agent = (device or "").startswith(AGENT_PREFIX)
         self._launch()
 
     @classmethod
@@ -60,7 +61,7 @@ class EmbeddedServer:
         """Starts a server and waits until it listens.
 
         options: more of them; token: else a new one; variables: beside this process's own.
-        Raises TargetError (server_not_started, no_device, no_agent)."""
+        Raises TargetError (server_not_started, no_device, no_agent, no_agent_device)."""
         return cls(device, options, token, variables)
 
     def _launch(self) -> None:
@@ -84,7 +85,8 @@ class EmbeddedServer:
                     raise
                 reason = _tail(self._errors, 1).removeprefix("error: ") or f"it ended with exit code {code}"
             if code == DeviceOrContextError.exit_code:
-                raise TargetError(self._no_device, reason) from None
+                name = "no_agent_device" if NO_DEVICE_THERE in reason else "no_agent"
+                raise TargetError(name if self._behind_agent else "no_device", reason) from None
             raise _not_started(reason) from None
 
     def _popen(self, errors: IO[bytes]) -> subprocess.Popen[str]:
@@ -101,7 +103,7 @@ class EmbeddedServer:
     def revive(self) -> tuple[str, int]:
         """Starts the server again, with the same token, after ending what is left of it; its new host and port.
 
-        Raises TargetError (server_not_started, no_device, no_agent)."""
+        Raises TargetError (server_not_started, no_device, no_agent, no_agent_device)."""
         self.kill()
         self.stop()
         self._launch()

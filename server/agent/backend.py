@@ -7,7 +7,6 @@ import itertools
 import logging
 import math
 import os
-import signal
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -42,7 +41,7 @@ from gputune.runtime.backends.answers import in_order_of_time, timing_of
 from gputune.runtime.devices.caches import last_cache_bytes
 from gputune.runtime.devices.settings import deciding
 from gputune.server.agent import messages
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.connection import LOST, AgentConnection
 from gputune.server.agent.features import AgentProofs
 from gputune.server.agent.messages import Given, Span
 from gputune.server.agent.state import AgentState
@@ -105,11 +104,11 @@ class AgentBackend(Backend):
         self._numbers = _Numbers()
         self._state = AgentState(self._connection.ask)
 
-        def open_again() -> tuple[Backend, Callable[[], None]]:
+        def open_again() -> tuple[Backend, AgentConnection]:
             other = AgentBackend(identity, address, place)
-            return other, other._connection.abort
+            return other, other._connection
 
-        self.prove = AgentProofs(identity, address, open_again)
+        self.prove = AgentProofs(identity, open_again)
         self._references: weakref.WeakKeyDictionary[Reference, Handle] = weakref.WeakKeyDictionary()
         quirks = quirks_of(identity)
         # A process that only compiles is started with variables of its own.
@@ -136,19 +135,17 @@ class AgentBackend(Backend):
         return self._state.read()
 
     def lost(self) -> bool:
-        """Return whether nothing works any more. Where the connection has ended, the agent says in the next one whether
-        that was the device's doing. If it was not, or no agent answers, this process ends by SIGKILL, because that is
+        """Return whether nothing works any more. Where the connection has ended, the agent says in another one whether
+        that was the device's doing. If it was not, or no agent answers, this process ends with an exit code that is
         charged to nothing that was under way."""
         if not self._connection.closed:
             return super().lost()
         ended = ""
         with contextlib.suppress(DeviceNotFound):
-            again = AgentConnection(self._address)
-            ended = again.ended
-            again.close()
+            ended = self._connection.ending()
         if not ended:
             log.error("the connection to %s has ended, and so does this worker", self._address)
-            os.kill(os.getpid(), signal.SIGKILL)
+            os._exit(LOST)
         log.error("the agent's process: %s", ended)
         return True
 
@@ -301,13 +298,14 @@ class AgentBackend(Backend):
         """Return a number for what a request makes."""
         return Handle(self._numbers)
 
-    def ask(self, request: Any) -> Any:
-        """Return the agent's reply to a request about contexts. Raises DeviceError, ContextError."""
-        return self._ask(request)
+    def ask(self, request: Any, outputs: Sequence[int] = ()) -> Any:
+        """Return the agent's reply to a request about contexts. outputs: bytes of those that an inference has. Raises
+        DeviceError, ContextError."""
+        return self._ask(request, outputs=outputs)
 
-    def _ask(self, request: Any, started: Callable[[], None] = lambda: None) -> Any:
+    def _ask(self, request: Any, started: Callable[[], None] = lambda: None, outputs: Sequence[int] = ()) -> Any:
         self._free()
-        return self._connection.ask(request, started)
+        return self._connection.ask(request, started, outputs)
 
     def _post(self, request: Any, take: Callable[[Any], None] = lambda reply: None) -> None:
         self._free()
@@ -358,7 +356,5 @@ def _timings(sent: Sequence[messages.Batch], timed: messages.Timed) -> list[Timi
     """Return the times of the batches that were run."""
     walls, times = np.frombuffer(timed.wall_ns, "<i8"), _times_of(timed.times)
     ends = np.cumsum([each.launches * len(each.bounds) for each in sent[: len(walls)]], dtype=np.int64)
-    if len(walls) > len(sent) or len(times) != (ends[-1] if len(ends) else 0):
-        raise LaunchFailed("the agent says the times of other launches than were asked for")
     rows = np.split(times, ends[:-1])
     return [timing_of(row, each.launches, int(wall)) for row, each, wall in zip(rows, sent, walls, strict=False)]

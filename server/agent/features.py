@@ -19,14 +19,11 @@ from gputune.server.agent.connection import AgentConnection
 
 
 class AgentProofs:
-    """Answer which features a device has. address: the agent's; open_again: opens the device over a connection of its
-    own, and returns it with what ends that at once, from any thread."""
+    """Answer which features a device has. open_again: opens the device over a connection of its own, and returns
+    both."""
 
-    def __init__(
-        self, identity: DeviceIdentity, address: str, open_again: Callable[[], tuple[Backend, Callable[[], None]]]
-    ) -> None:
+    def __init__(self, identity: DeviceIdentity, open_again: Callable[[], tuple[Backend, AgentConnection]]) -> None:
         self._identity = identity
-        self._address = address
         self._open_again = open_again
         self._found: dict[str, str] = {}
 
@@ -42,13 +39,13 @@ class AgentProofs:
     def _reason(self, name: str) -> str:
         late = threading.Event()
         try:
-            backend, end = self._open_again()
+            backend, connection = self._open_again()
         except (DeviceError, DeviceNotFound) as error:
             return str(error)
 
         def give_up() -> None:
             late.set()
-            end()
+            connection.abort()
 
         timer = threading.Timer(FEATURE_SECONDS, give_up)
         timer.start()
@@ -58,15 +55,15 @@ class AgentProofs:
             reason = str(error)
         finally:
             timer.cancel()
-            end()
+            connection.abort()
         if late.is_set():
             return f"it took longer than {FEATURE_SECONDS:g} s"
-        return (reason and self._ended()) or reason
+        return (reason and _ended(connection)) or reason
 
-    def _ended(self) -> str:
-        """Return how the last connection's process ended, if that was not in order."""
-        with contextlib.suppress(DeviceNotFound):
-            connection = AgentConnection(self._address)
-            connection.close()
-            return connection.ended and f"its process there ended: {connection.ended}"
-        return ""
+
+def _ended(connection: AgentConnection) -> str:
+    """Return how the process of a connection ended, if that was not in order."""
+    with contextlib.suppress(DeviceNotFound):
+        ended = connection.ending()
+        return ended and f"its process there ended: {ended}"
+    return ""

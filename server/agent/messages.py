@@ -4,9 +4,10 @@ An agent (runtime/native/agent/) is the device's part of the target server in C.
 rule of measuring: it does what a backend does (runtime/backends/base.py), and the target server decides.
 
 Frames, MACs and the handshake are those of the target protocol (server/protocol/): Hello from the target server, Hello
-from the agent, then Proof and Greeting. After that the target server sends requests, and the agent answers them in
-their order, each with the reply named in REPLIES or with Failed. So requests may be sent without waiting for replies,
-and the target server chooses the handles of what they make: numbers from 1 that are free, the smaller the better.
+from the agent, then Proof. After that the target server sends requests, the first of which is Begin, and the agent
+answers them in their order, each with the reply named in REPLIES or with Failed. So requests may be sent without
+waiting for replies, and the target server chooses the handles of what they make: numbers from 1 that are free, the
+smaller the better.
 Started may come before a reply, with the request's id. runtime/native/agent/messages.c is written from this file.
 """
 
@@ -19,11 +20,26 @@ from typing import Annotated, Literal
 
 from gputune.core.bounds import Amount, Bytes, Count, CText, Int32, Nanoseconds, Size, Within, in_files
 from gputune.core.identity import DeviceIdentity
+from gputune.core.quirks import DRIVERS
+from gputune.runtime.devices.settings import OF_THE_LOADER
 from gputune.runtime.profiling.records import Form
 from gputune.server.protocol.messages import Blob
 
-AGENT_VERSION = 2
+AGENT_VERSION = 3
 """The protocol's number in both hellos."""
+
+SESSION_DIGITS = 32
+
+GIVEN_VARIABLES = tuple(sorted({name for driver in DRIVERS for name in driver.unbound}))
+"""The environment variables that a target server gives an agent's process."""
+TOLD_VARIABLES = tuple(
+    sorted(
+        {name for names in (OF_THE_LOADER, *(driver.deciding for driver in DRIVERS)) for name in names}
+        | {driver.compiled.finds for driver in DRIVERS if driver.compiled is not None}
+    )
+)
+"""Patterns of the names of those that an agent tells: they change code or time, or say whether compiled code is
+found."""
 
 Handle = Annotated[int, Within(1, 2**62)]
 Handles = Annotated[tuple[Handle, ...], Within(0, 4096)]
@@ -121,6 +137,16 @@ Arguments = Annotated[tuple[Given, ...], Within(0, 256)]
 
 @in_files(closed=True)
 @dataclass(frozen=True)
+class Begin:
+    """Name the session of this connection by random digits, and ask how the process of an earlier one ended ("": of
+    none). An agent that serves as many connections as it can answers by Failed and ends."""
+
+    session: CText
+    earlier: CText
+
+
+@in_files(closed=True)
+@dataclass(frozen=True)
 class ListDevices:
     """Name the devices of all platforms."""
 
@@ -128,8 +154,9 @@ class ListDevices:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Open:
-    """Open the device at a place of the list; `profiling`: launches have the device's clock. variables: those that its
-    driver is to find beside the agent's, each as NAME=VALUE, if this connection has not used a driver before."""
+    """Open the device at a place of the list; `profiling`: launches have the device's clock. variables: of
+    GIVEN_VARIABLES, that its driver is to find beside the agent's, each as NAME=VALUE, if this connection has not used
+    a driver before."""
 
     place: Count
     profiling: bool
@@ -191,8 +218,9 @@ class Read:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class ReadFiles:
-    """Return what the device's system says in files below /sys and some of /proc; of a folder the names in it, one a
-    line. What cannot be read says nothing, and nothing is begun after so many nanoseconds."""
+    """Return what the device's system says in files below /sys, but not those for debugging, and in some of /proc; of a
+    folder the names in it, one a line. What cannot be read says nothing, and nothing is begun after so many
+    nanoseconds."""
 
     paths: Annotated[tuple[CText, ...], Within(0, 1024)]
     within_ns: Nanoseconds
@@ -331,7 +359,7 @@ class Vote:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Greeting:
-    """The agent knows the token, too. ended: how the process of the last connection ended, if that was not in order."""
+    """The connection has a place. ended: how the process of the earlier session ended, if that was not in order."""
 
     ended: CText
 
@@ -347,8 +375,8 @@ class Devices:
 @in_files(closed=True)
 @dataclass(frozen=True)
 class Opened:
-    """The device is open. cache_bytes: of its last cache, as the driver says; variables: the agent's environment, each
-    as NAME=VALUE."""
+    """The device is open. cache_bytes: of its last cache, as the driver says; variables: of the agent's environment,
+    those that TOLD_VARIABLES name, each as NAME=VALUE."""
 
     cache_bytes: Amount
     variables: Texts
@@ -440,6 +468,7 @@ class Failed:
 
 REPLIES: Mapping[type, type] = MappingProxyType(
     {
+        Begin: Greeting,
         ListDevices: Devices,
         Open: Opened,
         Allocate: Done,
@@ -466,5 +495,5 @@ REPLIES: Mapping[type, type] = MappingProxyType(
 )
 """By request, what answers it."""
 
-UNASKED = (Greeting, Started, Failed)
+UNASKED = (Started, Failed)
 """Messages of an agent that are no reply to a request in order."""

@@ -19,8 +19,11 @@ from gputune.server.agent.connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import ListDevices
 from gputune.server.agent.state import ConnectedState
 from gputune.server.agent.votes import AgentPower
+from gputune.server.options import NO_DEVICE_THERE
 
 AWAITED_SECONDS, PAUSE_SECONDS = 30.0, 0.5
+LISTING_SECONDS = 60.0
+"""Drivers that are loaded for the first time take long."""
 
 
 def find_device(wanted: str | None) -> Choice:
@@ -28,11 +31,11 @@ def find_device(wanted: str | None) -> Choice:
     if wanted is None or not wanted.startswith(AGENT_PREFIX):
         return find(wanted)
     address, _, place = wanted.removeprefix(AGENT_PREFIX).partition("#")
-    connection = AgentConnection(address)
+    connection = AgentConnection(address, patience=LISTING_SECONDS)
     try:
         devices = connection.ask(ListDevices()).devices
     except DeviceError as error:
-        raise DeviceNotFound(f"{wanted}: {error}") from None
+        raise DeviceNotFound(f"{wanted}: {NO_DEVICE_THERE}: {error}") from None
     finally:
         connection.close()
     named = AGENT_PREFIX + address

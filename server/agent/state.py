@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import itertools
+import math
 import re
 import shutil
 import tempfile
@@ -19,10 +20,12 @@ from pathlib import Path
 
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.devices import load, state
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.connection import ANSWER_SECONDS, AgentConnection
 from gputune.server.agent.messages import Contents, ReadFiles
 
-FILES_AT_ONCE = 1024
+FILES_AT_ONCE = FOLDERS_AT_ONCE = 1024
+MOST_FILES = 4096
+"""More than any machine has of them."""
 FOUND_NS, READ_NS = 10**9, round(state.SECONDS_AT_MOST * 1e9)
 TICKS_PER_SECOND = 100  # of the counts that Linux shows to programs, on every processor
 LOAD_FILES = ("/proc/uptime", "/proc/stat", "/proc/self/stat", "/proc/self/status")
@@ -35,26 +38,36 @@ class AgentState:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
-        self._root = Path(tempfile.mkdtemp(prefix="gputune-state-"))
+        self._root: Path | None = None
         self._known = False
-        weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
 
     def read(self) -> dict[str, float]:
-        """Return what state.read and load.read would there. Raises DeviceError."""
+        """Return what state.read and load.read would there; nothing of what this machine has no space for. Raises
+        DeviceError."""
+        if self._root is None:
+            try:
+                self._root = Path(tempfile.mkdtemp(prefix="gputune-state-"))
+            except OSError:
+                return {}
+            weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         if self._known:
             wanted: Iterable[str] = (f"/{path.relative_to(self._root)}" for path in state.files(self._root))
-            self._mirror([*LOAD_FILES, *wanted], READ_NS)
+            self._mirror(self._root, [*LOAD_FILES, *wanted], READ_NS)
         else:
-            self._mirror([*LOAD_FILES, *_found(self._ask)], FOUND_NS)
+            self._mirror(self._root, [*LOAD_FILES, *_found(self._ask)], FOUND_NS)
             self._known = True
         return state.read(self._root, seconds=1.0) | load_of(self._root)
 
-    def _mirror(self, paths: Sequence[str], within_ns: int) -> None:
+    def _mirror(self, root: Path, paths: Sequence[str], within_ns: int) -> None:
         for path, content in _contents(self._ask, paths, within_ns).items():
-            place = self._root / path.lstrip("/")
-            if content or place.exists():  # else the content of another time would stay
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(content, encoding="utf-8")
+            place = root / path.lstrip("/")
+            try:
+                if content or place.exists():  # else the content of another time would stay
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_text(content, encoding="utf-8")
+            except (OSError, ValueError):  # the disk is full, or it is no name of a file here: it says nothing
+                with contextlib.suppress(OSError, ValueError):
+                    place.unlink()
 
 
 class ConnectedState:
@@ -71,7 +84,7 @@ class ConnectedState:
         """Return the state; nothing while the agent cannot be asked."""
         with self._turn, contextlib.suppress(DeviceError, DeviceNotFound):
             if self._connection is None or self._connection.closed:
-                self._connection = AgentConnection(self._address)
+                self._connection = AgentConnection(self._address, patience=ANSWER_SECONDS)
                 self._state = AgentState(self._connection.ask)
             assert self._state is not None
             return self._state.read()
@@ -86,25 +99,29 @@ class ConnectedState:
 def load_of(root: Path) -> dict[str, float]:
     """Return what load.read says, of the machine whose files are below a root: all its processors count, and the
     process that read them is the one that has used its own time. Without these files it says nothing."""
-    uptime, counts, own, status = (_text(root, path) for path in LOAD_FILES)
-    found: dict[str, float] = {}
+    try:
+        found = _load_by(*(_text(root, path) for path in LOAD_FILES))
+    except (ValueError, IndexError, OverflowError):
+        return {}
+    return found if all(map(math.isfinite, found.values())) else {}
+
+
+def _load_by(uptime: str, counts: str, own: str, status: str) -> dict[str, float]:
+    """Raise ValueError, IndexError or OverflowError for texts that say something else."""
     idle, processors = 0, 0
-    for line in counts.splitlines():
-        name, *columns = line.split()
+    for name, *columns in filter(None, map(str.split, counts.splitlines())):
         if re.fullmatch("cpu[0-9]+", name):
             processors += 1
             idle += sum(int(column) for column in columns[load.IDLE_COLUMNS] if column.isdecimal())
     used = own.rpartition(")")[2].split()[11:13]  # behind the name of the program, which may hold anything
-    switches = re.search(r"^nonvoluntary_ctxt_switches:\s*([0-9]+)", status, re.MULTILINE)
-    if not (uptime and processors and len(used) == 2 and all(map(str.isdecimal, used))):
+    if not processors or len(used) != 2:
         return {}
-    with contextlib.suppress(ValueError):
-        found |= {load.CLOCK: float(uptime.split()[0]), load.PROCESSORS: float(processors)}
-        found[load.OWN] = sum(map(int, used)) / TICKS_PER_SECOND
-        if idle:
-            found[load.IDLE] = idle / TICKS_PER_SECOND
-        if switches:
-            found[load.SWITCHES] = float(switches[1])
+    found = {load.CLOCK: float(uptime.split()[0]), load.PROCESSORS: float(processors)}
+    found[load.OWN] = sum(map(int, used)) / TICKS_PER_SECOND
+    if idle:
+        found[load.IDLE] = idle / TICKS_PER_SECOND
+    if switches := re.search(r"^nonvoluntary_ctxt_switches:\s*([0-9]+)", status, re.MULTILINE):
+        found[load.SWITCHES] = float(switches[1])
     return found
 
 
@@ -143,10 +160,10 @@ def _found(ask: Ask) -> list[str]:
         for pattern in patterns:
             list(folders(pattern))
         new = [folder for folder, names in listed.items() if not names]
-        for folder, text in _contents(ask, new, FOUND_NS).items():
+        for folder, text in _contents(ask, new[:FOLDERS_AT_ONCE], FOUND_NS).items():
             names = (name for name in text.split("\n") if "/" not in name)
             listed[folder] = sorted(name for name in names if name not in ("", ".", ".."))
-    return list(itertools.chain.from_iterable(map(folders, patterns)))
+    return list(itertools.islice(itertools.chain.from_iterable(map(folders, patterns)), MOST_FILES))
 
 
 def _alternatives(pattern: str) -> list[str]:

@@ -8,7 +8,7 @@ import threading
 from gputune.core.errors import DeviceError, DeviceNotFound
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.presets import PRESETS
-from gputune.server.agent.connection import AgentConnection
+from gputune.server.agent.connection import ANSWER_SECONDS, AgentConnection
 from gputune.server.agent.messages import SetVotes, Vote
 
 log = logging.getLogger("gputune.server.agent")
@@ -65,7 +65,7 @@ class AgentPower:
     def _voting(self) -> AgentConnection:
         """Tell the agent the preset, over a connection that works; return that."""
         if self._connection is None or self._connection.closed:
-            self._connection = AgentConnection(self._address)
+            self._connection = AgentConnection(self._address, patience=ANSWER_SECONDS)
         preset = "" if self.profile.silent else self.profile.name
         self.controls = self._connection.ask(SetVotes(self._place, preset)).controls
         return self._connection

@@ -16,8 +16,8 @@ the step and variant on the heartbeat page at that moment. The rules, in order:
    its output was checked). It is not blamed, but *doubted*: in the next worker it comes first, before all that could
    have damaged anything. If the worker dies of it there, too, it was alone (4), or is suspected for the second time,
    which is enough.
-6. SIGKILL that was not ours is no evidence, because a system takes memory back that way: the same is tried again, and
-   blamed after KILLS_FORGIVEN times.
+6. SIGKILL that was not ours is no evidence, because a system takes memory back that way, nor is a lost agent: the same
+   is tried again, and blamed after KILLS_FORGIVEN times.
 7. The baseline is no variant that could be blamed, unless it is also a variant of the batch: the batch goes on without
    it.
 
@@ -40,12 +40,14 @@ from dataclasses import dataclass, replace
 from gputune.core.launches import Trial
 from gputune.core.statuses import TrialStatus
 from gputune.runtime.measuring.watcher import Step
+from gputune.server.agent.opening import AWAITED_SECONDS
 from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress
 from gputune.server.protocol.remaining import Remaining
 from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
 _RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # a death here is due to what is done there
 _COMPILES: tuple[Step, ...] = ("building", "starting")  # here perhaps to others in its program
+THE_AGENT = "the agent"
 KILLS_FORGIVEN = 2  # SIGKILL comes from outside, and may come again by chance
 
 
@@ -74,8 +76,9 @@ class Missed:
 class Death:
     """How a worker ended, and what it was doing: the step, and the number of the variant.
 
-    how: a phrase such as "SIGSEGV"; killed: by SIGKILL that was not ours, which says nothing about the variant;
-    missed: the limit that we have ended it for; ours: why we have ended it, for that or for another reason.
+    how: a phrase such as "SIGSEGV"; killed: by SIGKILL that was not ours, or because its agent was lost, which says
+    nothing about the variant; missed: the limit that we have ended it for; ours: why we have ended it, for that or for
+    another reason; agent: that was lost.
     """
 
     how: str
@@ -84,12 +87,16 @@ class Death:
     killed: bool = False
     missed: Missed | None = None
     ours: str = ""
+    agent: str = ""
 
     @property
     def message(self) -> str:
         """One line for people."""
         if self.missed is not None:
             return self.missed.message
+        if self.agent:
+            during = f" while {self.step}" if self.step else ""
+            return f"{self.agent} ended, or the connection to it{during}; waiting for it for {AWAITED_SECONDS:g} s"
         how = f"the worker was ended: {self.ours}" if self.ours else f"the worker ended with {self.how}"
         return how + (f" while {self.step}" if self.step else "")
 

@@ -18,6 +18,7 @@ from typing import Any
 from gputune.core.quirks import quirks_of
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.memory.passing import WithDescriptor, send_with
+from gputune.server.agent.connection import LOST as AGENT_LOST
 from gputune.server.logs import LinesToLog
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import RemoteProtocolError
@@ -31,6 +32,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 2.0  # for a process whose link is closed, and again for one that was killed
 
 OnProgress = Callable[[Progress], None]
+_HOW = {DEVICE_LOST: "a lost device", AGENT_LOST: "a lost agent"}
 
 
 class DeviceUnavailable(Exception):
@@ -43,14 +45,15 @@ class DeviceUnavailable(Exception):
 
 class WorkerEnded(Exception):
     """The worker process has ended; `code` is its exit code, or minus the number of the signal. how: a phrase for that;
-    ours: why we have ended it; empty when it was not us."""
+    agent_lost: whether it has lost its agent; ours: why we have ended it; empty when it was not us."""
 
     def __init__(self, code: int, ours: str = "") -> None:
         self.code = code
         self.ours = ours
         known = -code in set(signal.Signals)
         self.signal = signal.Signals(-code).name if known else f"signal {-code}" if code < 0 else ""
-        self.how = self.signal or ("a lost device" if code == DEVICE_LOST else f"exit code {code}")
+        self.agent_lost = code == AGENT_LOST
+        self.how = self.signal or _HOW.get(code, f"exit code {code}")
         super().__init__(f"the worker was ended: {ours}" if ours else f"the worker ended with {self.how}")
 
 

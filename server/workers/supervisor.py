@@ -44,7 +44,7 @@ from gputune.server.worker.link import (
     PutSources,
     WorkerReady,
 )
-from gputune.server.workers.crash_recovery import Batch, Death
+from gputune.server.workers.crash_recovery import THE_AGENT, Batch, Death
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
 from gputune.server.workers.second_compiler import SecondCompiler, with_what_it_took
 from gputune.server.workers.watchdog import Worker, WorkerLost, watched
@@ -73,8 +73,9 @@ class Supervisor:
     """One worker at a time, replaced as soon as it dies; one assignment at a time.
 
     `start` makes a worker or raises DeviceUnavailable; `second` compiles half of a batch for workers that find what
-    others have compiled; `reachable` asks whether the device's machine answers, if that is another one. restarts: how
-    many workers were replaced; last_restart: why the last of them was.
+    others have compiled; `reachable` asks whether the device's machine answers, if that is another one. agent: how
+    people call the agent that has the device, if one has. restarts: how many workers were replaced; last_restart: why
+    the last of them was.
     """
 
     def __init__(
@@ -83,11 +84,13 @@ class Supervisor:
         limits: Limits,
         second: SecondCompiler | None = None,
         reachable: Callable[[], bool] = lambda: True,
+        agent: str = THE_AGENT,
     ) -> None:
         self._start = start
         self._limits = limits
         self._second = second
         self._reachable = reachable
+        self._agent = agent
         self._worker: Worker | None = None
         self._known = _Handles()  # to this worker
         self._starting: asyncio.Task[Worker] | None = None
@@ -220,27 +223,33 @@ class Supervisor:
                 await self._tell_freed(self._worker, self._known)
 
     async def _do(self, work: Assignment) -> Any:
-        again = False
+        death: Death | None = None
         while True:
             worker = await self._living()
+            if death is not None and death.agent:
+                work.progress(Progress("recovering", 0, 1, f"{death.agent} is back"))
             try:
                 return await self._attempt(worker, work, work.request, work.progress)
             except WorkerLost as lost:
                 _go_on_unless(work.cancelled)
-                if again or not lost.death.killed or lost.death.final:
-                    return lost.death.error
-                again = True  # SIGKILL comes from outside, where memory runs out for example
-                work.progress(Progress("recovering", 0, 1, f"{lost.death.message}; the request is tried once more"))
+                again, death = death is not None, self._named(lost.death)
+                if again or not death.killed or death.final:
+                    return death.error
+                # SIGKILL comes from outside, where memory runs out for example
+                work.progress(Progress("recovering", 0, 1, f"{death.message}; the request is tried once more"))
 
     async def _measure(self, work: Assignment) -> Any:
         batch = Batch(work.request)
         recover_ns = 0  # from the loss of a worker until the next one is ready
         lost_ns = None
+        back: Progress | None = None  # is told once the agent is there again
         while True:
             await self._may_go_on.wait()
             request, worker = batch.remaining(), await self._living()
             if lost_ns is not None:
                 recover_ns += time.perf_counter_ns() - lost_ns
+            if back is not None:
+                work.progress(back)
             if request is None:
                 return batch.result(None, recover_ns)
             fresh = self._known.fresh
@@ -256,6 +265,8 @@ class Supervisor:
                 if (told := batch.lost(death, fresh)) is None:
                     return death.error
                 work.progress(told)
+                message = f"{death.agent} is back"
+                back = replace(told, message=message, variant=None, trial=None) if death.agent else None
             except ValueError as error:
                 raise _nonsense(worker, str(error)) from None
 
@@ -263,8 +274,11 @@ class Supervisor:
         """Return a death of which nothing is known instead of one by a missed limit, if the line to the device is lost.
         That may take as long as a machine that does not answer is waited for."""
         if death.missed is None or death.final or await asyncio.to_thread(self._reachable):
-            return death
-        return replace(death, how="a lost line to the agent", killed=True, missed=None, ours="")
+            return self._named(death)
+        return replace(death, how="a lost agent", killed=True, missed=None, ours="", agent=self._agent)
+
+    def _named(self, death: Death) -> Death:
+        return replace(death, agent=self._agent) if death.agent else death
 
     def _renew(self) -> None:
         """Copies on the device may be damaged: they are put there again before the next request that names them."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from gputune.server.protocol.messages import Limits
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
 from gputune.server.worker.link import WorkerReady
-from gputune.server.workers.crash_recovery import Death, Missed
+from gputune.server.workers.crash_recovery import THE_AGENT, Death, Missed
 from gputune.server.workers.process import OnProgress, WorkerEnded
 
 GLANCE_SECONDS = 0.5  # shorter than the shortest limit of a step, so each deadline is known before it passes
@@ -77,8 +77,9 @@ async def watched(
         return await asking
     except WorkerEnded as ended:
         doing = worker.page.read()
-        killed = not ended.ours and ended.signal == "SIGKILL"
-        raise WorkerLost(Death(ended.how, doing.step, doing.variant, killed, missed, ended.ours)) from None
+        killed = not ended.ours and (ended.agent_lost or ended.signal == "SIGKILL")
+        agent = THE_AGENT if killed and ended.agent_lost else ""
+        raise WorkerLost(Death(ended.how, doing.step, doing.variant, killed, missed, ended.ours, agent)) from None
     finally:
         asking.cancel()
 

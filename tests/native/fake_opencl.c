@@ -5,11 +5,17 @@
  * (fake_alive) and calls that could fail, of which one can be made to (fake_fail_at), and events may have times that are
  * made up (fake_stamp). A program is its text: a binary is one that has "__kernel" in it. Launches can be recorded
  * (fake_records), in command buffers or on Qualcomm's queues, by a device without memory of its own, and may take time
- * when they are enqueued (fake_delay). The GPU may be a CPU (fake_cpu). */
+ * when they are enqueued (fake_delay). The GPU may be a CPU (fake_cpu).
+ *
+ * Another process than the test's own is told by the environment. FAKE_ORDERS names a file that is read when the library
+ * is loaded: the number of the call that fails, or less than 0 of that which ends the process; the work-items that the
+ * device allows for a kernel; and those that a kernel was compiled for. Where the call is that failed is written to
+ * FAKE_ORDERS.failed. FAKE_NAME and FAKE_LOG are the device's name and the log of each build. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -73,10 +79,40 @@ API void fake_stamp(uint64_t begun, uint64_t ended) {
 /* Where the call is that was made to fail. */
 API const char *fake_failed(void) { return atomic_load(&failed); }
 
+static size_t allowed_items = 1024, compiled_items;
+
+__attribute__((constructor)) static void take_orders(void) {
+    const char *const path = getenv("FAKE_ORDERS");
+    FILE *const file = path != NULL ? fopen(path, "r") : NULL;
+    long number = 0;
+    if (file != NULL && fscanf(file, "%ld %zu %zu", &number, &allowed_items, &compiled_items) > 0)
+        atomic_store(&failing, number);
+    if (file != NULL) fclose(file);
+}
+
+static void report(const char *function) {
+    const char *const path = getenv("FAKE_ORDERS");
+    char name[512];
+    if (path == NULL) return;
+    snprintf(name, sizeof name, "%s.failed", path);
+    FILE *const file = fopen(name, "w");
+    if (file == NULL) abort();
+    fputs(function, file);
+    fclose(file);
+}
+
 static bool fails_in(const char *function) {
-    if (atomic_fetch_add(&calls, 1) + 1 != atomic_load(&failing)) return false;
+    const long number = atomic_fetch_add(&calls, 1) + 1;
+    if (number == -atomic_load(&failing)) abort();
+    if (number != atomic_load(&failing)) return false;
     atomic_store(&failed, function);
+    report(function);
     return true;
+}
+
+static const char *told(const char *variable, const char *usual) {
+    const char *const found = getenv(variable);
+    return found != NULL ? found : usual;
 }
 #define fails() fails_in(__func__)
 
@@ -170,7 +206,7 @@ API int32_t clGetDeviceInfo(void *of, uint32_t what, size_t room, void *to, size
     case 0x1019: return answer_number(1024, 4, room, to, needed);         /* alignment in bits */
     case 0x101F: return answer_number(1u << 30, 8, room, to, needed);     /* global memory */
     case 0x1023: return answer_number(32 << 10, 8, room, to, needed);     /* local memory */
-    case 0x102B: return answer_text("Fake GPU", room, to, needed);
+    case 0x102B: return answer_text(told("FAKE_NAME", "Fake GPU"), room, to, needed);
     case 0x102C: return answer_text("gputune", room, to, needed);
     case 0x102D: return answer_text("1.0", room, to, needed);
     case 0x102F: return answer_text("OpenCL 1.2 fake", room, to, needed);
@@ -327,7 +363,7 @@ API int32_t clBuildProgram(object *program, uint32_t count, void *const *devices
 
 API int32_t clGetProgramBuildInfo(object *program, void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     (void)program, (void)of, (void)what;
-    return answer_text("the log of a build that failed", room, to, needed);
+    return answer_text(told("FAKE_LOG", "the log of a build that failed"), room, to, needed);
 }
 
 API int32_t clGetProgramInfo(object *program, uint32_t what, size_t room, void *to, size_t *needed) {
@@ -360,8 +396,10 @@ API int32_t clGetKernelInfo(object *kernel, uint32_t what, size_t room, void *to
 
 API int32_t clGetKernelWorkGroupInfo(object *kernel, void *of, uint32_t what, size_t room, void *to, size_t *needed) {
     (void)kernel, (void)of;
+    const size_t compiled[3] = {compiled_items, 1, 1};
+    if (what == 0x11B1 && compiled_items) return answer(compiled, sizeof compiled, room, to, needed);
     const size_t length = what == 0x11B2 ? 8 : sizeof(size_t); /* of local memory, or of a size */
-    return answer_number(what == 0x11B0 ? 1024 : 0, length, room, to, needed);
+    return answer_number(what == 0x11B0 ? allowed_items : 0, length, room, to, needed);
 }
 
 API int32_t clSetKernelArg(object *kernel, uint32_t place, size_t length, const void *value) {

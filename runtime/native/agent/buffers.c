@@ -87,8 +87,8 @@ gputune_code allocate_buffer(session *session, const void *asked, void *reply, g
     object *holder;
     (void)reply;
     storage *const made = calloc(1, sizeof *made);
-    gputune_code code = made ? check_open(session, error) : NO_MEMORY;
-    if (!code) code = allocate(session->device, 0, (size_t)request->nbytes, NULL, &made->memory, error);
+    if (!made) return NO_MEMORY;
+    gputune_code code = allocate(session->device, 0, (size_t)request->nbytes, NULL, &made->memory, error);
     if (code) {
         free(made);
         return code;
@@ -183,7 +183,7 @@ gputune_code begin_read(session *session, const span *span, void *into, gputune_
 gputune_code read_spans(session *session, const void *asked, void *reply, gputune_error *error) {
     const read_message *const request = asked;
     contents_message *const contents = reply;
-    gputune_code code = check_open(session, error);
+    gputune_code code = GPUTUNE_OK;
     slice *const data = reply_rows(session, request->spans_count, sizeof *data, &code, error);
     storage *buffer;
     size_t total = 0, at = 0;
@@ -211,10 +211,11 @@ gputune_code keep_data(session *session, const void *asked, void *reply, gputune
     const keep_message *const request = asked;
     object *holder;
     (void)reply;
-    TRY(new_object(session, request->handle, KEPT, &holder, error));
     uint8_t *const copy = malloc(request->data.nbytes + 1);
-    holder->kept = (slice){copy, request->data.nbytes};
     if (!copy) return NO_MEMORY;
     if (request->data.nbytes) memcpy(copy, request->data.data, request->data.nbytes);
-    return GPUTUNE_OK;
+    const gputune_code code = new_object(session, request->handle, KEPT, &holder, error);
+    if (code) free(copy);
+    else holder->kept = (slice){copy, request->data.nbytes};
+    return code;
 }

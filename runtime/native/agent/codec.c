@@ -61,10 +61,16 @@ static void put_head(outgoing *out, unsigned head, uint64_t number, size_t nbyte
     put(out, bytes, 1 + nbytes);
 }
 
+/* Texts of systems and drivers may hold any bytes: what is no UTF-8 becomes question marks. */
 static void put_text(outgoing *out, const char *text) {
-    const size_t nbytes = strlen(text);
-    put_head(out, 0xdb, nbytes, 4);
-    put(out, text, nbytes);
+    size_t left = strlen(text);
+    put_head(out, 0xdb, left, 4);
+    put(out, text, left);
+    for (uint8_t *at = out->data + out->nbytes - left; left && !out->failed;) {
+        const size_t nbytes = character_at((slice){at, left});
+        if (!nbytes) *at = '?';
+        at += nbytes ? nbytes : 1, left -= nbytes ? nbytes : 1;
+    }
 }
 
 static void put_blob(outgoing *out, const slice *blob) {

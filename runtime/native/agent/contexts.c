@@ -87,9 +87,7 @@ static gputune_code place_outputs(session *session, const gputune_graph_info *in
 gputune_code run_context(session *session, const void *asked, void *reply, gputune_error *error) {
     const run_context_message *const request = asked;
     ran_message *const ran = reply;
-    object *context;
-    TRY(object_of(session, request->context, CONTEXT, &context, error));
-    gputune_graph *const graph = context->graph;
+    gputune_graph *const graph = session->named->graph;
     const gputune_graph_info *const info = gputune_info(graph);
     gputune_code code = GPUTUNE_OK;
     gputune_value *const inputs = reply_rows(session, info->input_count, sizeof *inputs, &code, error);
@@ -126,14 +124,11 @@ static gputune_code drop_profile(session *session, gputune_error *error) {
 gputune_code begin_profile(session *session, const void *asked, void *reply, gputune_error *error) {
     const begin_profile_message *const request = asked;
     const gputune_level level = strcmp(request->level, "basic") ? GPUTUNE_DETAILED : GPUTUNE_BASIC;
-    object *context;
     (void)reply;
-    TRY(object_of(session, request->context, CONTEXT, &context, error));
-    if (session->profile) return fail(error, GPUTUNE_INVALID_ARGUMENT, "a profile is open already");
     FILE *const log = open_memstream(&session->log, &session->log_bytes);
     if (!log) return NO_MEMORY;
     gputune_code code = profile_to(log, session->runner, level, &session->profile, error);
-    if (!code) code = gputune_record(context->graph, session->profile, error);
+    if (!code) code = gputune_record(session->named->graph, session->profile, error);
     if (code) drop_profile(session, NULL);
     return code;
 }
@@ -144,7 +139,6 @@ gputune_code end_profile(session *session, const void *asked, void *reply, gputu
     slice *const data = reply_rows(session, 1, sizeof *data, &code, error);
     (void)asked;
     if (code) return code;
-    if (!session->profile) return fail(error, GPUTUNE_INVALID_ARGUMENT, "no profile is open");
     TRY(drop_profile(session, error));
     *data = (slice){session->contents, session->log_bytes};
     contents->data = data, contents->data_count = 1;

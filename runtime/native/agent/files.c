@@ -24,17 +24,23 @@ static size_t read_names(DIR *folder, uint8_t *into, size_t room) {
     return nbytes;
 }
 
-static bool is_about_the_system(const char *path) {
+/* The path without links of a file that says such a thing, or NULL. Kernels that debug show far more below /sys. */
+static const char *path_about_the_system(const char *path, char real[PATH_MAX]) {
+    static const char *const OTHERS[] = {"/sys/kernel/debug", "/sys/kernel/tracing"};
     static const char *const KNOWN[] = {"/proc/cpuinfo", "/proc/loadavg",   "/proc/stat",
                                         "/proc/uptime",  "/proc/self/stat", "/proc/self/status"};
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
-        if (!strcmp(path, KNOWN[i])) return true;
-    char real[PATH_MAX];
-    return realpath(path, real) && !strncmp(real, "/sys/", 5);
+        if (!strcmp(path, KNOWN[i])) return path;
+    if (!realpath(path, real) || strncmp(real, "/sys/", 5)) return NULL;
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        if (lies_in(real, OTHERS[i])) return NULL;
+    return real;
 }
 
-static size_t read_path(const char *path, uint8_t *into, size_t room) {
-    if (!is_about_the_system(path)) return 0;
+static size_t read_path(const char *asked, uint8_t *into, size_t room) {
+    char real[PATH_MAX];
+    const char *const path = path_about_the_system(asked, real);
+    if (!path) return 0;
     DIR *const folder = opendir(path);
     if (folder) return read_names(folder, into, room);
     const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -1,6 +1,7 @@
 /* The device, its programs and kernels, and their times. */
 #include "session.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 extern char **environ;
 
-enum { LOG_BYTES = 1 << 14, SHORTEST_PAUSE_NS = 20000, LONGEST_PAUSE_NS = 1000000 };
+enum { LOG_BYTES = 1 << 16, NAME_BYTES = 128, SHORTEST_PAUSE_NS = 20000, LONGEST_PAUSE_NS = 1000000 };
 
 /* --- the device --------------------------------------------------------------------------------------------------- */
 
@@ -36,14 +37,40 @@ gputune_code list_devices(session *session, const void *asked, void *reply, gput
     return code;
 }
 
+/* Whether NAME=VALUE has one of these names, in which * stands for any characters. */
+static bool is_listed(const char *variable, const char *const *patterns) {
+    char name[NAME_BYTES];
+    const char *const end = strchr(variable, '=');
+    if (!end || end - variable >= NAME_BYTES) return false;
+    memcpy(name, variable, (size_t)(end - variable));
+    name[end - variable] = 0;
+    while (*patterns && fnmatch(*patterns, name, 0)) patterns++;
+    return *patterns;
+}
+
+/* Tells the variables that change code or time, and no others: they are nobody else's business. */
+static gputune_code tell_variables(session *session, opened_message *opened, gputune_error *error) {
+    gputune_code code = GPUTUNE_OK;
+    size_t count = 0;
+    while (environ[count]) count++;
+    const char **const told = reply_rows(session, count, sizeof *told, &code, error);
+    for (size_t i = 0; i < count && !code; i++)
+        if (is_listed(environ[i], TOLD_VARIABLES)) told[opened->variables_count++] = environ[i];
+    opened->variables = told;
+    return code;
+}
+
 gputune_code open_device(session *session, const void *asked, void *reply, gputune_error *error) {
     const open_message *const request = asked;
     opened_message *const opened = reply;
     char place[24];
-    if (session->device) return fail(error, GPUTUNE_INVALID_ARGUMENT, "a device is open already");
+    for (size_t i = 0; i < request->variables_count; i++)
+        if (!is_listed(request->variables[i], GIVEN_VARIABLES))
+            return fail(error, GPUTUNE_INVALID_ARGUMENT, "the variable '%.100s' is none that a client gives an agent",
+                        request->variables[i]);
     for (size_t i = 0; i < request->variables_count; i++) {
         char *const variable = strdup(request->variables[i]); /* the environment keeps it */
-        if (!variable || !strchr(variable, '=') || putenv(variable)) return NO_MEMORY;
+        if (!variable || putenv(variable)) return NO_MEMORY;
     }
     snprintf(place, sizeof place, "%llu", (unsigned long long)request->place);
     const gputune_device_options options = {.device = place};
@@ -57,21 +84,18 @@ gputune_code open_device(session *session, const void *asked, void *reply, gputu
         TRY(checked(error, "making a queue", status));
     }
     opened->cache_bytes = number_of(device, device->id, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
-    for (opened->variables = (const char *const *)environ; environ[opened->variables_count]; opened->variables_count++);
-    return GPUTUNE_OK;
-}
-
-gputune_code check_open(const session *session, gputune_error *error) {
-    return session->device ? GPUTUNE_OK : fail(error, GPUTUNE_INVALID_ARGUMENT, "no device is open");
+    return tell_variables(session, opened, error);
 }
 
 /* --- programs ----------------------------------------------------------------------------------------------------- */
 
 static gputune_code not_built(session *session, cl_program program, cl_int status, gputune_error *error) {
-    char *const log = pool_take(&session->pool, LOG_BYTES, 1);
     const opencl *const cl = &session->device->cl;
-    if (log && cl->GetProgramBuildInfo(program, session->device->id, CL_PROGRAM_BUILD_LOG, LOG_BYTES - 1, log, NULL))
-        *log = 0; /* it is longer, or there is none */
+    size_t nbytes = 0;
+    if (cl->GetProgramBuildInfo(program, session->device->id, CL_PROGRAM_BUILD_LOG, 0, NULL, &nbytes)) nbytes = 0;
+    char *const log = pool_take(&session->pool, nbytes + 1, 1);
+    if (log && cl->GetProgramBuildInfo(program, session->device->id, CL_PROGRAM_BUILD_LOG, nbytes, log, NULL)) *log = 0;
+    if (log && nbytes >= LOG_BYTES) log[LOG_BYTES] = 0, cut_text(log);
     session->said = log && *log ? log : NULL;
     return fail(error, GPUTUNE_BUILD_FAILED, "OpenCL's error %d", status);
 }
@@ -99,8 +123,7 @@ gputune_code build_program(session *session, const void *asked, void *reply, gpu
     const uint64_t begun_ns = now_ns();
     cl_program program = NULL;
     object *made = NULL;
-    gputune_code code = check_open(session, error);
-    if (!code) code = built_of(session, request, &program, error);
+    gputune_code code = built_of(session, request, &program, error);
     if (!code) code = new_object(session, request->handle, PROGRAM, &made, error);
     if (code && program) session->device->cl.ReleaseProgram(program);
     if (!code) made->program = program;
@@ -109,18 +132,16 @@ gputune_code build_program(session *session, const void *asked, void *reply, gpu
 }
 
 gputune_code harvest_program(session *session, const void *asked, void *reply, gputune_error *error) {
-    const harvest_message *const request = asked;
     contents_message *const contents = reply;
-    object *program;
-    size_t nbytes = 0;
-    TRY(object_of(session, request->program, PROGRAM, &program, error));
+    const cl_program program = session->named->program;
     const opencl *const cl = &session->device->cl;
+    size_t nbytes = 0;
+    (void)asked;
     TRY(checked(error, "reading a program's binary",
-                cl->GetProgramInfo(program->program, CL_PROGRAM_BINARY_SIZES, sizeof nbytes, &nbytes, NULL)));
+                cl->GetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof nbytes, &nbytes, NULL)));
     TRY(take_contents(session, nbytes, error));
     TRY(checked(error, "reading a program's binary",
-                cl->GetProgramInfo(program->program, CL_PROGRAM_BINARIES, sizeof session->contents, &session->contents,
-                                   NULL)));
+                cl->GetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof session->contents, &session->contents, NULL)));
     gputune_code code = GPUTUNE_OK;
     slice *const data = reply_rows(session, 1, sizeof *data, &code, error);
     if (!code) *data = (slice){session->contents, nbytes};
@@ -203,9 +224,7 @@ static gputune_code check_limits(session *session, const prepared *prepared, con
 
 static gputune_code make_prepared(session *session, const bind_message *request, prepared *prepared,
                                   gputune_error *error) {
-    object *program;
     cl_int status = 0;
-    TRY(object_of(session, request->program, PROGRAM, &program, error));
     if (!request->global_size_count)
         return fail(error, GPUTUNE_INVALID_ARGUMENT, "a launch without sizes");
     prepared->dimensions = (cl_uint)request->global_size_count;
@@ -214,7 +233,7 @@ static gputune_code make_prepared(session *session, const bind_message *request,
     prepared->buffers = calloc(request->arguments_count + 1, sizeof *prepared->buffers);
     prepared->parts = calloc(request->arguments_count + 1, sizeof *prepared->parts);
     if (!prepared->buffers || !prepared->parts) return NO_MEMORY;
-    prepared->kernel = session->device->cl.CreateKernel(program->program, request->entry, &status);
+    prepared->kernel = session->device->cl.CreateKernel(session->named->program, request->entry, &status);
     if (!prepared->kernel || status)
         return fail(error, GPUTUNE_BUILD_FAILED, "the program has no kernel '%s'", request->entry);
     TRY(check_limits(session, prepared, request->entry, error));
@@ -225,7 +244,6 @@ gputune_code bind_kernel(session *session, const void *asked, void *reply, gputu
     const bind_message *const request = asked;
     object *holder = NULL;
     (void)reply;
-    TRY(check_open(session, error));
     prepared *const prepared = calloc(1, sizeof *prepared);
     gputune_code code = prepared ? make_prepared(session, request, prepared, error) : NO_MEMORY;
     if (!code) code = new_object(session, request->handle, BOUND, &holder, error);
@@ -293,7 +311,7 @@ gputune_code time_pass(session *session, const void *asked, void *reply, gputune
     enum { MOST_KERNELS = 1 << 20 };
     const time_pass_message *const request = asked;
     timed_message *const timed = reply;
-    gputune_code code = check_open(session, error);
+    gputune_code code = GPUTUNE_OK;
     size_t kernels = 0, done = 0, batches = 0;
     for (size_t i = 0; i < request->batches_count && !code; i++) {
         const batch *const batch = &request->batches[i];
@@ -337,12 +355,11 @@ static gputune_code wait_until_it_runs(session *session, cl_event event, gputune
 gputune_code launch_first(session *session, const void *asked, void *reply, gputune_error *error) {
     const first_launch_message *const request = asked;
     timed_message *const timed = reply;
-    object *kernel;
-    gputune_code code = object_of(session, request->bound, BOUND, &kernel, error);
+    gputune_code code = GPUTUNE_OK;
     int64_t *const times = reply_rows(session, 5, sizeof *times, &code, error);
     cl_event event = NULL;
     const uint64_t begun_ns = now_ns();
-    if (!code) code = enqueue(session, kernel->prepared, &event, error);
+    if (!code) code = enqueue(session, session->named->prepared, &event, error);
     if (!code) code = checked(error, "a launch", session->device->cl.Flush(session->device->queue));
     if (!code && request->waits) code = wait_until_it_runs(session, event, error);
     if (!code && !say(session, STARTED_MESSAGE, &(started_message){0}))

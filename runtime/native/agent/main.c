@@ -1,37 +1,30 @@
 /* gputune-agent: the device's part of the target server, for devices without Python.
  *
  * This process listens and never touches OpenCL. It starts another one for each connection, which may hang or die, and
- * ends it when the other side has gone. How the last one ended is told to who connects next and knows the token. */
+ * ends it when the other side has gone. At its start another process tries the devices, and says what does not work. */
+#include "listener.h"
+
 #include "session.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __linux__
-#include <sys/prctl.h>
-#endif
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef POLLRDHUP
-#define POLLRDHUP 0x2000 /* Linux's, which only GNU's headers show */
-#endif
-
-enum { MOST_CONNECTIONS = 8, PORT = 22598, ENDED_BYTES = 200, WRONG_USE = 2, MOST_ROUNDS = 100 };
-#define GRACE_NS 500000000u
+enum { WRONG_USE = 2, BACKLOG = 128 };
 
 static const char HELP[] =
     "usage: gputune-agent [--listen PORT | --listen ADDRESS:PORT | --listen PATH] [--token_file FILE | --token_stdin]\n"
     "                     [--exit_with_parent]\n"
+    "       gputune-agent --check\n"
     "\n"
     "Lets a target server on another machine use the OpenCL devices of this one. Nothing else is needed here.\n"
     "\n"
@@ -40,6 +33,7 @@ static const char HELP[] =
     "  --token_file FILE  the token that both sides have to know, in a file that only you can read\n"
     "  --token_stdin      read the token from the first line of the input\n"
     "  --exit_with_parent stop when the input ends, for a program that starts its own agent\n"
+    "  --check            say which devices compile and run a kernel, and what is missing; it needs no token\n"
     "  --version, --help\n"
     "\n"
     "Without these options the token is that of the environment variable GPUTUNE_TOKEN. GPUTUNE_OPENCL_LIBRARY names\n"
@@ -47,13 +41,8 @@ static const char HELP[] =
     "\n"
     "    gputune target-server --device agent:ADDRESS:PORT\n"
     "\n"
-    "Exit codes: 0 after Ctrl-C or SIGTERM, 1 if it cannot listen or has no token, 2 for wrong options.\n";
-
-typedef struct connection {
-    pid_t process; /* 0: none */
-    int descriptor;
-    uint64_t left_ns; /* since when there is no descriptor any more */
-} connection;
+    "Exit codes: 0 after Ctrl-C or SIGTERM, and after --check if all devices work; 1 if it cannot listen, has no token,\n"
+    "or --check finds something missing; 2 for wrong options.\n";
 
 static volatile sig_atomic_t stopping;
 
@@ -62,13 +51,21 @@ static void wake(int number) { (void)number; } /* so that poll returns when a pr
 
 /* --- where it listens --------------------------------------------------------------------------------------------- */
 
+/* Whether a program listens at an address: one that hangs takes no more connections, and is not waited for. */
+static bool is_taken(int descriptor, const struct sockaddr_un *address) {
+    fcntl(descriptor, F_SETFL, O_NONBLOCK);
+    const bool taken = !connect(descriptor, (const struct sockaddr *)address, sizeof *address) || errno == EAGAIN;
+    fcntl(descriptor, F_SETFL, 0);
+    return taken;
+}
+
 static int listen_at_path(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat known;
     if (strlen(path) >= sizeof address.sun_path) return errno = ENAMETOOLONG, -1;
     strcpy(address.sun_path, path);
     const int made = socket(AF_UNIX, SOCK_STREAM, 0);
-    if (!connect(made, (struct sockaddr *)&address, sizeof address)) return errno = EADDRINUSE, -1;
+    if (is_taken(made, &address)) return errno = EADDRINUSE, -1;
     if (!lstat(path, &known) && S_ISSOCK(known.st_mode)) unlink(path); /* of an agent that has ended */
     const mode_t before = umask(0177); /* only this user connects */
     const bool bound = made >= 0 && !bind(made, (struct sockaddr *)&address, sizeof address);
@@ -97,109 +94,24 @@ static int listen_at_port(const char *where) {
     return made;
 }
 
-/* --- processes of connections ------------------------------------------------------------------------------------- */
-
-/* How a process ended, in words; nothing where that was in order. Who has not proved the token changes nothing. */
-static void words_of(int status, char text[ENDED_BYTES]) {
-    if (WIFEXITED(status) && WEXITSTATUS(status) == STRANGER) return;
-    *text = 0;
-    if (WIFSIGNALED(status)) snprintf(text, ENDED_BYTES, "it was ended by signal %d", WTERMSIG(status));
-    else if (WEXITSTATUS(status)) snprintf(text, ENDED_BYTES, "it ended with exit code %d", WEXITSTATUS(status));
-}
-
-static void collect(connection connections[MOST_CONNECTIONS], char ended[ENDED_BYTES]) {
-    int status;
-    for (pid_t gone; (gone = waitpid(-1, &status, WNOHANG)) > 0;)
-        for (connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
-            if (each->process != gone) continue;
-            if (each->descriptor >= 0) words_of(status, ended);
-            else *ended = 0; /* it was ended here */
-            if (each->descriptor >= 0) close(each->descriptor);
-            *each = (connection){0, -1, 0};
-        }
-}
-
-/* The other side has gone: the process notices that and ends, with its votes. */
-static void leave(connection *connection) {
-    shutdown(connection->descriptor, SHUT_RDWR);
-    close(connection->descriptor);
-    connection->descriptor = -1, connection->left_ns = now_ns();
-}
-
-/* Whether processes are about to end. A kernel that never does may keep them, but not for long. */
-static bool any_leaves(const connection connections[MOST_CONNECTIONS]) {
-    bool any = false;
-    for (const connection *each = connections; each < connections + MOST_CONNECTIONS; each++) {
-        if (!each->process || each->descriptor >= 0) continue;
-        any = true;
-        if (now_ns() - each->left_ns > GRACE_NS) kill(each->process, SIGKILL);
-    }
-    return any;
-}
-
-static void begin_process(connection connections[MOST_CONNECTIONS], int listener, const uint8_t stretched[KEY_BYTES],
-                          const char *salt, const char *ended) {
-    const int descriptor = accept(listener, NULL, NULL), yes = 1;
-    connection *free_one = NULL;
-    for (connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
-        if (!each->process) free_one = each;
-    if (descriptor < 0) return;
-    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes); /* fails for local sockets, which need it not */
-#ifdef TCP_KEEPIDLE
-    const int seconds = 10, times = 3; /* a machine that was switched off says no goodbye, and its process would stay */
-    setsockopt(descriptor, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
-    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
-    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
-    setsockopt(descriptor, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
-#endif
-    const pid_t process = free_one ? fork() : -1;
-    if (!process) {
-#ifdef __linux__
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the process that listens is killed, this one does not hang on */
-#endif
-        close(listener);
-        for (connection *each = connections; each < connections + MOST_CONNECTIONS; each++)
-            if (each->process && each->descriptor >= 0) close(each->descriptor);
-        signal(SIGINT, SIG_IGN); /* Ctrl-C is for the process that listens, which then ends this one */
-        signal(SIGTERM, SIG_DFL);
-        signal(SIGCHLD, SIG_DFL); /* compilers of drivers are waited for by them */
-        _exit(serve(descriptor, stretched, salt, ended));
-    }
-    if (process > 0) *free_one = (connection){process, descriptor, 0};
-    else close(descriptor);
-}
-
-/* Until a signal, or the end of the input where `input` is a descriptor and not -1. */
-static void listen_until_stopped(int listener, int input, const uint8_t stretched[KEY_BYTES], const char *salt) {
-    connection connections[MOST_CONNECTIONS];
-    char ended[ENDED_BYTES] = "";
-    for (size_t i = 0; i < MOST_CONNECTIONS; i++) connections[i] = (connection){0, -1, 0};
-    while (!stopping) {
-        struct pollfd asked[MOST_CONNECTIONS + 2] = {{listener, POLLIN, 0}};
-        asked[MOST_CONNECTIONS + 1] = (struct pollfd){input, POLLIN, 0};
-        for (size_t i = 0; i < MOST_CONNECTIONS; i++)
-            asked[i + 1] = (struct pollfd){connections[i].descriptor, POLLRDHUP, 0}; /* -1 is passed over */
-        const int found = poll(asked, MOST_CONNECTIONS + 2, any_leaves(connections) ? 20 : 500);
-        for (size_t i = 0; i < MOST_CONNECTIONS && found > 0; i++)
-            if (asked[i + 1].revents) leave(&connections[i]);
-        collect(connections, ended);
-        char ignored[64];
-        if (found > 0 && asked[MOST_CONNECTIONS + 1].revents && read(input, ignored, sizeof ignored) <= 0) break;
-        if (found > 0 && asked[0].revents) begin_process(connections, listener, stretched, salt, ended);
-    }
-    for (size_t i = 0; i < MOST_CONNECTIONS; i++)
-        if (connections[i].descriptor >= 0) leave(&connections[i]);
-    for (int i = 0; i < MOST_ROUNDS && any_leaves(connections); i++) {
-        nanosleep(&(struct timespec){0, 10000000}, NULL);
-        collect(connections, ended);
-    }
-}
-
 /* --- options ------------------------------------------------------------------------------------------------------ */
 
 static int refused(const char *what, const char *why) {
     fprintf(stderr, "gputune-agent: error: %s%s\n", what, why);
     return EXIT_FAILURE;
+}
+
+/* Tries the devices in a process of its own, so that nothing waits for it. */
+static pid_t begin_check(int listener) {
+    const long parent = getpid();
+    const pid_t process = fork();
+    if (process) return process;
+    end_with_parent(parent);
+    close(listener);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGCHLD, SIG_DFL);
+    _exit(check_devices(true) ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
 static int run(const char *where, const char *token_file, bool token_stdin, bool exit_with_parent) {
@@ -220,14 +132,21 @@ static int run(const char *where, const char *token_file, bool token_stdin, bool
     sigaction(SIGTERM, &on_stop, NULL);
     sigaction(SIGCHLD, &on_child, NULL);
     const int listener = strchr(where, '/') ? listen_at_path(where) : listen_at_port(where);
-    if (listener < 0 || listen(listener, MOST_CONNECTIONS)) {
+    if (listener < 0 || listen(listener, BACKLOG)) {
         char text[256];
         snprintf(text, sizeof text, "cannot listen on %.200s: ", where);
         return refused(text, strerror(errno));
     }
+    struct stat own = {.st_ino = 0}, there;
+    if (strchr(where, '/')) lstat(where, &own);
+    fcntl(listener, F_SETFL, O_NONBLOCK); /* a connection may go before it is accepted */
+    fcntl(listener, F_SETFD, FD_CLOEXEC);
     fflush(stdout);
-    listen_until_stopped(listener, exit_with_parent ? STDIN_FILENO : -1, stretched, salt);
-    if (strchr(where, '/')) unlink(where);
+    const pid_t checks = begin_check(listener);
+    listen_until_stopped(listener, exit_with_parent ? STDIN_FILENO : -1, stretched, salt, &stopping);
+    if (checks > 0) kill(checks, SIGKILL);
+    const bool is_own = own.st_ino && !lstat(where, &there) && there.st_ino == own.st_ino && there.st_dev == own.st_dev;
+    if (is_own) unlink(where); /* and not that of another agent, which has it now */
     return EXIT_SUCCESS;
 }
 
@@ -240,6 +159,7 @@ int main(int count, char **arguments) {
         const char *const option = arguments[i], *const value = i + 1 < count ? arguments[i + 1] : NULL;
         if (!strcmp(option, "--help")) return fputs(HELP, stdout), EXIT_SUCCESS;
         if (!strcmp(option, "--version")) return puts(GPUTUNE_AGENT_SOFTWARE), EXIT_SUCCESS;
+        if (!strcmp(option, "--check")) return check_devices(false) ? EXIT_SUCCESS : EXIT_FAILURE;
         if (!strcmp(option, "--token_stdin")) token_stdin = true;
         else if (!strcmp(option, "--exit_with_parent")) exit_with_parent = true;
         else if (!strcmp(option, "--listen") && value) where = arguments[++i];

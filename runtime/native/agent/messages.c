@@ -81,6 +81,13 @@ static const form PROOF_MESSAGE_FORM = {
     .what = "Proof", .row_bytes = sizeof(proof_message), .least_bytes = 1,
     .count = 0};
 
+static const form BEGIN_MESSAGE_FORM = {
+    .what = "Begin", .row_bytes = sizeof(begin_message), .least_bytes = 19,
+    .is_closed = true, .count = 2, .fields = (const field[]){
+        {"session", A_TEXT, IN(begin_message, session)},
+        {"earlier", A_TEXT, IN(begin_message, earlier)},
+    }};
+
 static const form LIST_DEVICES_MESSAGE_FORM = {
     .what = "ListDevices", .row_bytes = sizeof(list_devices_message), .least_bytes = 1,
     .is_closed = true, .count = 0};
@@ -237,6 +244,12 @@ static const form VOTE_MESSAGE_FORM = {
         {"begins", A_FLAG, IN(vote_message, begins)},
     }};
 
+static const form GREETING_MESSAGE_FORM = {
+    .what = "Greeting", .row_bytes = sizeof(greeting_message), .least_bytes = 8,
+    .is_closed = true, .count = 1, .fields = (const field[]){
+        {"ended", A_TEXT, IN(greeting_message, ended)},
+    }};
+
 static const form DEVICES_MESSAGE_FORM = {
     .what = "Devices", .row_bytes = sizeof(devices_message), .least_bytes = 10,
     .is_closed = true, .count = 1, .fields = (const field[]){
@@ -302,12 +315,6 @@ static const form STEERED_MESSAGE_FORM = {
         {"controls", TEXTS, MANY(steered_message, controls, controls_count)},
     }};
 
-static const form GREETING_MESSAGE_FORM = {
-    .what = "Greeting", .row_bytes = sizeof(greeting_message), .least_bytes = 8,
-    .is_closed = true, .count = 1, .fields = (const field[]){
-        {"ended", A_TEXT, IN(greeting_message, ended)},
-    }};
-
 static const form STARTED_MESSAGE_FORM = {
     .what = "Started", .row_bytes = sizeof(started_message), .least_bytes = 1,
     .is_closed = true, .count = 0};
@@ -319,9 +326,22 @@ static const form FAILED_MESSAGE_FORM = {
         {"message", A_TEXT, IN(failed_message, message)},
     }};
 
+const char *const GIVEN_VARIABLES[] = {"POCL_AFFINITY", NULL};
+const char *const TOLD_VARIABLES[] = {"AMD_DEBUG", "AMD_OCL_BUILD_OPTIONS*", "CLVK_*", "CL_CONFIG_*",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_FORCE_PTX_JIT", "CUDA_LAUNCH_BLOCKING", "CUDA_SCALE_LAUNCH_QUEUES",
+    "DPCPP_CPU_*", "GALLIVM_*", "GPU_ENABLE_WAVE32_MODE", "GPU_ENABLE_WGP_MODE", "HSA_CU_MASK",
+    "HSA_OVERRIDE_GFX_VERSION", "HSA_XNACK", "IGC_*", "INTEL_DEBUG", "IR3_SHADER_DEBUG", "LP_*", "NEOReadDebugKeys",
+    "OPENCL_LAYERS", "POCL_AFFINITY", "POCL_ARGS_*", "POCL_BINARY_SPECIALIZE_WG", "POCL_CUDA_GPU_ARCH",
+    "POCL_EXTRA_BUILD_FLAGS", "POCL_FORCE_PARALLEL_OUTER_LOOP", "POCL_FULL_REPLICATION_THRESHOLD",
+    "POCL_KERNELLIB_NAME", "POCL_KERNEL_CACHE", "POCL_LEVEL0_*", "POCL_LLVM_CPU_NAME", "POCL_PATH_*",
+    "POCL_PTHREAD_MIN_THREADS", "POCL_TBB_*", "POCL_TRACING*", "POCL_VECTORIZER_FORCE_VECTOR_WIDTH",
+    "POCL_VECTORIZER_PREFER_VECTOR_WIDTH", "POCL_WILOOPS_MAX_UNROLL_COUNT", "POCL_WORK_GROUP_METHOD",
+    "POCL_WORK_GROUP_SPECIALIZATION", "ROC_GLOBAL_CU_MASK", "RUSTICL_DEBUG", "RUSTICL_MAX_WORK_GROUPS", NULL};
+
 const form *const MESSAGES[] = {
     [HELLO_MESSAGE] = &HELLO_MESSAGE_FORM,
     [PROOF_MESSAGE] = &PROOF_MESSAGE_FORM,
+    [BEGIN_MESSAGE] = &BEGIN_MESSAGE_FORM,
     [LIST_DEVICES_MESSAGE] = &LIST_DEVICES_MESSAGE_FORM,
     [OPEN_MESSAGE] = &OPEN_MESSAGE_FORM,
     [ALLOCATE_MESSAGE] = &ALLOCATE_MESSAGE_FORM,
@@ -344,6 +364,7 @@ const form *const MESSAGES[] = {
     [END_PROFILE_MESSAGE] = &END_PROFILE_MESSAGE_FORM,
     [SET_VOTES_MESSAGE] = &SET_VOTES_MESSAGE_FORM,
     [VOTE_MESSAGE] = &VOTE_MESSAGE_FORM,
+    [GREETING_MESSAGE] = &GREETING_MESSAGE_FORM,
     [DEVICES_MESSAGE] = &DEVICES_MESSAGE_FORM,
     [OPENED_MESSAGE] = &OPENED_MESSAGE_FORM,
     [DONE_MESSAGE] = &DONE_MESSAGE_FORM,
@@ -354,7 +375,6 @@ const form *const MESSAGES[] = {
     [LOADED_MESSAGE] = &LOADED_MESSAGE_FORM,
     [RAN_MESSAGE] = &RAN_MESSAGE_FORM,
     [STEERED_MESSAGE] = &STEERED_MESSAGE_FORM,
-    [GREETING_MESSAGE] = &GREETING_MESSAGE_FORM,
     [STARTED_MESSAGE] = &STARTED_MESSAGE_FORM,
     [FAILED_MESSAGE] = &FAILED_MESSAGE_FORM,
 };

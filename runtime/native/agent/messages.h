@@ -5,15 +5,16 @@
 
 #include "reading.h"
 
-enum { AGENT_VERSION = 2 };
-typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE, ALLOCATE_MESSAGE,
-    FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, READ_FILES_MESSAGE, KEEP_MESSAGE,
-    CHECK_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE,
+enum { AGENT_VERSION = 3 };
+typedef enum message_kind { HELLO_MESSAGE, PROOF_MESSAGE, BEGIN_MESSAGE, LIST_DEVICES_MESSAGE, OPEN_MESSAGE,
+    ALLOCATE_MESSAGE, FREE_MESSAGE, WRITE_MESSAGE, FILL_MESSAGE, COPY_MESSAGE, READ_MESSAGE, READ_FILES_MESSAGE,
+    KEEP_MESSAGE, CHECK_MESSAGE, BUILD_MESSAGE, HARVEST_MESSAGE, BIND_MESSAGE, FIRST_LAUNCH_MESSAGE, TIME_PASS_MESSAGE,
     LOAD_CONTEXT_MESSAGE, RUN_CONTEXT_MESSAGE, BEGIN_PROFILE_MESSAGE, END_PROFILE_MESSAGE, SET_VOTES_MESSAGE,
-    VOTE_MESSAGE, DEVICES_MESSAGE, OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE, BUILT_MESSAGE,
-    TIMED_MESSAGE, LOADED_MESSAGE, RAN_MESSAGE, STEERED_MESSAGE, GREETING_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE,
+    VOTE_MESSAGE, GREETING_MESSAGE, DEVICES_MESSAGE, OPENED_MESSAGE, DONE_MESSAGE, CONTENTS_MESSAGE, CHECKED_MESSAGE,
+    BUILT_MESSAGE, TIMED_MESSAGE, LOADED_MESSAGE, RAN_MESSAGE, STEERED_MESSAGE, STARTED_MESSAGE, FAILED_MESSAGE,
     MESSAGE_KINDS } message_kind;
 extern const form *const MESSAGES[]; /* by message_kind */
+extern const char *const GIVEN_VARIABLES[], *const TOLD_VARIABLES[];
 
 typedef struct span {
     uint64_t buffer;
@@ -77,6 +78,11 @@ typedef struct hello_message {
 typedef struct proof_message {
     char nothing; /* a structure of C has a member */
 } proof_message;
+
+typedef struct begin_message {
+    const char *session;
+    const char *earlier;
+} begin_message;
 
 typedef struct list_devices_message {
     char nothing; /* a structure of C has a member */
@@ -208,6 +214,10 @@ typedef struct vote_message {
     bool begins;
 } vote_message;
 
+typedef struct greeting_message {
+    const char *ended;
+} greeting_message;
+
 typedef struct devices_message {
     const identity *devices;
     size_t devices_count;
@@ -261,10 +271,6 @@ typedef struct steered_message {
     const char *const *controls;
     size_t controls_count;
 } steered_message;
-
-typedef struct greeting_message {
-    const char *ended;
-} greeting_message;
 
 typedef struct started_message {
     char nothing; /* a structure of C has a member */

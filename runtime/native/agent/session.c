@@ -1,51 +1,62 @@
 /* Serves a connection: the handshake, then requests, one after the other. */
 #include "session.h"
 
+#include "listener.h"
+
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
-
 
 enum { PROOF_SECONDS = 10 };
 static const frame_limits LIMITS = {1u << 30, 512u << 10, MOST_BLOBS};
 
+/* What there has to be, or may not be, when a request comes. */
+typedef enum state { ANYTHING, NO_DEVICE, A_DEVICE, NO_PROFILE, A_PROFILE } state;
+
+/* By request: what it needs, also what a handle in it has to stand for, and where it has that; what answers it. */
 static const struct {
     handler *answer;
     message_kind reply;
+    state state;
+    object_kind of;
+    size_t handle;
 } ANSWERS[MESSAGE_KINDS] = {
-    [LIST_DEVICES_MESSAGE] = {list_devices, DEVICES_MESSAGE},
-    [OPEN_MESSAGE] = {open_device, OPENED_MESSAGE},
-    [ALLOCATE_MESSAGE] = {allocate_buffer, DONE_MESSAGE},
-    [FREE_MESSAGE] = {forget, DONE_MESSAGE},
-    [WRITE_MESSAGE] = {write_spans, DONE_MESSAGE},
-    [FILL_MESSAGE] = {fill_spans, DONE_MESSAGE},
-    [COPY_MESSAGE] = {copy_spans, DONE_MESSAGE},
-    [READ_MESSAGE] = {read_spans, CONTENTS_MESSAGE},
-    [READ_FILES_MESSAGE] = {read_files, CONTENTS_MESSAGE},
-    [KEEP_MESSAGE] = {keep_data, DONE_MESSAGE},
-    [CHECK_MESSAGE] = {check_zones, CHECKED_MESSAGE},
-    [BUILD_MESSAGE] = {build_program, BUILT_MESSAGE},
-    [HARVEST_MESSAGE] = {harvest_program, CONTENTS_MESSAGE},
-    [BIND_MESSAGE] = {bind_kernel, DONE_MESSAGE},
-    [FIRST_LAUNCH_MESSAGE] = {launch_first, TIMED_MESSAGE},
-    [TIME_PASS_MESSAGE] = {time_pass, TIMED_MESSAGE},
-    [LOAD_CONTEXT_MESSAGE] = {load_context, LOADED_MESSAGE},
-    [RUN_CONTEXT_MESSAGE] = {run_context, RAN_MESSAGE},
-    [BEGIN_PROFILE_MESSAGE] = {begin_profile, DONE_MESSAGE},
-    [END_PROFILE_MESSAGE] = {end_profile, CONTENTS_MESSAGE},
-    [SET_VOTES_MESSAGE] = {set_votes, STEERED_MESSAGE},
-    [VOTE_MESSAGE] = {cast_vote, DONE_MESSAGE},
+    [LIST_DEVICES_MESSAGE] = {list_devices, DEVICES_MESSAGE, ANYTHING, NOTHING, 0},
+    [OPEN_MESSAGE] = {open_device, OPENED_MESSAGE, NO_DEVICE, NOTHING, 0},
+    [ALLOCATE_MESSAGE] = {allocate_buffer, DONE_MESSAGE, A_DEVICE, NOTHING, 0},
+    [FREE_MESSAGE] = {forget, DONE_MESSAGE, ANYTHING, NOTHING, 0},
+    [WRITE_MESSAGE] = {write_spans, DONE_MESSAGE, A_DEVICE, NOTHING, 0},
+    [FILL_MESSAGE] = {fill_spans, DONE_MESSAGE, A_DEVICE, NOTHING, 0},
+    [COPY_MESSAGE] = {copy_spans, DONE_MESSAGE, A_DEVICE, NOTHING, 0},
+    [READ_MESSAGE] = {read_spans, CONTENTS_MESSAGE, A_DEVICE, NOTHING, 0},
+    [READ_FILES_MESSAGE] = {read_files, CONTENTS_MESSAGE, ANYTHING, NOTHING, 0},
+    [KEEP_MESSAGE] = {keep_data, DONE_MESSAGE, A_DEVICE, NOTHING, 0},
+    [CHECK_MESSAGE] = {check_zones, CHECKED_MESSAGE, A_DEVICE, NOTHING, 0},
+    [BUILD_MESSAGE] = {build_program, BUILT_MESSAGE, A_DEVICE, NOTHING, 0},
+    [HARVEST_MESSAGE] = {harvest_program, CONTENTS_MESSAGE, A_DEVICE, PROGRAM, offsetof(harvest_message, program)},
+    [BIND_MESSAGE] = {bind_kernel, DONE_MESSAGE, A_DEVICE, PROGRAM, offsetof(bind_message, program)},
+    [FIRST_LAUNCH_MESSAGE] = {launch_first, TIMED_MESSAGE, A_DEVICE, BOUND, offsetof(first_launch_message, bound)},
+    [TIME_PASS_MESSAGE] = {time_pass, TIMED_MESSAGE, A_DEVICE, NOTHING, 0},
+    [LOAD_CONTEXT_MESSAGE] = {load_context, LOADED_MESSAGE, A_DEVICE, NOTHING, 0},
+    [RUN_CONTEXT_MESSAGE] = {run_context, RAN_MESSAGE, A_DEVICE, CONTEXT, offsetof(run_context_message, context)},
+    [BEGIN_PROFILE_MESSAGE] = {begin_profile, DONE_MESSAGE, NO_PROFILE, CONTEXT, offsetof(begin_profile_message, context)},
+    [END_PROFILE_MESSAGE] = {end_profile, CONTENTS_MESSAGE, A_PROFILE, NOTHING, 0},
+    [SET_VOTES_MESSAGE] = {set_votes, STEERED_MESSAGE, ANYTHING, NOTHING, 0},
+    [VOTE_MESSAGE] = {cast_vote, DONE_MESSAGE, ANYTHING, NOTHING, 0},
 };
 
 bool say(session *session, message_kind kind, const void *row) {
-    frame_error error;
+    frame_error error = {.limit = NULL};
     outgoing *const out = &session->outgoing;
     put_message(out, kind, session->id, row);
     const frame frame = {{out->data, out->nbytes}, out->blobs, out->blob_count};
     frame_mac *const mac = session->frames.mac ? &session->out : NULL;
-    return !out->failed && write_frame(session->descriptor, mac, &session->limits, &frame, &error);
+    const bool said = !out->failed && write_frame(session->descriptor, mac, &session->limits, &frame, &error);
+    session->is_too_large = out->failed || error.limit;
+    return said;
 }
 
 /* Receives a message of a kind. What it says lies in the session's pool. */
@@ -66,8 +77,34 @@ static hello_texts texts_of(const hello_message *hello, char protocol[24]) {
     return (hello_texts){protocol, hello->software, hello->nonce, hello->authentication, hello->salt};
 }
 
+/* Asks the process that listens for a place. */
+static bool introduce(int channel, const begin_message *begin, admission *told) {
+    introduction said = {"", ""};
+    if (!are_digits(begin->session, SESSION_DIGITS)) return false;
+    strcpy(said.session, begin->session);
+    if (are_digits(begin->earlier, SESSION_DIGITS)) strcpy(said.earlier, begin->earlier);
+    const bool answered = write(channel, &said, sizeof said) == sizeof said &&
+                          recv(channel, told, sizeof *told, MSG_WAITALL) == sizeof *told;
+    close(channel); /* nothing that drivers start has it */
+    return answered;
+}
+
+/* The other side knows the token, and has a place if that is said here. */
+static bool enter(session *session, int channel) {
+    message said;
+    admission told;
+    if (!hear(session, BEGIN_MESSAGE, BEGIN_MESSAGE, &said) || !introduce(channel, said.row, &told)) return false;
+    session->frames.limits = LIMITS;
+    session->id = said.id;
+    if (told.admitted) return say(session, GREETING_MESSAGE, &(greeting_message){told.ended});
+    char text[128];
+    snprintf(text, sizeof text, "the agent serves %d connections already; try again later", MOST_CONNECTIONS);
+    say(session, FAILED_MESSAGE, &(failed_message){"device_limits", text});
+    return false;
+}
+
 /* Nothing of the agent but its hello is told before the proof, and the proof's MAC is checked before it is read. */
-static bool greet(session *session, const uint8_t stretched[KEY_BYTES], const char *salt, const char *ended) {
+static bool greet(session *session, int channel, const uint8_t stretched[KEY_BYTES], const char *salt) {
     char nonce[NONCE_DIGITS + 1], theirs[24], mine[24];
     uint8_t key[KEY_BYTES];
     gputune_error error;
@@ -83,16 +120,33 @@ static bool greet(session *session, const uint8_t stretched[KEY_BYTES], const ch
     mac_open(&session->out, key);
     memset(key, 0, sizeof key);
     session->frames.mac = &session->in;
-    if (!hear(session, PROOF_MESSAGE, PROOF_MESSAGE, &said)) return false;
-    session->frames.limits = LIMITS;
-    session->id = said.id;
-    return say(session, GREETING_MESSAGE, &(greeting_message){ended});
+    return hear(session, PROOF_MESSAGE, PROOF_MESSAGE, &said) && enter(session, channel);
 }
 
 static const char *status_of(gputune_code code) {
     if (code >= GPUTUNE_NOT_A_CONTEXT && code <= GPUTUNE_FILE_CHANGED) return gputune_code_name(code);
     if (code == GPUTUNE_BUILD_FAILED) return "compile";
     return code == GPUTUNE_LIMIT_EXCEEDED || code == GPUTUNE_OUT_OF_MEMORY ? "device_limits" : "runtime";
+}
+
+static const char *missing(const session *session, state state) {
+    switch (state) {
+    case NO_DEVICE: return session->device ? "a device is open already" : NULL;
+    case NO_PROFILE: return session->profile ? "a profile is open already" : session->device ? NULL : "no device is open";
+    case A_DEVICE: return session->device ? NULL : "no device is open";
+    case A_PROFILE: return session->profile ? NULL : "no profile is open";
+    case ANYTHING: break;
+    }
+    return NULL;
+}
+
+gputune_code carry_out(session *session, message_kind kind, const void *asked, void *reply, gputune_error *error) {
+    const char *const why = missing(session, ANSWERS[kind].state);
+    const void *const handle = (const uint8_t *)asked + ANSWERS[kind].handle;
+    if (why) return fail(error, GPUTUNE_INVALID_ARGUMENT, "%s", why);
+    if (ANSWERS[kind].of)
+        TRY(object_of(session, *(const uint64_t *)handle, ANSWERS[kind].of, &session->named, error));
+    return ANSWERS[kind].answer(session, asked, reply, error);
 }
 
 static bool answer(session *session, const message *asked) {
@@ -102,9 +156,11 @@ static bool answer(session *session, const message *asked) {
     session->id = asked->id;
     session->said = NULL;
     void *const reply = reply_rows(session, 1, MESSAGES[kind]->row_bytes, &code, &error);
-    if (!code) code = ANSWERS[asked->kind].answer(session, asked->row, reply, &error);
-    const failed_message failed = {status_of(code), session->said ? session->said : error.message};
-    const bool sent = say(session, code ? FAILED_MESSAGE : kind, code ? (const void *)&failed : reply);
+    if (!code) code = carry_out(session, asked->kind, asked->row, reply, &error);
+    const failed_message failed = {status_of(code), session->said ? session->said : error.message},
+                         large = {"device_limits", "the reply is larger than a message may be"};
+    bool sent = say(session, code ? FAILED_MESSAGE : kind, code ? (const void *)&failed : reply);
+    if (!sent && session->is_too_large) sent = say(session, FAILED_MESSAGE, &large);
     free(session->contents);
     session->contents = NULL;
     return sent;
@@ -112,7 +168,7 @@ static bool answer(session *session, const message *asked) {
 
 static void turn_away(int number) { (void)number, _exit(STRANGER); }
 
-int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, const char *ended) {
+int serve(int descriptor, int channel, const uint8_t stretched[KEY_BYTES], const char *salt) {
     session *const session = calloc(1, sizeof *session);
     message asked;
     if (!session) return EXIT_FAILURE;
@@ -121,7 +177,7 @@ int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, 
     reader_open(&session->frames, &HANDSHAKE_LIMITS);
     signal(SIGALRM, turn_away);
     alarm(PROOF_SECONDS);
-    const bool greeted = greet(session, stretched, salt, ended);
+    const bool greeted = greet(session, channel, stretched, salt);
     alarm(0);
     while (greeted && hear(session, LIST_DEVICES_MESSAGE, VOTE_MESSAGE, &asked) && answer(session, &asked));
     if (session->device) forget_all(session);

@@ -49,18 +49,21 @@ typedef struct session {
     const char *said; /* more than an error has room for, of the request that failed */
     uint8_t *contents;
     uint64_t id;
+    object *named;     /* by the request, if it names one */
+    bool is_too_large; /* the message that was to be sent, of which nothing was */
 } session;
 
-enum { STRANGER = 3 }; /* the exit code of a connection that has not proved that it knows the token */
-
-/* Serves a connection until it ends; returns an exit code, 0 where that is in order. ended: how the last connection's
- * process ended, for the greeting. It opens the device and may be killed at any time. */
-int serve(int descriptor, const uint8_t stretched[KEY_BYTES], const char *salt, const char *ended);
+/* Serves a connection until it ends; returns an exit code, 0 if that is in order. channel: to the process that listens.
+ * It opens the device and may be killed at any time. */
+int serve(int descriptor, int channel, const uint8_t stretched[KEY_BYTES], const char *salt);
+/* Does what a request asks, if it may come now, and says what is missing else. */
+gputune_code carry_out(session *session, message_kind kind, const void *asked, void *reply, gputune_error *error);
 
 /* Sends a message with the id of the request that is answered. */
 bool say(session *session, message_kind kind, const void *row);
 
 /* --- a request becomes the row of its reply, or an error ---------------------------------------------------------- */
+/* session.c has a table of what each of them needs, and asks for that before: an open device, or what a handle names. */
 
 typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
 handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, read_files,
@@ -71,7 +74,6 @@ void close_runner(session *session);
 
 /* The devices that the OpenCL library shows, or an error. */
 gputune_code devices_of(session *session, found_device **found, size_t *count, gputune_error *error);
-gputune_code check_open(const session *session, gputune_error *error);
 /* The object of a handle, or an error. */
 gputune_code object_of(session *session, uint64_t handle, object_kind kind, object **found, gputune_error *error);
 /* A new object of a kind for a handle that is free, or an error. */

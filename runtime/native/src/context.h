@@ -9,6 +9,8 @@
 
 #include "gputune.h"
 
+#include <stdarg.h>
+
 typedef struct identity {
     const char *platform, *platform_version, *name, *vendor, *driver_version, *device_version, *device_type, *driver;
     uint64_t compute_units, max_work_group_size, max_work_item_sizes[3], local_memory_bytes, global_memory_bytes,
@@ -133,6 +135,10 @@ bool sizes_fit(const launch *launch, const identity *device, char *why, size_t n
 #define LIKE_PRINTF(format_at, first_at)
 #endif
 gputune_code fail(gputune_error *error, gputune_code code, const char *format, ...) LIKE_PRINTF(3, 4);
+/* Writes a text as vsnprintf does; if there is no room for all of it, it ends with a whole character. */
+void write_text(char *text, size_t room, const char *format, va_list values);
+/* Takes what begins a character of UTF-8, and does not end it, off the end of a text that was cut. */
+void cut_text(char *text);
 #define TRY(call) \
     do { \
         const gputune_code failed_code = (call); \

@@ -1,7 +1,6 @@
 /* Maps from files become rows of C, field by field, each with its type checked. */
 #include "reading.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +9,7 @@ void refuse(reader *reader, gputune_code why, const char *format, ...) {
     char text[GPUTUNE_MESSAGE_BYTES];
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    write_text(text, sizeof text, format, values);
     va_end(values);
     if (!reader->code) reader->code = fail(reader->error, why, "%s: %s", reader->path, text);
 }

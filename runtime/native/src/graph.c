@@ -16,7 +16,6 @@
 #include "programs.h"
 #include "recorded.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -378,7 +377,7 @@ void warn(gputune_graph *graph, const char *format, ...) {
     char text[GPUTUNE_MESSAGE_BYTES];
     va_list values;
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    write_text(text, sizeof text, format, values);
     va_end(values);
     struct warning **end = &graph->warnings;
     while (*end) end = &(*end)->next;

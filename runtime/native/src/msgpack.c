@@ -76,17 +76,21 @@ bool is_text(slice text, const char *expected) {
     return text.nbytes == strlen(expected) && (!text.nbytes || !memcmp(text.data, expected, text.nbytes));
 }
 
+size_t character_at(slice text) {
+    const uint32_t first = text.nbytes ? *text.data : 0x80;
+    if (first < 0x80) return 1;
+    const size_t nbytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (first < 0xc2 || first > 0xf4 || nbytes > text.nbytes) return 0;
+    uint32_t code = first & (0x7fu >> nbytes);
+    for (size_t at = 1; at < nbytes; code = code << 6 | (text.data[at++] & 0x3f))
+        if ((text.data[at] & 0xc0) != 0x80) return 0;
+    if (code < (first >= 0xf0 ? 0x10000u : first >= 0xe0 ? 0x800u : 0x80u)) return 0;
+    return code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : nbytes;
+}
+
 bool is_utf8(slice text) {
-    for (size_t at = 0; at < text.nbytes;) {
-        uint32_t first = text.data[at++], code = first;
-        if (first < 0x80) continue;
-        size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
-        if (first < 0xc2 || first > 0xf4 || more > text.nbytes - at) return false;
-        for (code = first & (0x3fu >> more); more-- > 0; code = code << 6 | (text.data[at++] & 0x3f))
-            if ((text.data[at] & 0xc0) != 0x80) return false;
-        if (code < (first >= 0xf0 ? 0x10000u : first >= 0xe0 ? 0x800u : 0x80u)) return false;
-        if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
-    }
+    for (size_t nbytes; text.nbytes; text.data += nbytes, text.nbytes -= nbytes)
+        if (!(nbytes = character_at(text))) return false;
     return true;
 }
 

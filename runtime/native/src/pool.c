@@ -1,7 +1,6 @@
 /* Memory that is freed at once, and errors. */
 #include "context.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,11 +46,22 @@ void pool_free(pool *pool) {
     pool->blocks = NULL;
 }
 
+void cut_text(char *text) {
+    size_t first = strlen(text), have = 0;
+    while (first && have < 3 && ((unsigned char)text[first - 1] & 0xc0) == 0x80) first--, have++;
+    const unsigned head = first ? (unsigned char)text[first - 1] : 0;
+    if (have < (head >= 0xf0 ? 3u : head >= 0xe0 ? 2u : head >= 0xc0 ? 1u : 0u)) text[first - 1] = 0;
+}
+
+void write_text(char *text, size_t room, const char *format, va_list values) {
+    if (vsnprintf(text, room, format, values) >= (int)room) cut_text(text);
+}
+
 gputune_code fail(gputune_error *error, gputune_code code, const char *format, ...) {
     if (error == NULL) return code;
     va_list values;
     va_start(values, format);
-    vsnprintf(error->message, sizeof error->message, format, values);
+    write_text(error->message, sizeof error->message, format, values);
     va_end(values);
     for (char *each = error->message; *each; each++)
         if ((unsigned char)*each < ' ') *each = '?'; /* names from files: it stays one line */

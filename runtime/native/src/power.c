@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,7 +101,7 @@ static void tell(void *user, const char *format, ...) {
     va_start(values, format);
     mutex_lock(&votes->lock);
     size_t same = 0;
-    vsnprintf(votes->warnings[votes->warning_count], sizeof *votes->warnings, format, values);
+    write_text(votes->warnings[votes->warning_count], sizeof *votes->warnings, format, values);
     while (strcmp(votes->warnings[same], votes->warnings[votes->warning_count])) same++;
     votes->warning_count += same == votes->warning_count && same < MOST_WARNINGS;
     mutex_unlock(&votes->lock);

@@ -75,7 +75,9 @@ bool is_text(slice text, const char *expected);
 enum { TELLING_BYTES = 64, ONNX_BEGINS = 0x08 }; /* the latter with the version of its format, as every writer has it */
 const char *mistaken(const uint8_t *begin, size_t nbytes);
 #define CUT_SHORT "it is cut short: copy it again, or make it again"
-/* UTF-8 without surrogates and without longer forms than needed. */
+/* The bytes of the character that a text begins with, in UTF-8 without surrogates and without longer forms than needed;
+ * 0: it is none. */
+size_t character_at(slice text);
 bool is_utf8(slice text);
 /* Whether bytes are one value as Python's msgpack reads it: whole, texts in UTF-8, keys texts or bytes, and at most
  * 1024 levels deep. The rest is for bytes that are. */
