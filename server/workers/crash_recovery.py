@@ -95,7 +95,7 @@ class Death:
         if self.missed is not None:
             return self.missed.message
         if self.agent:
-            during = f" while {self.step}" if self.step else ""
+            during = f", while {self.step}" if self.step else ""
             return f"{self.agent} ended, or the connection to it{during}; waiting for it for {AWAITED_SECONDS:g} s"
         how = f"the worker was ended: {self.ours}" if self.ours else f"the worker ended with {self.how}"
         return how + (f" while {self.step}" if self.step else "")

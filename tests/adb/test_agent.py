@@ -184,7 +184,7 @@ def test_a_device_without_agent_and_python_says_what_both_take(make_phone: Make,
     ("program", "name", "words"),
     [
         ("#!/bin/sh\necho 'gputune-agent: error: no memory' >&2; exit 1\n", "server_not_started", "no memory"),
-        (None, "no_agent", "/no/library.* \\(the agent is .*/gputune-agent, which has to be of this gputune\\)"),
+        (None, "no_agent_device", "/no/library.* \\(the agent is .*/gputune-agent, which has to be of this gputune\\)"),
     ],
 )
 @pytest.mark.slow

@@ -9,12 +9,13 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gputune.client.advice import ADVICE
 from gputune.client.errors import GputuneError, TargetError
 from gputune.client.target.client import TargetClient
 from gputune.client.target.connecting import VARIABLE, AdbRequest, choose_target, parse_address
@@ -22,8 +23,12 @@ from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.client.target.transport.connection import probe
 from gputune.client.target.transport.credentials import Credentials
 from gputune.client.target.transport.stream import unreachable
+from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE
+from gputune.server.agent.messages import Begin, Failed, ListDevices
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import Hello
+from tests.server.agent import lying
+from tests.server.agent.lying import LyingAgent
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS
 
@@ -292,6 +297,31 @@ def test_an_embedded_server_that_cannot_start_says_why(tmp_path: Path, monkeypat
     with pytest.raises(TargetError, match=r"^no .*no such device") as caught:
         EmbeddedServer.start("no such device")
     assert (caught.value.name, caught.value.exit_code) == ("no_device", 8)
+
+
+NO_OPENCL = Failed("runtime", "no libOpenCL.so was found")
+
+
+@pytest.mark.parametrize(
+    ("lies", "name", "code", "advice"),
+    [
+        ({ListDevices: NO_OPENCL}, "no_agent_device", 8, "gputune-agent --check"),
+        ({Begin: Failed("device_limits", "the agent serves 8 connections already")}, "no_agent", 4, "with this token"),
+        (None, "no_agent", 4, "with this token"),
+    ],
+)
+def test_an_agent_that_is_there_and_has_no_device_is_no_agent_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lies: Any, name: str, code: int, advice: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(AGENT_TOKEN_VARIABLE, lying.TOKEN)
+    with ExitStack() as stack:
+        if lies is not None:
+            stack.enter_context(closing(LyingAgent(Path("socket"), lies)))
+        with pytest.raises(TargetError) as caught:
+            EmbeddedServer.start("agent:./socket")
+    assert (caught.value.name, caught.value.exit_code) == (name, code) and advice in ADVICE[name]
+    assert ("has no device that works: no libOpenCL.so" in caught.value.reason) == (name == "no_agent_device")
 
 
 @pytest.mark.parametrize("broken", ["tempfile.TemporaryFile", "subprocess.Popen"])

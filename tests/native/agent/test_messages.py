@@ -5,7 +5,7 @@ import hashlib
 import c_tables
 from gputune.server.agent.messages import AGENT_VERSION
 
-KNOWN = (2, "ec1e98914f2651bb")
+KNOWN = (3, "4a9b2f2246f83dd1")
 """The version, and a digest of its messages as C reads them."""
 
 

@@ -1,5 +1,8 @@
 """Test the state of an agent's machine: it is what that machine would read itself."""
 
+import errno
+import math
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -44,6 +47,7 @@ class Machine:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.asked: list[tuple[str, ...]] = []
+        self.within_ns: list[int] = []
         for name, content in FILES.items():
             self.write(name, content)
 
@@ -54,6 +58,7 @@ class Machine:
 
     def ask(self, request: ReadFiles) -> Contents:
         self.asked.append(request.paths)
+        self.within_ns.append(request.within_ns)
         return Contents(tuple(map(self._content, request.paths)))
 
     def _content(self, path: str) -> bytes:
@@ -110,10 +115,89 @@ def test_its_load_is_that_of_all_its_processors(machine: Machine) -> None:
 
 
 def test_nothing_is_said_while_the_agent_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(address: str) -> None:
+    def unreachable(address: str, **options: object) -> None:
         raise DeviceNotFound(address)
 
     monkeypatch.setattr(agent_state, "AgentConnection", unreachable)
     far = ConnectedState("127.0.0.1:1")
     assert far.read() == {}
     far.close()
+
+
+def test_a_machine_has_as_long_as_this_one_to_read_its_state(machine: Machine) -> None:
+    """Not so short that files are left out, and not so long that a measurement waits."""
+    far = AgentState(machine.ask)
+    far.read()
+    assert set(machine.within_ns) == {10**9}  # what there is, is found out once
+    machine.within_ns.clear()
+    far.read()
+    assert machine.within_ns == [3_000_000] and state.SECONDS_AT_MOST == 0.003
+
+
+ODD_NAMES = (
+    b"cpu\0x\npolicy\0\nthermal_zone\0x\n",
+    b"\n".join(each + b"x" * 300 for each in (b"cpu", b"policy", b"thermal_zone", b"card", b"hwmon")),
+    b" \n ",
+    b"cpu0 " + b" ".join([b"9" * 5000] * 12),
+    b"9" * 5000,
+    b"cpu0\n",
+    b"\xff\xfe",
+    b"1e999 1e999",
+)
+
+
+@pytest.mark.parametrize("content", ODD_NAMES)
+def test_what_is_no_state_says_nothing(content: bytes) -> None:
+    far = AgentState(lambda asked: Contents((content,) * len(asked.paths)))
+    for _ in range(2):
+        assert all(map(math.isfinite, far.read().values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("stat", ""),
+        ("stat", "\n \ncpu0\n"),
+        ("stat", "cpu0 1 1 1 " + "9" * 5000),
+        ("uptime", " "),
+        ("uptime", "soon"),
+        ("uptime", "inf"),
+        ("self/stat", "77 (x) S " + "\u00b2 " * 20),
+        ("self/stat", "77 (x) S 1 2 3 4 5 6 7 8 9 10 " + "9" * 5000 + " 1"),
+        ("self/status", "nonvoluntary_ctxt_switches: " + "9" * 5000),
+    ],
+)
+def test_a_load_that_is_none_says_nothing(machine: Machine, name: str, content: str) -> None:
+    machine.write(f"proc/{name}", content)
+    found = load_of(machine.root)
+    assert found == {} or (content == "\n \ncpu0\n" and load.IDLE not in found)
+
+
+@pytest.mark.parametrize("where", ["write_text", "mkdir", "mkdtemp"])
+def test_a_full_disk_here_means_no_state(machine: Machine, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    far = AgentState(machine.ask)
+    whole = far.read() if where != "mkdtemp" else {}
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(tempfile if where == "mkdtemp" else Path, where, full)
+        assert far.read().items() <= whole.items()  # and nothing of another time
+        fresh = AgentState(machine.ask)
+        assert fresh.read() == {}
+    assert far.read().keys() >= whole.keys() and far.read()
+
+
+def test_an_endless_machine_is_asked_for_so_much_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_state, "FOLDERS_AT_ONCE", 8)
+    monkeypatch.setattr(agent_state, "MOST_FILES", 50)
+    asked: list[int] = []
+
+    def ask(request: ReadFiles) -> Contents:
+        asked.append(len(request.paths))
+        names = "".join(f"{each}{number}\n" for each in ("card", "hwmon", "cpu") for number in range(100))
+        return Contents((names.encode(),) * len(request.paths))
+
+    AgentState(ask).read()
+    assert asked[-1] <= 50 + len(agent_state.LOAD_FILES) and max(asked[:-1]) <= 8 and len(asked) < 200

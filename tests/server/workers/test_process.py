@@ -16,6 +16,7 @@ import pytest
 
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server import logs
+from gputune.server.agent.connection import LOST
 from gputune.server.protocol.messages import Limits
 from gputune.server.worker.link import DEVICE_LOST, Forget
 from gputune.server.workers.process import DeviceUnavailable, WorkerEnded, WorkerProcess
@@ -145,6 +146,7 @@ def test_once_a_kernel_has_printed_too_much_nothing_is_done_with_it(monkeypatch:
 
 def test_a_worker_whose_device_was_lost_says_so() -> None:
     assert str(WorkerEnded(DEVICE_LOST)) == "the worker ended with a lost device"
+    assert str(WorkerEnded(LOST)) == "the worker ended with a lost agent" and WorkerEnded(LOST).agent_lost
     assert str(WorkerEnded(3)) == "the worker ended with exit code 3"
 
 
