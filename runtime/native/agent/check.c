@@ -84,7 +84,8 @@ static int try_device(size_t place, bool quiet) {
              known->driver_version);
     const uint64_t begun_ns = now_ns();
     if (!run_kernel(&session, place, &error)) {
-        snprintf(text, sizeof text, "works, it compiled and ran a kernel in %.1f s", (double)(now_ns() - begun_ns) / 1e9);
+        snprintf(text, sizeof text, "works, it compiled and ran a kernel in %.1f s",
+                 (double)(now_ns() - begun_ns) / 1e9);
         if (!quiet) say_line(quiet, device, text);
         return WORKS;
     }

@@ -39,17 +39,17 @@ enum {
     LINE_BYTES = 400
 };
 #define GRACE_NS 500000000u
-#define PAUSE_NS 500000000u         /* after a connection that could not be accepted, for lack of descriptors say */
+#define PAUSE_NS 500000000u /* after a connection that could not be accepted, for lack of descriptors say */
 #define BETWEEN_STRANGERS_NS 1000000000u /* lines about them are no flood */
 
 typedef struct connection {
-    pid_t process;      /* 0: none */
-    int descriptor;     /* -1: the other side has gone */
-    int channel;        /* by which its process introduces itself; -1: that is done */
-    uint64_t left_ns;   /* since when there is no descriptor any more */
-    uint64_t place;     /* in the order in which all were accepted */
-    uint64_t number;    /* of those that proved the token */
-    uint32_t address;   /* the other side's, 0 of local sockets */
+    pid_t process;    /* 0: none */
+    int descriptor;   /* -1: the other side has gone */
+    int channel;      /* by which its process introduces itself; -1: that is done */
+    uint64_t left_ns; /* since when there is no descriptor any more */
+    uint64_t place;   /* in the order in which all were accepted */
+    uint64_t number;  /* of those that proved the token */
+    uint32_t address; /* the other side's, 0 of local sockets */
     char from[FROM_BYTES];
     char session[SESSION_DIGITS + 1]; /* "": unproven */
 } connection;
@@ -117,7 +117,8 @@ static void note_end(listener *listener, const connection *gone, int status) {
     words_of(status, ending.words);
     if (gone->descriptor < 0) *ending.words = 0; /* it was ended here */
     if (is_proven(gone)) {
-        tell("connection %llu has ended%s%s", (unsigned long long)gone->number, *ending.words ? ": " : "", ending.words);
+        tell("connection %llu has ended%s%s", (unsigned long long)gone->number, *ending.words ? ": " : "",
+             ending.words);
         memcpy(ending.session, gone->session, sizeof ending.session);
         if (*ending.words) listener->endings[listener->ending_count++ % MOST_ENDINGS] = ending;
     } else if (now_ns() - listener->told_ns > BETWEEN_STRANGERS_NS) {

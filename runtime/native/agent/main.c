@@ -41,8 +41,8 @@ static const char HELP[] =
     "\n"
     "    gputune target-server --device agent:ADDRESS:PORT\n"
     "\n"
-    "Exit codes: 0 after Ctrl-C or SIGTERM, and after --check if all devices work; 1 if it cannot listen, has no token,\n"
-    "or --check finds something missing; 2 for wrong options.\n";
+    "Exit codes: 0 after Ctrl-C or SIGTERM, and after --check if all devices work; 1 if it cannot listen or has no\n"
+    "token, or --check finds something missing; 2 for wrong options.\n";
 
 static volatile sig_atomic_t stopping;
 

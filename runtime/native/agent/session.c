@@ -42,7 +42,8 @@ static const struct {
     [TIME_PASS_MESSAGE] = {time_pass, TIMED_MESSAGE, A_DEVICE, NOTHING, 0},
     [LOAD_CONTEXT_MESSAGE] = {load_context, LOADED_MESSAGE, A_DEVICE, NOTHING, 0},
     [RUN_CONTEXT_MESSAGE] = {run_context, RAN_MESSAGE, A_DEVICE, CONTEXT, offsetof(run_context_message, context)},
-    [BEGIN_PROFILE_MESSAGE] = {begin_profile, DONE_MESSAGE, NO_PROFILE, CONTEXT, offsetof(begin_profile_message, context)},
+    [BEGIN_PROFILE_MESSAGE] = {begin_profile, DONE_MESSAGE, NO_PROFILE, CONTEXT,
+                               offsetof(begin_profile_message, context)},
     [END_PROFILE_MESSAGE] = {end_profile, CONTENTS_MESSAGE, A_PROFILE, NOTHING, 0},
     [SET_VOTES_MESSAGE] = {set_votes, STEERED_MESSAGE, ANYTHING, NOTHING, 0},
     [VOTE_MESSAGE] = {cast_vote, DONE_MESSAGE, ANYTHING, NOTHING, 0},
@@ -129,11 +130,13 @@ static const char *status_of(gputune_code code) {
     return code == GPUTUNE_LIMIT_EXCEEDED || code == GPUTUNE_OUT_OF_MEMORY ? "device_limits" : "runtime";
 }
 
+/* What is missing for a request, or NULL. */
 static const char *missing(const session *session, state state) {
+    const char *const no_device = session->device ? NULL : "no device is open";
     switch (state) {
     case NO_DEVICE: return session->device ? "a device is open already" : NULL;
-    case NO_PROFILE: return session->profile ? "a profile is open already" : session->device ? NULL : "no device is open";
-    case A_DEVICE: return session->device ? NULL : "no device is open";
+    case NO_PROFILE: return session->profile ? "a profile is open already" : no_device;
+    case A_DEVICE: return no_device;
     case A_PROFILE: return session->profile ? NULL : "no profile is open";
     case ANYTHING: break;
     }

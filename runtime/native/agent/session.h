@@ -63,7 +63,8 @@ gputune_code carry_out(session *session, message_kind kind, const void *asked, v
 bool say(session *session, message_kind kind, const void *row);
 
 /* --- a request becomes the row of its reply, or an error ---------------------------------------------------------- */
-/* session.c has a table of what each of them needs, and asks for that before: an open device, or what a handle names. */
+
+/* session.c has a table of what each of them needs, such as an open device, and asks for that before. */
 
 typedef gputune_code handler(session *session, const void *asked, void *reply, gputune_error *error);
 handler list_devices, open_device, allocate_buffer, forget, write_spans, fill_spans, copy_spans, read_spans, read_files,

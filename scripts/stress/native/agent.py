@@ -48,9 +48,10 @@ PARTS = (
     *(native.FOLDER / "agent" / f"{name}.c" for name in ("blake2b", "frames")),
     native.FOLDER / "src" / "sha256.c",
 )
+OTHERS = ("main", "session", "listener", "check")
 SESSION = (
     Path(__file__).with_name("agent_session.c"),
-    *(path for path in sorted((native.FOLDER / "agent").glob("*.c")) if path.stem not in ("main", "session")),
+    *(path for path in sorted((native.FOLDER / "agent").glob("*.c")) if path.stem not in OTHERS),
     *sorted((native.FOLDER / "src").glob("*.c")),
 )
 FOLDERS = tuple(f"-I{native.FOLDER / name}" for name in ("agent", "src", "include"))
@@ -185,7 +186,7 @@ def _sessions(folder: Path) -> list[list[object]]:
     given = messages.Given(1, 0, 256, 0), messages.Given(2, 128, 128, 0), messages.Given(0, 0, 0, -3)
     zones = messages.Guarded(1, 0, 256, 64, 128, True), messages.Guarded(2, 128, 128, 0, 128, False)
     bounds = np.array([1e-3, 9.0, 1e-3, 1e-6]).tobytes()
-    opened = [messages.Open(0, True, ("A=1",)), messages.Allocate(1, 256), messages.Allocate(2, 256)]
+    opened = [messages.Open(0, True, ("POCL_AFFINITY=0",)), messages.Allocate(1, 256), messages.Allocate(2, 256)]
     batches = messages.Batch((4,), 2, True), messages.Batch((4, 4), 1, False)
     return [
         [messages.ListDevices(), messages.Free((1, 2)), messages.Vote(True)],

@@ -1,7 +1,5 @@
 """Test devices behind an agent: they work like those of this machine, and what an agent survives."""
 
-import os
-import signal
 import subprocess
 import threading
 import time
@@ -29,12 +27,11 @@ from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices import load
 from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE, DeviceReport
 from gputune.runtime.devices.features import Probe
-from gputune.server.agent import backend as agent_backend
 from gputune.server.agent import features as agent_features
 from gputune.server.agent import opening as agent_opening
 from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.connection import AgentConnection, AgentLost
-from gputune.server.agent.messages import Allocate, Check, Copy, Expected, Free, Open, Read, ReadFiles, Span
+from gputune.server.agent.messages import ReadFiles
 from gputune.server.agent.opening import find_device, open_device
 from gputune.server.agent.state import ConnectedState
 from tests.native.compiling import compiler
@@ -261,48 +258,6 @@ def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:
         opened.finish()
 
 
-@pytest.fixture
-def bare(agent: Agent) -> Iterator[AgentConnection]:
-    """A connection with the device open, and a buffer of 16 bytes that is number 1."""
-    connection = AgentConnection(agent.address)
-    connection.ask(Open(0, False, ()))
-    connection.ask(Allocate(1, 16))
-    yield connection
-    connection.close()
-
-
-def test_nothing_is_read_before_a_device_is_open(agent: Agent) -> None:
-    connection = AgentConnection(agent.address)
-    with pytest.raises(LaunchFailed, match="no device is open"):
-        connection.ask(Read((Span(1, 0, 1),)))
-    connection.close()
-
-
-@pytest.mark.parametrize(
-    ("request_", "why"),
-    [
-        (Read((Span(2, 0, 1),)), "handle 2 is no buffer"),
-        (Read((Span(1, 8, 9),)), "9 bytes at 8 of a buffer of 16 bytes"),
-        (Read((Span(1, 17, 0),)), "0 bytes at 17 of a buffer of 16 bytes"),
-        (Allocate(1, 16), "handle 1 is in use"),
-        (Allocate(1 << 20, 16), "those from 1 to 65536 are known"),
-        (Copy((Span(1, 0, 8),), (Span(1, 8, 8),)), "inside a buffer"),
-        (Check((), (Expected(1, "int8", b""),)), "more is expected"),
-    ],
-    ids=["no buffer", "beyond the end", "behind the end", "in use", "too many", "inside a buffer", "more is expected"],
-)
-def test_spans_and_handles_are_checked_by_the_agent(bare: AgentConnection, request_: object, why: str) -> None:
-    bare.post(request_)  # of a request that is not waited for
-    with pytest.raises(DeviceError, match=why):
-        bare.ask(Free(()))
-    bare.ask(Free((1,)))  # the connection works
-
-
-def test_handles_are_freed_whether_they_are_known_or_not(bare: AgentConnection) -> None:
-    bare.ask(Free((1, 2, 1 << 40)))
-    bare.ask(Allocate(1, 16))
-
-
 def test_memory_is_free_again_when_nothing_has_it(agent: Agent, opened: Backend) -> None:
     before = agent.resident_bytes()
     for _ in range(8):
@@ -362,10 +317,10 @@ def test_a_kernel_that_never_ends_goes_with_its_connection(agent: Agent) -> None
     thread.join(PATIENCE_SECONDS)
     assert len(lost) == 1
     agent.wait_until_gone(child)
-    assert AgentConnection(agent.address).ended == ""
+    assert backend._connection.ending() == ""
 
 
-def test_a_crash_is_told_to_the_next_connection(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_is_told_to_who_lost_the_connection(agent: Agent) -> None:
     backend = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
     if backend.identity.device_type != "cpu":
         pytest.skip("only a CPU device's kernels take their process with them for certain")
@@ -374,20 +329,8 @@ def test_a_crash_is_told_to_the_next_connection(agent: Agent, monkeypatch: pytes
         backend.first_launch(bound, lambda: None)
     with pytest.raises(DeviceNotFound):
         AgentConnection(agent.address, TOKEN + "?")  # who does not know the token changes nothing
-    assert backend.lost()
-    until = time.monotonic() + PATIENCE_SECONDS
-    while (again := AgentConnection(agent.address)).ended:  # told once: that connection ends in order
-        again.close()
-        assert time.monotonic() < until
-    again.close()
-    ended: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda *arguments: ended.append(arguments))
-    monkeypatch.setattr(agent_backend, "AgentConnection", refusing)
-    assert backend.lost() and ended == [(os.getpid(), signal.SIGKILL)]
-
-
-def refusing(address: str) -> AgentConnection:
-    raise DeviceNotFound(address)
+    AgentConnection(agent.address).close()  # nor does another client
+    assert backend.lost() and backend._connection.ending() == "it was ended by signal 11"
 
 
 def test_tuning_behind_an_agent_blames_those_that_fail(
