@@ -1,7 +1,7 @@
 """Speak with an agent: the handshake, then requests, which the agent answers in their order.
 
 The handshake has one deadline. A machine that was switched off is noticed because the system asks for it meanwhile
-(TCP's keepalive). An answer may take as long as a kernel takes, unless a connection is made with a patience.
+(TCP's keepalive). An answer may take as long as a kernel takes, unless a connection has a limit for that.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ LOST = 76
 GREETING_SECONDS = 20.0
 """From the connection to the agent's greeting."""
 ANSWER_SECONDS = 20.0
-"""The patience of those who can do without an answer."""
+"""That those wait who can do without an answer."""
 KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """Seconds of silence after which the system asks whether the agent's machine is there, and how often it does."""
 LIMITS = Limits()
@@ -88,16 +88,16 @@ class AgentConnection:
     """A connection to an agent. `ask` waits for a reply, and `post` does not; replies come in the order of requests.
 
     address: HOST:PORT, HOST, either with [IPV6], or the path of a local socket; earlier: the session of an earlier
-    connection, of which `ended` says how its process ended; patience: seconds that a reply may take. Raises
+    connection, of which `ended` says how its process ended; answer_seconds: that a reply may take. Raises
     DeviceNotFound when the agent cannot be reached, does not know the token, or has no place."""
 
     def __init__(
-        self, address: str, token: str | None = None, earlier: str = "", patience: float | None = None
+        self, address: str, token: str | None = None, earlier: str = "", answer_seconds: float | None = None
     ) -> None:
         self.address = address
         self.session = secrets.token_hex(SESSION_DIGITS // 2)
         self._token = token
-        self._patience = patience
+        self._answer_seconds = answer_seconds
         self._until: float | None = None  # when what is waited for has to be there
         self._open: deque[_Open] = deque()
         self._failed: DeviceError | ContextError | None = None  # of a request that is not waited for
@@ -158,13 +158,13 @@ class AgentConnection:
         inference has. Raises DeviceError, also of requests that were posted before; ContextError."""
         replies: list[Any] = []
         with self._turn:
-            if self._patience is not None and self._until is None:
-                self._until = time.monotonic() + self._patience
+            if self._answer_seconds is not None and self._until is None:
+                self._until = time.monotonic() + self._answer_seconds
             self._send(request, replies.append, True, started, outputs)
             while not replies:
                 self._receive()
             failed, self._failed = self._failed, None
-            if self._patience is not None:
+            if self._answer_seconds is not None:
                 self._until = None
         if failed is not None:
             raise failed

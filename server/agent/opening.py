@@ -31,7 +31,7 @@ def find_device(wanted: str | None) -> Choice:
     if wanted is None or not wanted.startswith(AGENT_PREFIX):
         return find(wanted)
     address, _, place = wanted.removeprefix(AGENT_PREFIX).partition("#")
-    connection = AgentConnection(address, patience=LISTING_SECONDS)
+    connection = AgentConnection(address, answer_seconds=LISTING_SECONDS)
     try:
         devices = connection.ask(ListDevices()).devices
     except DeviceError as error:

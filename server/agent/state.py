@@ -84,7 +84,7 @@ class ConnectedState:
         """Return the state; nothing while the agent cannot be asked."""
         with self._turn, contextlib.suppress(DeviceError, DeviceNotFound):
             if self._connection is None or self._connection.closed:
-                self._connection = AgentConnection(self._address, patience=ANSWER_SECONDS)
+                self._connection = AgentConnection(self._address, answer_seconds=ANSWER_SECONDS)
                 self._state = AgentState(self._connection.ask)
             assert self._state is not None
             return self._state.read()

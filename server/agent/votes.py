@@ -65,7 +65,7 @@ class AgentPower:
     def _voting(self) -> AgentConnection:
         """Tell the agent the preset, over a connection that works; return that."""
         if self._connection is None or self._connection.closed:
-            self._connection = AgentConnection(self._address, patience=ANSWER_SECONDS)
+            self._connection = AgentConnection(self._address, answer_seconds=ANSWER_SECONDS)
         preset = "" if self.profile.silent else self.profile.name
         self.controls = self._connection.ask(SetVotes(self._place, preset)).controls
         return self._connection

@@ -99,7 +99,8 @@ def test_options_in_the_text_exist() -> None:
         options_of("power", "check"),
         *(options_of("farm", name) for name in ("init", "scheduler", "tune", "worker", "status")),
     ]
-    run = set(re.findall(r'"  (--[a-z_]+)', (ROOT / "runtime" / "native" / "main.c").read_text(encoding="utf-8")))
+    programs = (ROOT / "runtime" / "native" / name for name in ("main.c", "agent/main.c"))
+    run = {name for path in programs for name in re.findall(r'"  (--[a-z_]+)', path.read_text(encoding="utf-8"))}
     known = {"--opencl"}.union(run, *inner, *map(options_of, commands_with_options))
     for page in (README, *DOCS.values()):
         assert set(re.findall(r"`(--[a-z_]+)", page)) <= known

@@ -48,7 +48,7 @@ static bool is_listed(const char *variable, const char *const *patterns) {
     return *patterns;
 }
 
-/* Tells the variables that change code or time, and no others: they are nobody else's business. */
+/* Tells the variables that change code or time, and no others: others need not know them. */
 static gputune_code tell_variables(session *session, opened_message *opened, gputune_error *error) {
     gputune_code code = GPUTUNE_OK;
     size_t count = 0;

@@ -121,7 +121,7 @@ OTHERS: tuple[Act, ...] = (
 
 
 @pytest.mark.parametrize("act", OTHERS, ids=lambda act: act.__name__)
-def test_nobody_else_changes_how_a_session_ended(agent: Running, act: Act) -> None:
+def test_no_other_changes_how_a_session_ended(agent: Running, act: Act) -> None:
     lost, kept = crashed(agent), AgentConnection(agent.address, TOKEN)
     lost_later, process = agent.connection()
     act(agent)

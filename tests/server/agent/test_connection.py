@@ -292,9 +292,9 @@ def test_who_can_do_without_an_answer_waits_for_some_time_only(start: Start, mon
     assert time.monotonic() - begun < 2.5
 
 
-def test_a_patience_is_for_each_answer(start: Start) -> None:
+def test_a_limit_is_for_each_answer(start: Start) -> None:
     agent = start({Vote: lambda request: time.sleep(0.1) or Done(), Free: late})
-    with closing(AgentConnection(agent.address, patience=0.5)) as connection:
+    with closing(AgentConnection(agent.address, answer_seconds=0.5)) as connection:
         for _ in range(7):
             connection.ask(Vote(True))
         with pytest.raises(DeviceError):
