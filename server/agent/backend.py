@@ -298,12 +298,14 @@ class AgentBackend(Backend):
         """Return a number for what a request makes."""
         return Handle(self._numbers)
 
-    def ask(self, request: Any, outputs: Sequence[int] = ()) -> Any:
+    def ask(self, request: Any, outputs: Sequence[int] | None = None) -> Any:
         """Return the agent's reply to a request about contexts. outputs: bytes of those that an inference has. Raises
         DeviceError, ContextError."""
         return self._ask(request, outputs=outputs)
 
-    def _ask(self, request: Any, started: Callable[[], None] = lambda: None, outputs: Sequence[int] = ()) -> Any:
+    def _ask(
+        self, request: Any, started: Callable[[], None] = lambda: None, outputs: Sequence[int] | None = None
+    ) -> Any:
         self._free()
         return self._connection.ask(request, started, outputs)
 

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gputune.core.errors import (
@@ -81,7 +81,7 @@ class _Open:
     take: Callable[[Any], None]
     waited: bool = False
     started: Callable[[], None] | None = None
-    outputs: Sequence[int] = field(default=())
+    outputs: Sequence[int] | None = None
 
 
 class AgentConnection:
@@ -153,7 +153,9 @@ class AgentConnection:
         again.close()
         return again.ended
 
-    def ask(self, request: Any, started: Callable[[], None] = lambda: None, outputs: Sequence[int] = ()) -> Any:
+    def ask(
+        self, request: Any, started: Callable[[], None] = lambda: None, outputs: Sequence[int] | None = None
+    ) -> Any:
         """Return the reply to a request. started: called when its launch runs; outputs: bytes of those that an
         inference has. Raises DeviceError, also of requests that were posted before; ContextError."""
         replies: list[Any] = []
@@ -194,7 +196,7 @@ class AgentConnection:
         take: Callable[[Any], None],
         waited: bool = False,
         started: Callable[[], None] | None = None,
-        outputs: Sequence[int] = (),
+        outputs: Sequence[int] | None = None,
     ) -> None:
         while len(self._open) >= _MOST_OPEN:  # else each side may wait for the other to read
             self._receive()

@@ -23,11 +23,11 @@ LAUNCH_BYTES = 4 * 8
 """A launch has four times, of eight bytes each."""
 
 
-def wrong_in(request: Any, reply: Any, outputs: Sequence[int] = ()) -> str:
+def wrong_in(request: Any, reply: Any, outputs: Sequence[int] | None = None) -> str:
     """Return what of a reply of the right type does not fit its request; empty if all does. outputs: bytes of those
-    that an inference has."""
+    that an inference has, if they are known."""
     if isinstance(request, messages.RunContext):
-        return _sizes(reply.outputs, outputs)
+        return "" if outputs is None else _sizes(reply.outputs, outputs)
     check = _CHECKS.get(type(request))
     return "" if check is None else check(request, reply)
 
