@@ -14,6 +14,8 @@ from typing import Any
 
 from gputune.core.launches import Launch, Variant
 from gputune.runtime.memory.passing import DescriptorSocket, WithDescriptor
+from gputune.server.agent.connection import LOST
+from gputune.server.agent.opening import AWAITED_SECONDS
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import (
     FROM_SERVER,
@@ -31,6 +33,8 @@ from gputune.server.protocol.messages import (
 
 DEVICE_LOST = 75
 """Exit code of a worker on whose device nothing works any more; another one opens it anew."""
+AGENT_LOST, AGENT_AWAITED_SECONDS = LOST, AWAITED_SECONDS
+"""Exit code of a worker whose agent has gone, and how long the next one waits for that."""
 
 _BUFFERS_AT_ONCE = 512  # below every system's limit for one sendmsg
 

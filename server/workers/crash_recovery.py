@@ -40,9 +40,9 @@ from dataclasses import dataclass, replace
 from gputune.core.launches import Trial
 from gputune.core.statuses import TrialStatus
 from gputune.runtime.measuring.watcher import Step
-from gputune.server.agent.opening import AWAITED_SECONDS
 from gputune.server.protocol.messages import Error, Profiled, ProfileKernel, Progress
 from gputune.server.protocol.remaining import Remaining
+from gputune.server.worker.link import AGENT_AWAITED_SECONDS
 from gputune.server.worker.watcher import EXPECTED_FACTOR, LAUNCH_FLOOR_SECONDS
 
 _RUNS: tuple[Step, ...] = ("starting", "launching", "measuring")  # a death here is due to what is done there
@@ -96,7 +96,9 @@ class Death:
             return self.missed.message
         if self.agent:
             during = f", while {self.step}" if self.step else ""
-            return f"{self.agent} ended, or the connection to it{during}; waiting for it for {AWAITED_SECONDS:g} s"
+            return (
+                f"{self.agent} ended, or the connection to it{during}; waiting for it for {AGENT_AWAITED_SECONDS:g} s"
+            )
         how = f"the worker was ended: {self.ours}" if self.ours else f"the worker ended with {self.how}"
         return how + (f" while {self.step}" if self.step else "")
 

@@ -18,13 +18,12 @@ from typing import Any
 from gputune.core.quirks import quirks_of
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.memory.passing import WithDescriptor, send_with
-from gputune.server.agent.connection import LOST as AGENT_LOST
 from gputune.server.logs import LinesToLog
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.errors import RemoteProtocolError
 from gputune.server.protocol.messages import Limits, Progress
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.link import DEVICE_LOST, FROM_WORKER, LINK_LIMITS, WorkerReady
+from gputune.server.worker.link import AGENT_LOST, DEVICE_LOST, FROM_WORKER, LINK_LIMITS, WorkerReady
 
 log = logging.getLogger("gputune.server.worker")
 

@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from gputune.server.agent.connection import LOST
 from gputune.server.protocol.messages import (
-    Compiled,
-    CompileKernel,
     ContextExecuted,
     ContextLoaded,
     Done,
@@ -481,44 +478,5 @@ def test_a_worker_that_talks_nonsense_is_ended(batch: ProfileKernel, nonsense: A
         stage = Stage(behave)
         assert (await stage.run(batch)).name == "internal_error"
         assert stage.workers[0].ended.done()
-
-    asyncio.run(run())
-
-
-AGENT = "agent:board.local:22598"
-GONE = f"{AGENT} ended, or the connection to it, while launching; waiting for it for 30 s"
-
-
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        (LOST, [f"{GONE}; what it worked on is tried again", f"{AGENT} is back"]),
-        (-signal.SIGKILL, ["the worker ended with SIGKILL while launching; what it worked on is tried again"]),
-    ],
-)
-def test_a_lost_agent_is_named_and_so_is_its_return(batch: ProfileKernel, code: int, told: list[str]) -> None:
-    async def run() -> None:
-        stage = Stage(hits(1, dies(code)), works, agent=AGENT)
-        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
-        assert [(one.phase, one.message) for one in stage.told] == [("recovering", each) for each in told]
-
-    asyncio.run(run())
-
-
-def test_a_lost_agent_is_named_whatever_was_asked_of_it(batch: ProfileKernel) -> None:
-    async def loses(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        worker.page.begin("launching", None, 30)
-        worker.die(LOST)
-        await asyncio.sleep(60)
-
-    async def run() -> None:
-        request = CompileKernel(batch.variants[0], {})
-        stage = Stage(loses, works, agent=AGENT)
-        assert await stage.run(request) == Compiled(b"binary", 1, 1)
-        told = [one.message for one in stage.told]
-        assert told == [f"{GONE}; the request is tried once more", f"{AGENT} is back"]
-        stage = Stage(loses, None, agent=AGENT)
-        assert (await stage.run(request)).name == "device_unavailable"
-        assert [one.message for one in stage.told] == told[:1]
 
     asyncio.run(run())
