@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { WRONG_USE = 2, BACKLOG = 128 };
+enum { WRONG_USE = 2, BACKLOG = 128, BOUND_BYTES = 128 }; /* a path of a socket is shorter */
 
 static const char HELP[] =
     "usage: gputune-agent [--listen PORT | --listen ADDRESS:PORT | --listen PATH] [--token_file FILE | --token_stdin]\n"
@@ -59,7 +59,7 @@ static bool is_taken(int descriptor, const struct sockaddr_un *address) {
     return taken;
 }
 
-static int listen_at_path(const char *path) {
+static int listen_at_path(const char *path, char bound[BOUND_BYTES]) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat known;
     if (strlen(path) >= sizeof address.sun_path) return errno = ENAMETOOLONG, -1;
@@ -68,14 +68,14 @@ static int listen_at_path(const char *path) {
     if (is_taken(made, &address)) return errno = EADDRINUSE, -1;
     if (!lstat(path, &known) && S_ISSOCK(known.st_mode)) unlink(path); /* of an agent that has ended */
     const mode_t before = umask(0177); /* only this user connects */
-    const bool bound = made >= 0 && !bind(made, (struct sockaddr *)&address, sizeof address);
+    const bool is_bound = made >= 0 && !bind(made, (struct sockaddr *)&address, sizeof address);
     umask(before);
-    if (!bound) return -1;
-    printf("listening on %s\n", path);
+    if (!is_bound) return -1;
+    snprintf(bound, BOUND_BYTES, "%s", path);
     return made;
 }
 
-static int listen_at_port(const char *where) {
+static int listen_at_port(const char *where, char bound[BOUND_BYTES]) {
     const char *const colon = strrchr(where, ':');
     char host[INET_ADDRSTRLEN] = "127.0.0.1", *end;
     struct sockaddr_in address = {.sin_family = AF_INET};
@@ -90,7 +90,7 @@ static int listen_at_port(const char *where) {
     if (made < 0 || setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes)) return -1;
     if (bind(made, (struct sockaddr *)&address, nbytes) || getsockname(made, (struct sockaddr *)&address, &nbytes))
         return -1;
-    printf("listening on %s:%u\n", host, ntohs(address.sin_port));
+    snprintf(bound, BOUND_BYTES, "%s:%u", host, ntohs(address.sin_port));
     return made;
 }
 
@@ -132,7 +132,8 @@ static int run(const char *where, const char *token_file, bool token_stdin, bool
     sigaction(SIGINT, &on_stop, NULL); /* without SA_RESTART, so that poll returns */
     sigaction(SIGTERM, &on_stop, NULL);
     sigaction(SIGCHLD, &on_child, NULL);
-    const int listener = strchr(where, '/') ? listen_at_path(where) : listen_at_port(where);
+    char bound[BOUND_BYTES];
+    const int listener = strchr(where, '/') ? listen_at_path(where, bound) : listen_at_port(where, bound);
     if (listener < 0 || listen(listener, BACKLOG)) {
         char text[256];
         snprintf(text, sizeof text, "cannot listen on %.200s: ", where);
@@ -142,8 +143,9 @@ static int run(const char *where, const char *token_file, bool token_stdin, bool
     if (strchr(where, '/')) lstat(where, &own);
     fcntl(listener, F_SETFL, O_NONBLOCK); /* a connection may go before it is accepted */
     fcntl(listener, F_SETFD, FD_CLOEXEC);
-    fflush(stdout);
     const pid_t checks = begin_check(listener);
+    printf("listening on %s\n", bound);
+    fflush(stdout);
     listen_until_stopped(listener, exit_with_parent ? STDIN_FILENO : -1, stretched, salt, &stopping);
     if (checks > 0) kill(checks, SIGKILL);
     const bool is_own = own.st_ino && !lstat(where, &there) && there.st_ino == own.st_ino && there.st_dev == own.st_dev;

@@ -275,6 +275,11 @@ def test_a_greeting_has_one_deadline(monkeypatch: pytest.MonkeyPatch, talk: Call
     listening.close()
 
 
+def soon(request: Any) -> Any:
+    time.sleep(0.1)
+    return Done()
+
+
 def late(request: Any) -> Any:
     time.sleep(3)
     return Done()
@@ -293,7 +298,7 @@ def test_who_can_do_without_an_answer_waits_for_some_time_only(start: Start, mon
 
 
 def test_a_limit_is_for_each_answer(start: Start) -> None:
-    agent = start({Vote: lambda request: time.sleep(0.1) or Done(), Free: late})
+    agent = start({Vote: soon, Free: late})
     with closing(AgentConnection(agent.address, answer_seconds=0.5)) as connection:
         for _ in range(7):
             connection.ask(Vote(True))
