@@ -51,6 +51,7 @@ _THEMES = {
         "--precision_mode",
         "--io_type",
         "--keep_float32",
+        "--float64",
         "--unsupported",
         "--input_value",
         "--set_output_tensors",

@@ -7,9 +7,9 @@ import c_tables
 from gputune.runtime import native
 from tests.native.binding import SIGNATURES
 
-MOST_LINES = 6890
+MOST_LINES = 6995
 """Of those that people write; scripts/docs writes GENERATED."""
-MOST_LINES_OF_THE_PLUGIN = 1402
+MOST_LINES_OF_THE_PLUGIN = 1418
 """For onnxruntime, beside the runtime."""
 MOST_LINES_OF_THE_AGENT = 2846
 """Over sources of the runtime."""
