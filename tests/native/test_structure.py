@@ -11,7 +11,7 @@ MOST_LINES = 6995
 """Of those that people write; scripts/docs writes GENERATED."""
 MOST_LINES_OF_THE_PLUGIN = 1418
 """For onnxruntime, beside the runtime."""
-MOST_LINES_OF_THE_AGENT = 2846
+MOST_LINES_OF_THE_AGENT = 2847
 """Over sources of the runtime."""
 GENERATED = {Path(path).name for path in (c_tables.PATH, c_tables.AGENT_PATH, c_tables.AGENT_HEADER_PATH)}
 MOST_LINES_OF_A_FUNCTION = 59

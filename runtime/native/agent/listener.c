@@ -277,6 +277,7 @@ void listen_until_stopped(int descriptor, int input, const uint8_t stretched[KEY
             asked[FIRST + 2 * i + 1] = (struct pollfd){listener.connections[i].descriptor, POLLRDHUP, 0};
         }
         const int found = poll(asked, ALL, any_leaves(&listener) ? 20 : 500);
+        if (found < 0 && errno != EINTR) nanosleep(&(struct timespec){0, 20000000}, NULL); /* there is no memory, say */
         for (size_t i = 0; i < MOST_PLACES && found > 0; i++) {
             if (asked[FIRST + 2 * i].revents) admit(&listener, &listener.connections[i]);
             if (asked[FIRST + 2 * i + 1].revents) leave(&listener.connections[i]);
