@@ -115,7 +115,7 @@ def _weighable(cuts: Sequence[Cut]) -> Iterator[tuple[Cut, Part]]:
 
 
 def _times(running: ContextRunner, decision: Decision, host: _Host) -> PartTimes:
-    context = running.load(decision.plan, decision.outcomes, decision.persistent, needed=True)
+    context = running.load(decision.plan, decision.outcomes, decision.persistent)
     host.run()
     pairs = [(running.round_ns([context])[0] + WAIT_NS, host.turn_ns()) for _ in range(ROUNDS)]
     device_ns, host_ns = (median(times) for times in zip(*pairs, strict=True))

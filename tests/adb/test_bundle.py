@@ -76,7 +76,8 @@ def test_it_holds_what_a_device_needs_and_no_more() -> None:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         names = archive.namelist()
     tops = {"/".join(name.split("/")[:2]) for name in names if name.startswith("gputune/")}
-    assert tops == {"gputune/__init__.py", "gputune/__main__.py", "gputune/core", "gputune/runtime", "gputune/server"}
+    modules = {f"gputune/{name}.py" for name in ("__init__", "__main__", "onnxruntime")}
+    assert tops == modules | {"gputune/core", "gputune/runtime", "gputune/server"}
     assert {name.split("/")[0] for name in names} == {
         "__main__.py",
         "gputune",

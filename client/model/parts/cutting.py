@@ -245,7 +245,7 @@ class _Scope:
             unknown = {name for node in imported.graph.nodes for name in node.outputs if name} - tensors.keys()
             refused = {one.node for one in imported.refusals}
             left = (node for node in imported.graph.nodes if refused.isdisjoint((node.name, *node.origins)))
-            if not any(name in unknown for node in left for name in node.reads):
+            if not (any(name in unknown for node in left for name in node.reads) or _has_types_to_check(imported)):
                 break
             inferred, stated = host_types(imported.model, path, tensors), stated_types(imported.model, tensors)
             more = {name: info for name, info in (stated | inferred).items() if name in unknown}
@@ -448,3 +448,11 @@ def branch_model(around: Imported, branch: onnx.GraphProto) -> onnx.ModelProto |
         else:
             return None
     return model
+
+
+def _has_types_to_check(imported: Imported) -> bool:
+    """Return whether an operator of ONNX computes an output of the model whose type only onnxruntime infers. It is not
+    asked about others: to open large models of trees takes it minutes."""
+    makers = {name: operator_of(node) for node in imported.model.graph.node for name in node.output if name}
+    outputs = {item.name for item in imported.model.graph.output} - imported.graph.tensors.keys()
+    return any("." not in makers.get(name, ".") for name in outputs)

@@ -264,12 +264,12 @@ def test_outputs_that_show_nothing_are_said(generate: Any, monkeypatch: pytest.M
         runner.compared = {name: replace(one, blank=one.values) for name, one in runner.compared.items()}
 
     monkeypatch.setattr(ContextRunner, "_run_once", blank)
-    ran, summary = generate("one", "--tuning_budget", "0.01s")
+    ran, summary = generate("one", *HURRY)
     name = next(iter(read_header(Path(summary["context"]["path"])).graphs[0].outputs)).name
     said = f"output {name!r} is NaN or infinite everywhere on random inputs, so only times were compared"
     assert said in ran.err and any(said in text for text in summary["warnings"])
     with pytest.raises(AssertionError, match=f"all .* values of output {name!r} are NaN or infinite on both sides"):
-        generate("two", "--tuning_budget", "0.01s", "--fail_under", "0.1")
+        generate("two", *HURRY, "--fail_under", "0.1")
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_turns_are_taken_in_pairs(tmp_path: Path) -> None:
         now[0] = next(slow)
         return [3e6 * now[0] - part_gains.WAIT_NS]
 
-    running: Any = SimpleNamespace(load=lambda *what, needed: "context", round_ns=round_ns)
+    running: Any = SimpleNamespace(load=lambda *what: "context", round_ns=round_ns)
     host.turn_ns = lambda: 2e6 * now[0]  # type: ignore[method-assign]
     decision: Any = SimpleNamespace(plan=None, outcomes=None, persistent=False)
     times = part_gains._times(running, decision, host)

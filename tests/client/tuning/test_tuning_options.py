@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gputune.client.cli import context_binary_generator
 from gputune.client.errors import ConfigError
+from gputune.client.generation import generator
 from gputune.client.generation.generator import GenerationRequest
 from gputune.client.tuning.search.options import (
     TuningOptions,
@@ -137,9 +137,7 @@ class TestCommandLine:
 
         def run(*words: object) -> GenerationRequest | str:
             requests: list[GenerationRequest] = []
-            monkeypatch.setattr(
-                context_binary_generator, "generate", lambda request, *others, **more: requests.append(request)
-            )
+            monkeypatch.setattr(generator, "generate", lambda request, *others, **more: requests.append(request))
             ran = gputune("context-binary-generator", "--model", "m.onnx", "--binary_file", "b", *words)
             assert (ran.code, len(requests)) in ((0, 1), (2, 0), (4, 0)), ran.err
             return requests[0] if requests else ran.last_line
