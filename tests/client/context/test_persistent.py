@@ -169,7 +169,7 @@ def test_each_group_of_a_launch_is_in_the_range_of_one_owner(size: int, groups: 
     (kernel,) = in_fewer_launches(launches, programs(PLAIN), groups)
     assert isinstance(kernel, Persistent)
     (text,) = re.findall(r"const int begin = (.+), count = (.+);", kernel.source)
-    ranges = []
+    ranges: list[int] = []
     for owner in range(groups):
         begin, count = (eval(formula, {"owner": owner, "min": min}) for formula in text)
         ranges += range(begin, begin + count)

@@ -330,6 +330,7 @@ def test_a_crash_is_told_to_who_lost_the_connection(agent: Agent) -> None:
     with pytest.raises(DeviceNotFound):
         AgentConnection(agent.address, TOKEN + "?")  # who does not know the token changes nothing
     AgentConnection(agent.address).close()  # nor does another client
+    assert isinstance(backend, AgentBackend)
     assert backend.lost() and backend._connection.ending() == "it was ended by signal 11"
 
 
