@@ -23,6 +23,7 @@ from gputune.client.model.importer.inlining import MOST_NODES, body_of, branch, 
 from gputune.client.model.importer.opening.operator_sets import STANDARD, opset_of
 from gputune.client.model.importer.opening.ordering import taken_from_outside
 from gputune.client.model.importer.opening.types import KNOWN_DTYPES, instead_of
+from gputune.client.model.importer.opening.weights import constant
 from gputune.client.model.importer.operators import is_quantised, is_supported, operator_of, why_not
 from gputune.client.model.importer.shape_inputs import COMPILE_TIME, OF_SHAPES, STEERED
 from gputune.client.model.importer.shapes import expected_bytes, inferred, type_of
@@ -231,7 +232,11 @@ class GraphBuilder:
         self._compute(node, {node.input[0]: np.broadcast_to(np.zeros((), info.dtype), info.shape)})
 
     def _fold(self, node: onnx.NodeProto) -> None:
-        self._compute(node, {name: self.constants[name] for name in node.input if name})
+        data = next((item.t for item in node.attribute if item.t.data_location == onnx.TensorProto.EXTERNAL), None)
+        if data is None:
+            self._compute(node, {name: self.constants[name] for name in node.input if name})
+        else:  # onnx would look for the file in the folder that the command was called from
+            self._know({node.output[0]: constant(self.path, data)})
 
     def _compute(self, node: onnx.NodeProto, feeds: Mapping[str, Array]) -> None:
         if node.op_type == "Constant":
@@ -243,6 +248,9 @@ class GraphBuilder:
             self.budget.spend(max(sum(value.nbytes for value in values.values()) - expected, 0))
         except ValueError as error:
             self._refuse(f"{node.op_type} node {node.name or node.output[0]!r}", str(error))
+        self._know(values)
+
+    def _know(self, values: Mapping[str, Array]) -> None:
         self.constants.update(values)
         self.tensors.update({name: TensorInfo(value.shape, str(value.dtype)) for name, value in values.items()})
 

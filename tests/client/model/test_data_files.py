@@ -93,3 +93,20 @@ def test_data_files_are_those_of_all_tensors(tmp_path: Path) -> None:
     assert sorted(data_files(path)) == sorted(tmp_path / name for name in (*names, "function"))
     path.write_bytes(b"no model")
     assert data_files(path) == data_files(tmp_path / "missing.onnx") == []
+
+
+def test_a_constant_nodes_data_lies_next_to_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where the command was called from, though a file of that name is there."""
+    for folder, first in (("model", 1), ("elsewhere", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "w.bin").write_bytes(np.full(4, first, np.float32).tobytes())
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    model = build("(float[4] x) => (float[4] y)", "c = Constant<value = float[4] {0, 0, 0, 0}>() y = Add(x, c)", {})
+    value = model.graph.node[0].attribute[0].t
+    value.CopyFrom(TensorProto(data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL))
+    value.external_data.add(key="location", value="w.bin")
+    path = save(model, tmp_path / "model")
+    (found,) = read_model(path).constants.values()
+    assert found.tolist() == [1, 1, 1, 1]
+    (path.parent / "w.bin").unlink()
+    assert "w.bin" in refusal(path)
