@@ -44,7 +44,8 @@ class _Kept:
         self.file = path.open("w", encoding="utf-8")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        row = {"test": report.nodeid, "phase": report.when, "wall_s": report.duration, "cpu_s": report.cpu_s}
+        row = {"test": report.nodeid, "phase": report.when, "outcome": report.outcome}
+        row |= {"wall_s": report.duration, "cpu_s": report.cpu_s}
         self._write(row)
         for name, scope, wall_s, cpu_s in report.fixtures:
             self._write({"fixture": name, "scope": scope, "test": report.nodeid, "wall_s": wall_s, "cpu_s": cpu_s})

@@ -15,7 +15,7 @@ from gputune.client.cli.options.common import log_level as log_level_option
 from gputune.client.cli.options.common import summary_json as summary_json_option
 from gputune.client.cli.options.common import wait_for_quiet as wait_for_quiet_option
 from gputune.client.cli.options.completion import device_option
-from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, INPUT, OUTPUT, files_of_command
+from gputune.client.cli.options.files import CONTEXT, CONTEXT_BINARY, MODEL, OUTPUT, files_of_command
 from gputune.client.cli.say import say
 from gputune.client.cli.tables import add_row, print_table
 from gputune.client.compare.chart import chart as chart_of
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 @click.command("compare")
-@click.option("--model", type=INPUT, required=True, metavar="FILE", help="ONNX model.")
+@click.option("--model", type=MODEL, required=True, metavar="FILE", help="ONNX model.")
 @click.option(
     *CONTEXT_BINARY,
     type=CONTEXT,

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, INPUT, OUTPUT
+from gputune.client.cli.options.files import CONTEXT_BINARY, CONTEXTS, MODEL, OUTPUT
 from gputune.client.cli.say import print_json, say, say_wrapped
 from gputune.client.compare.checking import checked
 from gputune.client.context.argument_form import IN_WORDS
@@ -54,7 +54,7 @@ TOLD = 8
 @click.option("--compatibility", is_flag=True, help="Also show how it fits each device of this machine.")
 @click.option(
     "--check",
-    type=INPUT,
+    type=MODEL,
     metavar="MODEL",
     help="Check that the context is of this ONNX model; the other options are not needed. If it was made from another "
     "file, its inputs, outputs and results are compared on this machine.",

@@ -19,8 +19,8 @@ from gputune.client.cli.options.completion import device_option
 from gputune.client.cli.options.files import (
     CONTEXT_BINARY,
     CONTEXTS,
-    INPUT,
     INPUT_LISTS,
+    MODEL,
     OUTPUT,
     OUTPUT_FOLDER,
     files_of_command,
@@ -143,7 +143,7 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--verify",
-    type=INPUT,
+    type=MODEL,
     metavar="MODEL",
     help="After the run, compare the outputs of each line with those of this ONNX model in onnxruntime. The command "
     "fails if it is not the context's model, or if outputs differ.",

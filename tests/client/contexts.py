@@ -29,11 +29,12 @@ def small_context(
     device: dict[str, Any] = DEVICE,
     tensors: tuple[tuple[str, ...], tuple[str, ...]] = (("x",), ("y",)),
     made_from: Sequence[ModelRecord] = (),
+    shape: tuple[int, ...] = (8,),
     **config: Any,
 ) -> Path:
     """Writes the graph main, or those of other names: x[2, 4] to y[8] in one operation, called double.
     bound: of the arenas; device: which made it, whose name is its tier; tensors: the names of inputs and outputs;
-    made_from: the files of its models."""
+    made_from: the files of its models; shape: of y."""
     program = open_backend(NULL_REPORT).build(SOURCE, "")
     arguments = (BufferRef("input", 0, 0, 32), BufferRef("output", 0, 0, 32))
     launch = LaunchRecord("double", "0" * 64, 0, "f", (8,), (4,), arguments)
@@ -41,7 +42,7 @@ def small_context(
         GraphRecord(
             name,
             tuple(TensorRecord(tensor, (2, 4)) for tensor in tensors[0]),
-            tuple(TensorRecord(tensor, (8,)) for tensor in tensors[1]),
+            tuple(TensorRecord(tensor, shape) for tensor in tensors[1]),
             (launch,),
             arenas,
             arena_bound_bytes=bound,

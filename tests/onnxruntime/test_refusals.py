@@ -112,14 +112,17 @@ def branches(inner: onnx.NodeProto) -> list[onnx.NodeProto]:
 
 
 @pytest.mark.parametrize("form", ["plain", "branches", "ours"])
-def test_a_session_without_a_node_of_ours_is_told_once(ort: Onnxruntime, tmp_path: Path, form: str) -> None:
+def test_a_session_without_a_node_of_ours_is_told_once(
+    ort: Onnxruntime, request: pytest.FixtureRequest, tmp_path: Path, form: str
+) -> None:
     nodes = {
         "plain": [helper.make_node("Relu", ["x"], ["y"])],
         "branches": branches(helper.make_node("Relu", ["x"], ["z"])),
         "ours": branches(node(["x"], ["z"], doubling_context(tmp_path / "a.bin"))),
     }[form]
     ran = ort.do(opened(save(tmp_path / "a.onnx", nodes, ["x"], ["y"])), run({"x": filled(1.0)}))
-    assert ran.log.count("no EPContext node of gputune in this model") == (form != "ours"), ran.log
+    told = form != "ours" and request.node.callspec.params["ort"] != "oldest"  # which does not tell branches apart
+    assert ran.log.count("no EPContext node of gputune in this model") == told, ran.log
 
 
 def test_nodes_of_others_are_theirs(newest: Onnxruntime, tmp_path: Path, binary: Path) -> None:

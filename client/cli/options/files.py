@@ -48,6 +48,13 @@ def context_files(path: Path) -> list[Path]:
     return [node.content for node in nodes if isinstance(node.content, Path)]
 
 
+def model_files(path: Path) -> list[Path]:
+    """Return the files in which an ONNX model keeps weights."""
+    from gputune.client.model.importer import data_files  # which needs onnx
+
+    return data_files(path)
+
+
 def list_files(path: Path) -> list[Path]:
     """Return the files that an input list names."""
     from gputune.client.input_lists import files_named  # which needs numpy
@@ -138,7 +145,7 @@ class DeviceName(StringParamType):
         return value
 
 
-INPUT, OUTPUT, CONTEXT = InputFile(), OutputFile(), InputFile(context_files)
+INPUT, OUTPUT, CONTEXT, MODEL = InputFile(), OutputFile(), InputFile(context_files), InputFile(model_files)
 CONTEXTS, INPUT_LISTS, INPUTS = InputFiles(context_files), InputFiles(list_files, gaps=True), InputFiles()
 OUTPUT_FOLDER = OutputFolder()
 

@@ -56,6 +56,8 @@ static gputune_code read_flag(const factory *factory, const ort_node *node, cons
     return fail(error, GPUTUNE_MALFORMED_EP_CONTEXT, "%s is %lld, expected 0 or 1", name, (long long)value);
 }
 
+enum { TELLS_PARENTS = 1024 };
+
 /* --- nodes -------------------------------------------------------------------------------------------------------- */
 
 static gputune_code is_ours(const factory *factory, const ort_node *node, bool *ours, gputune_error *error) {
@@ -155,12 +157,13 @@ static void find_mains(claimed *all, size_t count) {
     }
 }
 
-/* Says once if the graph of the model, which comes behind those of its branches, has no node for this plugin. */
+/* Says once if the graph of the model, which comes behind those of its branches, has no node for this plugin. From
+ * TELLS_PARENTS on onnxruntime says which graph that is. */
 static gputune_code answer(provider *provider, const ort_graph *graph, size_t ours, gputune_error *error) {
     const factory *factory = provider->factory;
     const ort_node *parent = NULL;
     if (!ours && !provider->answered) ORT(factory, Graph_GetParentNode(graph, &parent));
-    if (!ours && !provider->answered && !parent)
+    if (!ours && !provider->answered && !parent && factory->version >= TELLS_PARENTS)
         say(factory, provider->logger, LEVEL_WARNING, "no EPContext node of gputune in this model, so nothing of it "
             "runs on the device; make a model with one: `gputune context-binary-generator --ep_context`");
     provider->answered = provider->answered || ours || !parent;

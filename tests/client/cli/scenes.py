@@ -112,7 +112,7 @@ def package() -> None:
 
 def comparison() -> None:
     external_model()
-    small_context(Path("tuned.bin"))
+    small_context(Path("tuned.bin"), shape=(2, 4))
 
 
 def packages() -> None:
