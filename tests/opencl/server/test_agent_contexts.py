@@ -118,7 +118,7 @@ def test_errors_have_the_names_of_other_devices(opened: Backend, path: Path) -> 
         context_on_agent(opened, changed(whole, computes=False))
     assert isinstance(opened, AgentBackend)
     refuse = opened.ask
-    opened.ask = lambda *what: refuse(messages.Allocate(9, 2**47))  # type: ignore[method-assign, misc]
+    opened.ask = lambda *what: refuse(messages.Allocate(9, 2**47))  # type: ignore[method-assign]
     with pytest.raises(WrongDevice, match=r"cannot run graph .* largest allocation"):
         context_on_agent(opened, whole)
     with pytest.raises(LimitExceeded):
