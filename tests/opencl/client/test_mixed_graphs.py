@@ -51,7 +51,8 @@ def cut_at_random(model: onnx.ModelProto, seed: int) -> Cut:
 def test_made_up_models_run_in_parts(
     bench: KernelBench, seed: int, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cutting, "LEAST_SHARE", 0.0)
+    for rule in ("LEAST_SHARE", "LEAST_PER_BYTE"):
+        monkeypatch.setattr(cutting, rule, 0.0)
     made = Maker(seed, nodes=14)
     cut = cut_at_random(made.model, seed)
     assert len(cut.parts) == parts
