@@ -9,7 +9,7 @@ from tests.native.binding import SIGNATURES
 
 MOST_LINES = 6995
 """Of those that people write; scripts/docs writes GENERATED."""
-MOST_LINES_OF_THE_PLUGIN = 1418
+MOST_LINES_OF_THE_PLUGIN = 1421
 """For onnxruntime, beside the runtime."""
 MOST_LINES_OF_THE_AGENT = 2847
 """Over sources of the runtime."""
