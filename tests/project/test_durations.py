@@ -1,0 +1,36 @@
+"""Test the report on what a run of the tests took."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import durations
+
+
+def test_a_report_adds_times_by_room_test_and_fixture(tmp_path: Path) -> None:
+    names = ("tests/opencl/kernels/test_a.py::test_x", "tests/cache/test_b.py::test_y[1-2]")
+    rows = [
+        {"test": name, "phase": phase, "outcome": "passed", "wall_s": wall_s, "cpu_s": 1.0}
+        for name, factor in zip(names, (1, 10), strict=True)
+        for phase, wall_s in (("setup", 2.0 * factor), ("call", 3.0 * factor), ("teardown", 0.5 * factor))
+    ]
+    fixture = {"fixture": "server", "scope": "session", "test": names[1], "wall_s": 1.5, "cpu_s": 1.0}
+    kept = tmp_path / "durations.jsonl"
+    kept.write_text("".join(json.dumps(row) + "\n" for row in [*rows, fixture, fixture]), encoding="utf-8")
+    lines = [
+        [cell.strip() for cell in line.strip("| ").split("|")]
+        for line in durations.report(durations.rows_of(kept)).splitlines()
+    ]
+    assert ["opencl/kernels", "1", "2.0", "3.0", "0.5", "3.0"] in lines
+    assert ["all", "2", "22.0", "33.0", "5.5", "6.0"] in lines
+    assert lines.index([names[1], "20.0", "30.0", "5.0", "3.0"]) < lines.index([names[0], "2.0", "3.0", "0.5", "3.0"])
+    assert ["server (session) of tests/cache/test_b.py", "2", "3.0"] in lines
+
+
+@pytest.mark.parametrize("content", [None, "no durations\n"])
+def test_without_durations_it_says_what_to_run(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "kept").write_text(content, encoding="utf-8")
+    with pytest.raises(SystemExit, match="run scripts/test"):
+        durations.rows_of(tmp_path / "kept")
