@@ -89,7 +89,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison has found; the first contender is the context. device: where contexts ran; threads: of the
+    """Hold the result of a comparison; the first contender is the context. device: where contexts ran; threads: of the
     other engines, which run on the CPU; seconds: what the rounds took; load: how busy this machine was, as LoadRecord
     says it; precision_mode, tuning: of the context; outputs: what comparing the context's outputs with those of the
     model has shown, by their names, None where nothing else computes the model; reference: what they were compared

@@ -74,7 +74,7 @@ class Decision:
     outputs: Mapping[str, Compared] = field(default_factory=dict)
     """How much of each output, by its name, whole contexts were compared by; empty if that is not known."""
     unfinished: str = ""
-    """What a budget has kept from being compared."""
+    """The comparison for which a budget left no time, in words; empty if there is none."""
 
     @property
     def compared(self) -> Sequence[Mapping[str, Any]]:

@@ -46,7 +46,7 @@ from gputune.runtime.profiling.records import LoggedInference
 ROUNDS = 12
 """Turns of each context when its tasks are timed."""
 LEAST_ROUNDS = 6
-"""Of fewer rounds, which a budget may leave time for, no time is known."""
+"""The fewest rounds that give a time, if a budget leaves no time for more."""
 TURN_NS = 40e6
 MOST_INFERENCES = 24
 """Inferences of a turn: as many as TURN_NS has room for, with all that they take from here, at least two."""
@@ -94,11 +94,11 @@ class ContextRunner:
         self._shared_memory = shared_memory
         self.share: Share = "comparing"
         self.hurried = False
-        """Whether the budget has kept it from something."""
+        """True if the budget has ended something early."""
         self.making_seconds = 0.0
-        """What it took to build and write the last context."""
+        """The time that building and writing the last context took."""
         self.turn_seconds = 0.0
-        """What the last turn took, or may take before any was taken."""
+        """The time of the last turn; before the first turn, an estimate."""
         self._folder: tempfile.TemporaryDirectory[str]  # from when the with statement begins
         self._files: dict[RemoteExecutor, Path] = {}  # of contexts that were loaded and not freed
         self._open: set[RemoteExecutor] = set()
@@ -229,8 +229,8 @@ class ContextRunner:
     def _in_turns(
         self, label: str, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any]
     ) -> list[list[Any]]:
-        """What the turns of each context gave in ROUNDS, or in LEAST_ROUNDS at least if a budget ends them; label: of
-        the progress. Raises OutOfTime."""
+        """Return the results of each context's turns in ROUNDS, or in LEAST_ROUNDS at least if a budget ends them.
+        label: of the progress. Raises OutOfTime."""
         results: list[list[Any]] = []
         with self._progress.running(label, ROUNDS * len(contexts)):
             for number in range(ROUNDS):
@@ -244,7 +244,7 @@ class ContextRunner:
         return [list(own) for own in zip(*results, strict=True)]
 
     def _round(self, contexts: Sequence[RemoteExecutor], turn: Callable[[RemoteExecutor], Any], told: str) -> list[Any]:
-        """What a turn of each context gave, taken in an order that is drawn. told: which round it is."""
+        """Return the result of a turn of each context, in a drawn order. told: which round it is."""
         order = self._random.sample(range(len(contexts)), len(contexts))
         found = {}
         for place in order:
