@@ -217,6 +217,12 @@ def test_what_lies_outside_is_refused(connection: AgentConnection, context: byte
     connection.ask(EndProfile())
 
 
+def test_what_kernels_debug_is_not_read(connection: AgentConnection) -> None:
+    paths = ("/sys/kernel", "/sys/kernel/debug", "/sys/kernel/../kernel/tracing")
+    listed, *hidden = map(bytes, connection.ask(ReadFiles(paths, 10**9)).data)
+    assert listed and hidden == [b"", b""]
+
+
 def test_a_reply_that_is_too_large_is_refused_and_ends_nothing(connection: AgentConnection) -> None:
     connection.ask(OPENED)
     connection.ask(Allocate(1, DEVICE.max_allocation_bytes))
