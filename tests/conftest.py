@@ -52,13 +52,22 @@ def _user_folders(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_DATA_HOME"] = str(home / "data")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests under tests/opencl, and run them last (see scripts/test)."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--night", action="store_true", help="run the cases marked `night` instead of all others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests under tests/opencl, and run them last (see scripts/test). Leave out those of the other size."""
     below = functools.cache(lambda path: OPENCL_TESTS in path.parents)  # asked of a few files for many tests
     for item in items:
         if below(item.path):
             item.add_marker(pytest.mark.opencl)
     items.sort(key=lambda item: item.get_closest_marker("opencl") is not None)
+    others = [item for item in items if (item.get_closest_marker("night") is not None) != config.getoption("night")]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        left_out = set(others)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.hookimpl(optionalhook=True)
