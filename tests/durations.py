@@ -23,6 +23,8 @@ KEPT = Path(__file__).parents[1] / "build" / "durations.jsonl"
 PHASES = ("setup", "call", "teardown")
 TESTS, FIXTURES = 50, 20
 """So many are shown, the dearest."""
+LONG_S = 5.0
+"""A case that takes longer is one of the night, unless a marker says for whom it is worth it in every run."""
 TAKEN = pytest.StashKey[list[list[Any]]]()
 
 
@@ -45,7 +47,7 @@ class _Kept:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         row = {"test": report.nodeid, "phase": report.when, "outcome": report.outcome}
-        row |= {"wall_s": report.duration, "cpu_s": report.cpu_s}
+        row |= {"wall_s": report.duration, "cpu_s": report.cpu_s, "may_be_long": report.may_be_long}
         self._write(row)
         for name, scope, wall_s, cpu_s in report.fixtures:
             self._write({"fixture": name, "scope": scope, "test": report.nodeid, "wall_s": wall_s, "cpu_s": cpu_s})
@@ -94,6 +96,7 @@ pytest_runtest_call = pytest_runtest_teardown = pytest_runtest_setup
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
     report.cpu_s = _cpu_s() - _Clock.began
+    report.may_be_long = any(item.get_closest_marker(name) is not None for name in ("night", "long"))
     stash = item.session.stash
     report.fixtures, stash[TAKEN] = stash.get(TAKEN, []), []
     return report
@@ -120,6 +123,7 @@ def report(rows: list[dict[str, Any]]) -> str:
     import tool  # of scripts/, which pytest does not need
 
     tests: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys([*PHASES, "cpu"], 0.0))
+    may_be_long = {row["test"] for row in rows if row.get("may_be_long")}
     fixtures: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for row in rows:
         if "fixture" in row:
@@ -139,8 +143,11 @@ def report(rows: list[dict[str, Any]]) -> str:
     lines = [[name, str(len(several)), *sums(several)] for name, several in by_cpu]
     lines.append(["all", str(len(tests)), *sums(list(tests.values()))])
     parts = [tool.table(["room", "cases", *head], lines)]
-    dearest = sorted(tests.items(), key=lambda pair: -sum(pair[1][phase] for phase in PHASES))[:TESTS]
-    parts.append(tool.table(["test", *head], [[name, *sums([took])] for name, took in dearest]))
+    dearest = sorted(tests.items(), key=lambda pair: -sum(pair[1][phase] for phase in PHASES))
+    parts.append(tool.table(["test", *head], [[name, *sums([took])] for name, took in dearest[:TESTS]]))
+    long = [(name, took) for name, took in dearest if took["call"] > LONG_S and name not in may_be_long]
+    title = f"more than {LONG_S:g} s, and neither `night` nor `long`"
+    parts.append(tool.table([title, *head], [[name, *sums([took])] for name, took in long]))
     makers = sorted(fixtures.items(), key=lambda pair: -sum(pair[1]))[:FIXTURES]
     made = [
         [f"{name} ({scope}) of {file}", str(len(walls)), f"{sum(walls):.1f}"] for (name, scope, file), walls in makers

@@ -25,6 +25,8 @@ def test_a_report_adds_times_by_room_test_and_fixture(tmp_path: Path) -> None:
     assert ["opencl/kernels", "1", "2.0", "3.0", "0.5", "3.0"] in lines
     assert ["all", "2", "22.0", "33.0", "5.5", "6.0"] in lines
     assert lines.index([names[1], "20.0", "30.0", "5.0", "3.0"]) < lines.index([names[0], "2.0", "3.0", "0.5", "3.0"])
+    assert [line[0] for line in lines].count(names[1]) == 2  # of the dearest, and too long
+    assert [line[0] for line in lines].count(names[0]) == 1
     assert ["server (session) of tests/cache/test_b.py", "2", "3.0"] in lines
 
 
