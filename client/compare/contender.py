@@ -22,7 +22,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -31,10 +30,6 @@ import numpy as np
 
 from gputune.client.compare.engines import ENGINES, Engine
 from gputune.runtime.devices import load
-
-WARM_UP_S = 0.1
-LEAST, MOST = 3, 500
-"""Inferences of a block."""
 
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl: which signal a process gets when the one that started it ends."""
@@ -47,23 +42,11 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def block(run: Callable[[], float], seconds: float, most: int = MOST) -> list[float]:
-    """The nanoseconds that `run` says it has taken, again and again for so long, at most so often, after a warm-up."""
-    warm_s = time.perf_counter() + min(WARM_UP_S, seconds)
-    run()
-    while time.perf_counter() < warm_s:
-        run()
-    samples_ns: list[float] = []
-    end_s = time.perf_counter() + seconds
-    while len(samples_ns) < min(LEAST, most) or (len(samples_ns) < most and time.perf_counter() < end_s):
-        samples_ns.append(run())
-    return samples_ns
-
-
 class Answering:
-    """The engines of this process by name, and what it answers."""
+    """The engines of this process by name, and what it answers. kinds: makes engines, by the names in questions."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: Mapping[str, Callable[..., Engine]]) -> None:
+        self._kinds = kinds
         self._engines: dict[str, Engine] = {}
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +57,7 @@ class Answering:
         engine = self._engines[name]
         if question["do"] == "block":
             before = load.read()
-            samples_ns = block(engine.timed, question["seconds"])
+            samples_ns = engine.block_ns(question["seconds"])
             return {"samples_ns": samples_ns, "state": {"before": before, "after": load.read()}}
         found = engine.outputs(question["draw"])
         np.savez(question["file"], *found.values())
@@ -84,13 +67,14 @@ class Answering:
         if (before := self._engines.pop(name, None)) is not None:
             before.close()
         try:
-            self._engines[name] = ENGINES[engine](**arguments)
+            self._engines[name] = self._kinds[engine](**arguments)
         except Exception as error:  # a library's errors have no class in common
             return {"error": f"{error} ({type(error).__name__})"}
         return dict(self._engines[name].facts)
 
 
-def main() -> None:
+def main(kinds: Mapping[str, Callable[..., Engine]] = ENGINES) -> None:
+    """Answer until the input ends."""
     end_with_parent()
     # Libraries write where they like: what this process has to say goes out by a way of its own.
     with os.fdopen(os.dup(1), "w") as out, suppress(BrokenPipeError, KeyboardInterrupt):
@@ -100,7 +84,7 @@ def main() -> None:
             out.write(json.dumps(content) + "\n")
             out.flush()
 
-        answering = Answering()
+        answering = Answering(kinds)
         for line in sys.stdin:
             say(answering.answer(json.loads(line)))
 

@@ -29,6 +29,10 @@ from gputune.runtime.execution.loading import open_executor
 Arrays = dict[str, Any]
 """By name, numpy arrays."""
 
+WARM_UP_S = 0.1
+LEAST, MOST = 3, 500
+"""Inferences of a block."""
+
 
 class Engine(Protocol):
     """A model in an engine. facts: what the comparison has to know of it, as JSON has that."""
@@ -37,15 +41,34 @@ class Engine(Protocol):
 
     def timed(self) -> float:
         """What one inference takes, in ns, with its inputs and outputs in the application's memory."""
+        raise NotImplementedError
+
+    def block_ns(self, seconds: float) -> list[float]:
+        """Return what each inference takes in a block of so many seconds, after a warm-up."""
+        return block(self.timed, seconds)
 
     def outputs(self, draw: int = 0) -> Arrays:
         """Return the outputs of one inference by name, on random inputs; those of draw 0 are timed."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Frees what it holds. It is not used afterwards."""
 
 
-class ContextEngine:
+def block(run: Callable[[], float], seconds: float) -> list[float]:
+    """Return the nanoseconds that `run` says it has taken, again and again for so long, after a warm-up."""
+    warm_s = time.perf_counter() + min(WARM_UP_S, seconds)
+    run()
+    while time.perf_counter() < warm_s:
+        run()
+    samples_ns: list[float] = []
+    end_s = time.perf_counter() + seconds
+    while len(samples_ns) < LEAST or (len(samples_ns) < MOST and time.perf_counter() < end_s):
+        samples_ns.append(run())
+    return samples_ns
+
+
+class ContextEngine(Engine):
     """The first graph of a context binary on an OpenCL device, or a model in parts, as an application runs it."""
 
     def __init__(self, context: str, device: str | None) -> None:
@@ -84,13 +107,13 @@ class ContextEngine:
         self._executor.close()
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(Engine):
     """onnxruntime's CPU provider, as `onnxruntime_session` opens it."""
 
     def __init__(
         self, model: str, inputs: list[dict[str, Any]], threads: int, constants: Mapping[str, Any] | None = None
     ) -> None:
-        self._drawn = partial(_inputs_of, inputs, constants)
+        self._drawn = partial(inputs_of, inputs, constants)
         self._inputs = self._drawn()
         self._session = onnxruntime_session(model, threads)
         self.facts: Mapping[str, Any] = {}
@@ -105,13 +128,13 @@ class OnnxRuntimeEngine:
         del self._session
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(Engine):
     """OpenVINO on the CPU in float32, one stream, for the least latency; inputs and outputs are the application's."""
 
     def __init__(
         self, model: str, inputs: list[dict[str, Any]], threads: int, constants: Mapping[str, Any] | None = None
     ) -> None:
-        self._drawn = partial(_inputs_of, inputs, constants)
+        self._drawn = partial(inputs_of, inputs, constants)
         self._request = OpenVinoRequest(model, self._drawn(), threads)
         self.facts: Mapping[str, Any] = {}
 
@@ -199,8 +222,8 @@ def plain_array(value: npt.NDArray[Any]) -> dict[str, Any]:
     return {"dtype": value.dtype.name, "shape": list(value.shape), "numbers": value.ravel().tolist()}
 
 
-def _inputs_of(tensors: list[dict[str, Any]], constants: Mapping[str, Any] | None, draw: int = 0) -> Arrays:
-    """The same arrays in every process. constants: by name, as `plain_array` gives them."""
+def inputs_of(tensors: list[dict[str, Any]], constants: Mapping[str, Any] | None, draw: int = 0) -> Arrays:
+    """Return the same arrays in every process. constants: by name, as `plain_array` gives them."""
     found = random_inputs([TensorRecord(one["name"], tuple(one["shape"]), one["dtype"]) for one in tensors], draw)
     for name, one in (constants or {}).items():
         found[name] = np.array(one["numbers"], one["dtype"]).reshape(one["shape"])

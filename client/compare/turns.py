@@ -8,6 +8,7 @@ share a process.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import numpy.typing as npt
 
 from gputune.client.errors import DeviceOrContextError
 
+PROGRAM = "gputune.client.compare.contender"
 LAST_WORDS = 500
 """Characters of a process's last messages that are quoted."""
 
@@ -35,13 +37,17 @@ class Process:
     """A process of contenders. It is stopped except while it answers. If it has ended by itself, the next question
     finds a new one, in which no contender is open."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: str = PROGRAM, environment: Mapping[str, str] | None = None) -> None:
+        """Starts it. program: a module that answers as `contender` does; environment: what it has beside this
+        process's."""
+        self._command = [sys.executable, "-X", "faulthandler", "-m", program]
+        self._environment = {**os.environ, **(environment or {})}
         self._start()
 
     def _start(self) -> None:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        command = [sys.executable, "-X", "faulthandler", "-m", "gputune.client.compare.contender"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words)
+        pipe, environment = subprocess.PIPE, self._environment
+        self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=self._words, env=environment)
 
     @property
     def pid(self) -> int:
