@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,11 @@ from onnx import numpy_helper
 
 from benchmarks.search import spaces
 from gputune.cache import PerformanceCache
+from gputune.client.generation.config import Config
+from gputune.client.generation.generator import GenerationRequest, generate
+from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Task
-from gputune.client.progress import Silent
+from gputune.client.progress import SILENT
 from gputune.client.report.problems import problem_of
 from gputune.client.target.connecting import choose_target
 from gputune.client.tuning.measuring.runner import TaskRunner
@@ -35,7 +36,6 @@ from recording import record, recorder, t4
 
 pytestmark = pytest.mark.slow  # each starts processes
 
-GPUTUNE = str(Path(sys.executable).with_name("gputune"))
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 SIZES: dict[str, Any] = {"m": 7, "k": 4, "n": 3}
 SPACE = 135
@@ -59,7 +59,7 @@ def test_a_recording_that_may_not_go_on_keeps_what_it_has(tmp_path: Path) -> Non
     path, answers = tmp_path / "begun.jsonl.gz", iter((True, True, False))
     way = recorder.Way(sample=None, samples=1, sample_ns=1000, warm_up_ns=0, cold=False)
     with choose_target(None, {}, "null") as target, target.connect() as client:
-        begun = recorder.Recorder(client, Task("MatMul", MatMulProblem(**SIZES), 1), path, way, Silent())
+        begun = recorder.Recorder(client, Task("MatMul", MatMulProblem(**SIZES), 1), path, way, SILENT)
         begun.run(lambda: next(answers))
     assert len(recording.read(path).rows) == 2 * BATCH
     assert len(begun.left) == SPACE - 2 * BATCH
@@ -93,24 +93,25 @@ def test_a_recording_goes_on_where_it_was_interrupted(
     original: Callable[..., Any] = TaskRunner.measure
 
     def counted(self: TaskRunner, batch: Any, *others: Any, **named: Any) -> Any:
-        if len(batches) == 3:
+        if len(batches) == 2:
             raise KeyboardInterrupt
         batches.append(len(batch))
         return original(self, batch, *others, **named)
 
     monkeypatch.setattr(TaskRunner, "measure", counted)
-    assert run(path) == 130
-    assert batches == [8, 8, 8] and not path.exists()
+    sample = ("--sample", 20)
+    assert run(path, *sample) == 130
+    assert batches == [8, 8] and not path.exists()
     part.write_bytes(part.read_bytes()[:-7])  # as if it had been ended within a line
-    assert run(path, sizes={**SIZES, "k": 8}) == 2
+    assert run(path, *sample, sizes={**SIZES, "k": 8}) == 2
     assert "of another task" in capsys.readouterr().err
-    assert run(path, "--samples", 3) == 2, "other samples would not be comparable"
+    assert run(path, *sample, "--samples", 3) == 2, "other samples would not be comparable"
     batches.append(0)  # no more interrupts
-    assert run(path) == 0
-    assert sum(batches[4:]) == SPACE - 23
-    assert not part.exists()
+    assert run(path, *sample) == 0
     times = [{row.values: row.samples_ns[0] for row in recording.read(one).rows} for one in (path, whole)]
-    assert times[0] == times[1], "the null device keeps its times"
+    assert sum(batches[3:]) == len(times[0]) - 15
+    assert not part.exists()
+    assert times[0].items() < times[1].items(), "the null device keeps its times"
 
 
 def test_a_sample_holds_the_default_and_the_starters(tmp_path: Path, whole: Path) -> None:
@@ -133,7 +134,7 @@ def test_a_model_is_recorded_into_a_folder_and_replayed_as_a_whole(tmp_path: Pat
     only.unlink()
     assert record.main([*arguments, "--sample", "5"]) == 0
     assert sorted(recording.read(path).header.op for path in folder.iterdir()) == ["MatMul", "Softmax"]
-    summary = generate(tmp_path, model, folder, "quick")
+    summary = generated(tmp_path, model, folder, "quick")
     assert {task["op"] for task in summary["tasks"]} == {"MatMul", "Softmax"}
 
 
@@ -217,21 +218,17 @@ def matmul_model(folder: Path, sizes: dict[str, Any], then: str = "") -> Path:
     return folder / "model.onnx"
 
 
-def generate(folder: Path, model: Path, recorded: Path, effort: str) -> Any:
+def generated(folder: Path, model: Path, recorded: Path, effort: str) -> Any:
     """The summary of a generation on a replayed device, from an empty cache."""
-    summary, config = folder / "summary.json", folder / "config.json"
-    config.write_text(json.dumps({"tuning_mode": True, "performance_cache_dir": str(folder / "cache")}))
-    done = subprocess.run(
-        [
-            *(GPUTUNE, "context-binary-generator", "--model", model, "--binary_file", "c", "--output_dir", folder),
-            *("--config_file", config, "--device", f"replay:{recorded}", "--tuning_effort", effort),
-            *("--summary_json", summary),
-        ],
-        capture_output=True,
-        text=True,
+    request = GenerationRequest(
+        models=[ModelFile(model, [{}])],
+        binary_file=folder / "c.bin",
+        config=Config(),
+        effort=EFFORTS[effort],
+        performance_cache_dir=folder / "cache",
+        device=f"replay:{recorded}",
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(summary.read_text())
+    return generate(request, {}, SILENT)
 
 
 def test_a_generation_without_hardware_finds_the_recorded_best(whole: Path, tmp_path: Path) -> None:
@@ -241,12 +238,13 @@ def test_a_generation_without_hardware_finds_the_recorded_best(whole: Path, tmp_
     best = dataclasses.replace(last, samples_ns=(0.9 * least_ns,) * len(last.samples_ns))
     path = tmp_path / "one_best.jsonl.gz"
     recording.write(path, recorded.header, [*others, best])
-    (task,) = generate(tmp_path, matmul_model(tmp_path, SIZES), path, "full")["tasks"]
+    (task,) = generated(tmp_path, matmul_model(tmp_path, SIZES), path, "full")["tasks"]
     assert task["trials"] == {"ok": SPACE}
     assert task["tuned_ns"] == pytest.approx(0.9 * least_ns)
     assert task["configuration"] == dict(zip(recorded.header.parameters, best.values, strict=True))
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("kernel", ["conv", "depthwise"])
 def test_tuning_from_a_recorded_device_comes_near_its_best(tmp_path: Path, kernel: str) -> None:
     """The search on real times: those of a CPU, given to what today's templates render to, which may have changed. The
