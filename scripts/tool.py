@@ -81,7 +81,6 @@ def generate(
     effort: str,
     cache: Path | None,
     device: str | None = None,
-    weights: str = "packed",
 ) -> Run:
     """One run of the generator into folder/context.bin; without a cache folder tuning mode is off."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +90,8 @@ def generate(
         settings["performance_cache_dir"] = str(cache)
     config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     arguments: list[str | Path] = ["--model", model, "--binary_file", "context", "--config_file", config]
-    arguments += ["--input_dimensions", dimensions, "--tuning_effort", effort, "--weights", weights]
+    arguments += ["--input_dimensions", dimensions] if dimensions else []
+    arguments += ["--tuning_effort", effort]
     if device is not None:
         arguments += ["--device", device]
     return gputune(folder, "context-binary-generator", *arguments)

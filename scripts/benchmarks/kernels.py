@@ -1,5 +1,6 @@
-"""Compare matrix products, convolutions and blocks with onnxruntime, OpenVINO, OpenBLAS and naive kernels
-(`scripts/bench kernels`).
+"""Compare tuned kernels with other engines, OpenBLAS, defaults, naive kernels and the device's limits, in turns.
+
+The kernels are matrix products, convolutions and blocks.
 
 Ours is the host's clock over a batch of launches in the form that networks run: as parts of persistent kernels where
 the device has them, else one by one, gaps between them included. The other engines' is the sum of their nodes' times by
@@ -15,29 +16,29 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from benchmarks.peers.comparing import BEST, Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
+from benchmarks.peers.comparing import BEST, beside_best, chosen, compare, deviation_cell, mean_speed, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
     ENGINES,
     NAIVE,
     PEER_ALONE,
-    TINYGRAD,
     TUNED,
     Case,
+    Entry,
     Measured,
     Settings,
     is_settled,
 )
-from benchmarks.peers.entrants import entries_of, flops_of
-from benchmarks.peers.turns import Entry
-from benchmarks.tuning.tools import Ratio
+from benchmarks.peers.entrants import entries_of, files_of, flops_of
+from benchmarks.result import Result, Table
+from gputune.client.tuning.measuring.intervals import Ratio
 from models.architectures.layered import Network
 from models.classic_models import INVERTED_RESIDUALS, saved
 
 GEMM, CONV, BLOCK = "matrix products", "3x3 convolutions of ResNet-18", "blocks of MobileNetV2"
 BLAS = "OpenBLAS"
-OTHERS = (PEER_ALONE, BLAS, TINYGRAD, DEFAULTS, NAIVE)
+OTHERS = (PEER_ALONE, BLAS, DEFAULTS, NAIVE)
 
 GEMMS = {  # m, n, k: the share of the multiply-add limit that is promised
     (512, 512, 512): 0.95,
@@ -70,15 +71,15 @@ class Kernel:
     weight: int = 1
 
 
-def run(options: argparse.Namespace) -> None:
-    """Compare tuned kernels with other engines, OpenBLAS, defaults, naive kernels and the device's limits."""
+def run(options: argparse.Namespace) -> Result:
+    """Measure the kernels that the options ask for. Raises GputuneError, ValueError."""
     wanted = quick_kernels() if options.quick else kernels()
     names = chosen([kernel.name for kernel in wanted], options.only)
 
     def make(settings: Settings) -> list[Case]:
-        return [case_of(kernel, settings, options.work) for kernel in wanted if kernel.name in names]
+        return [case_of(kernel, settings, options) for kernel in wanted if kernel.name in names]
 
-    compare("kernels", options, make, tell)
+    return compare("kernels", options, make, tell)
 
 
 def kernels() -> list[Kernel]:
@@ -149,15 +150,14 @@ def gemm(m: int, n: int, k: int) -> onnx.ModelProto:
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
 
 
-def case_of(kernel: Kernel, settings: Settings, work: Path) -> Case:
-    """The kernel's case, its contexts made. Raises GputuneError, CacheError."""
+def case_of(kernel: Kernel, settings: Settings, options: argparse.Namespace) -> Case:
+    """The kernel's case, its contexts made. Raises ModelError."""
     stem = "kernel_" + kernel.name.replace(" ", "_").replace("/", "s")
     model = saved(kernel.name, stem, kernel.model)
     plan = model.plan()
-    entries = entries_of(model, plan, settings, work, kernels=True)
+    entries = entries_of(model, plan, settings, options.work, options.prepare, kernels=True)
     if kernel.group == GEMM:
-        files = {name: entries[2].arguments[name] for name in ("model", "inputs")}
-        entries.append(Entry(BLAS, "numpy", files, blas_environment()))
+        entries.append(Entry(BLAS, "numpy", files_of(model, plan), blas_environment()))
     return Case(kernel.name, kernel.group, entries, flops_of(plan), kernel.weight)
 
 
@@ -169,7 +169,7 @@ def blas_environment() -> dict[str, str]:
     return {"OPENBLAS_CORETYPE": "SkylakeX"} if "avx512vl" in flags else {}
 
 
-def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tuple[Table, list[str]]:
+def tell(cases: Sequence[Case], measured: Sequence[Measured]) -> tuple[Table, list[str]]:
     """The table, and what follows from it."""
     engines = [name for name in ENGINES if any(name in one.rounds for one in measured)]
     others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
@@ -198,7 +198,7 @@ def share_cell(share: Ratio | None) -> str:
     than 1."""
     if share is None:
         return ""
-    return f"{share.value:.1%}" if is_settled(share) else f"not measured ({share.low:.0%}-{share.high:.0%})"
+    return f"{share.median:.1%}" if is_settled(share) else f"not measured ({share.low:.0%}-{share.high:.0%})"
 
 
 def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[str]:

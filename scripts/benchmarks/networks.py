@@ -1,12 +1,14 @@
-"""Compare whole networks, tuned and with defaults, with onnxruntime (`scripts/bench models`); copies to and from the
-device are part of an inference."""
+"""Compare whole networks, tuned and with defaults, with other engines and naive kernels, in turns.
+
+Copies to and from the device are part of an inference.
+"""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 
 import onnx
 
-from benchmarks.peers.comparing import BEST, Table, beside_best, chosen, compare, deviation_cell, mean_speed, shown
+from benchmarks.peers.comparing import BEST, beside_best, chosen, compare, deviation_cell, mean_speed, shown
 from benchmarks.peers.comparing import add_arguments as add_arguments
 from benchmarks.peers.comparison import (
     DEFAULTS,
@@ -14,13 +16,13 @@ from benchmarks.peers.comparison import (
     NAIVE,
     PEER,
     PEER_ALONE,
-    TINYGRAD,
     TUNED,
     Case,
     Measured,
     Settings,
 )
 from benchmarks.peers.entrants import entries_of, flops_of
+from benchmarks.result import Result, Table
 from models import classic_models, material, tune_models
 from models.tune_models import Model
 from models.zoo_models import ENTRIES
@@ -65,28 +67,33 @@ MODELS: Mapping[str, tuple[Callable[[], Model], str]] = {
     "YOLOv3-tiny 416": (classic_models.yolo_tiny, OTHER),
 }
 QUICK: Mapping[str, tuple[Callable[[], Model], str]] = {"a small model": (tune_models.small, OTHER)}
-OTHERS = (TINYGRAD, DEFAULTS, NAIVE)
+OTHERS = (DEFAULTS, NAIVE)
 NAIVE_MARK = 20
 
 
-def run(options: argparse.Namespace) -> None:
-    """Compare whole networks, tuned and with defaults, with other engines and naive kernels, in turns."""
-    models = QUICK if options.quick else MODELS
-    names = chosen(list(models), options.only)
+def wanted(options: argparse.Namespace) -> Mapping[str, tuple[Callable[[], Model], str]]:
+    """Return the networks that --only and --quick ask for, by name, with their groups."""
+    if options.quick:
+        return QUICK
+    return {name: MODELS[name] for name in chosen(list(MODELS), options.only)}
+
+
+def run(options: argparse.Namespace) -> Result:
+    """Measure the networks that the options ask for. Raises GputuneError, ValueError."""
 
     def make(settings: Settings) -> list[Case]:
         cases = []
-        for name in names:
-            model = models[name][0]()
+        for name, (opened, group) in wanted(options).items():
+            model = opened()
             plan = model.plan()
-            entries = entries_of(model, plan, settings, options.work, kernels=False)
-            cases.append(Case(name, models[name][1], entries, flops_of(plan)))
+            entries = entries_of(model, plan, settings, options.work, options.prepare, kernels=False)
+            cases.append(Case(name, group, entries, flops_of(plan)))
         return cases
 
-    compare("models", options, make, tell)
+    return compare("models", options, make, tell)
 
 
-def tell(cases: Sequence[Case], measured: Sequence[Measured], device: str) -> tuple[Table, list[str]]:
+def tell(cases: Sequence[Case], measured: Sequence[Measured]) -> tuple[Table, list[str]]:
     """The table, and what follows from it."""
     engines = [name for name in ENGINES if any(name in one.rounds for one in measured)]
     others = [name for name in OTHERS if any(name in one.rounds for one in measured)]
@@ -118,7 +125,7 @@ def conclusions_of(cases: Sequence[Case], measured: Sequence[Measured]) -> list[
     found = [(case, one.speed(DEFAULTS, PEER)) for case, one in zip(cases, measured, strict=True)]
     engines = {name for one in measured for name in ENGINES if name in one.rounds}
     absent = [f"{name}: {one.name}" for one in measured for name in ENGINES if name in engines - one.rounds.keys()]
-    slow = [f"{case.name} ({speed.value:.2f})" for case, speed in found if speed is not None and speed.value < 1]
+    slow = [f"{case.name} ({speed.median:.2f})" for case, speed in found if speed is not None and speed.median < 1]
     means = [mean_speed([(one.speed(TUNED, other), 1) for one in measured], other) for other in (PEER, DEFAULTS, NAIVE)]
     return [
         *lines,

@@ -1,4 +1,4 @@
-"""List the models and tasks for `scripts/bench tune`."""
+"""List models and tasks for benchmarks."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -8,18 +8,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.graph import Graph
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan, Task
-from gputune.client.tuning.search.task_search import task_key
-from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.conv import ConvProblem
 from gputune.kernels.ops.depthwise import DepthwiseProblem
-from gputune.kernels.ops.elementwise import ElementwiseProblem
 from gputune.kernels.ops.matmul import MatMulProblem
-from gputune.kernels.ops.transpose import TransposeProblem
 from models import material
 from models.architectures import efficientnet
 
@@ -34,6 +29,11 @@ class Model:
     path: Path
     dimensions: Mapping[str, tuple[int, ...]]
 
+    @property
+    def shapes(self) -> str:
+        """The shapes of its inputs as --input_dimensions takes them."""
+        return ";".join(f"{name}={','.join(map(str, shape))}" for name, shape in self.dimensions.items())
+
     def graph(self) -> Graph:
         """What it is imported as. Raises ModelError."""
         return read_model(self.path, self.dimensions)
@@ -41,11 +41,6 @@ class Model:
     def plan(self) -> Plan:
         """What it is lowered to. Raises ModelError."""
         return lower(self.graph())
-
-
-def tasks_by_key(model: Model) -> dict[str, Task]:
-    """The tasks of all plans of a model by the keys that summaries name them with."""
-    return {task_key(task).digest: task for task in Alternatives(model.graph()).tasks}
 
 
 def demo() -> Model:
@@ -99,30 +94,15 @@ def _saved(title: str, model: onnx.ModelProto, path: Path) -> Model:
     return Model(title, path, {})
 
 
-def ten_tasks() -> tuple[Task, ...]:
-    """Tasks of those models, of five families, whose spaces have at least 500 configurations on a CPU."""
-    relu6, square = Chain((Step("clip", (0.0, 6.0)),)), (3, 3)
-    around, below = (1, 1, 1, 1), (0, 0, 1, 1)
-    blend = Chain((Step("mul", operand=0), Step("add", operand=1), Step("add", operand=2)))
-    map_of = (1, 80, 80, 96)
+def three_tasks() -> tuple[Task, ...]:
+    """Return a convolution and a product of the detector, and a depthwise convolution of the demo's model."""
+    square, around = (3, 3), (1, 1, 1, 1)
     problems = (
-        ("Conv", ConvProblem(1, 224, 224, 3, 16, square, (2, 2), around, bias=True)),  # demo
-        ("Conv", ConvProblem(1, 224, 224, 3, 32, square, (2, 2), below, bias=True, epilogue=relu6)),  # efficientnet
-        ("Conv", ConvProblem(1, 40, 40, 96, 24, square, pads=around)),  # detector
-        ("DepthwiseConv", DepthwiseProblem(1, 56, 56, 64, square, pads=around, bias=True)),  # demo
-        ("DepthwiseConv", DepthwiseProblem(1, 14, 14, 256, (5, 5), pads=(2, 2, 2, 2), bias=True)),  # demo
-        ("MatMul", MatMulProblem(6400, 48, 12, bias=True)),  # detector
-        ("MatMul", MatMulProblem(1, 512, 1280)),  # demo
-        ("MatMul", MatMulProblem(196, 256, 256, bias=True)),  # demo
-        ("Transpose", TransposeProblem(1, 3, 224, 224, "NCHW", "NHWC")),  # demo and efficientnet
-        ("Elementwise", ElementwiseProblem(map_of, ((1, 1, 1, 96), map_of, map_of), map_of, blend)),  # detector
+        ("Conv", ConvProblem(1, 40, 40, 96, 24, square, pads=around)),
+        ("DepthwiseConv", DepthwiseProblem(1, 14, 14, 256, (5, 5), pads=(2, 2, 2, 2), bias=True)),
+        ("MatMul", MatMulProblem(6400, 48, 12, bias=True)),
     )
     return tuple(Task(op, problem, 1) for op, problem in problems)
-
-
-def peer_task() -> Task:
-    """A 3x3 convolution of 64 channels to 64 on a map of 28 x 28."""
-    return Task("Conv", ConvProblem(1, 28, 28, 64, 64, (3, 3), pads=(1, 1, 1, 1)), 1)
 
 
 MODELS: Mapping[str, Callable[[], Model]] = {

@@ -20,12 +20,12 @@ from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
-from benchmarks.profiles import viewer
 from gputune.client.viewer.features import Features
 from gputune.client.viewer.profile import open_profile
 from gputune.client.viewer.traces.chrome_trace import write_chrome_trace
 from gputune.client.viewer.traces.timeline import Timeline
 from pages.headless import Browser, chromium, find_chromium
+from pages.made_up_log import write_log
 
 WORK = Path(__file__).parents[2] / "build" / "check_trace"
 VIEWER, POLYFILL = "torch-tb-profiler==0.4.3", "webcomponents.js@0.7.24"
@@ -72,8 +72,7 @@ def page_with(trace: Path) -> Path:
 
 def made_up() -> Path:
     """A trace of a few inferences with all features."""
-    viewer.WORK.mkdir(parents=True, exist_ok=True)
-    log, schematic = viewer.write_log(25)
+    log, schematic = write_log(WORK, 25)
     timeline = Timeline(open_profile([log], schematic), Features(**{each.name: True for each in fields(Features)}))
     write_chrome_trace(timeline, WORK / "chrometrace.json")
     return WORK / "chrometrace.json"

@@ -152,14 +152,3 @@ def test_every_command_and_benchmark_is_listed_with_a_sentence() -> None:
     commands = {path.relative_to(ROOT).as_posix() for path in files if os.access(path, os.X_OK)}
     assert commands | {f"scripts/bench {name}" for name in bench.BENCHES} <= listed.keys()
     assert {name.split()[0] for name in listed} == commands
-
-
-def test_the_list_of_benchmarks_says_what_each_shows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["bench", "--list"])
-    with pytest.raises(SystemExit, match="0"):
-        bench.main()
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert lines == bench.sentences()
-    assert lines.keys() == bench.BENCHES.keys()

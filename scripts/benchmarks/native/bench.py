@@ -1,7 +1,7 @@
-"""Compare the C runtime with Python's, and with a program by hand (`scripts/bench native`)."""
+"""Compare the C runtime, for loads and inferences, with Python's runtime and with a C program that makes the same
+OpenCL calls by hand."""
 
 import argparse
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -11,75 +11,60 @@ import numpy as np
 
 import tool
 from benchmarks.native.peers import Contenders, Memory, Peer
-from gputune.client.tuning.measuring.intervals import Interval, median_interval, paired_interval
+from benchmarks.result import Result, told
+from gputune.client.tuning.measuring.intervals import Interval, median_interval, paired_ratio
 from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import read_header, write_context
 from gputune.runtime.context.records import BufferRef, Context, GraphRecord, LaunchRecord, ProgramRecord, TensorRecord
 from gputune.runtime.devices.discovery import find, wanted_device
 from models import classic_models
 
-WORK = tool.ROOT / "build" / "bench" / "native"
 LARGEST_LOAD, LARGEST_TIME, LARGEST_LAUNCH_NS, LARGEST_MEMORY_KB = 0.7, 1.02, 1000, 2000
 LAUNCHES = 200
 WARM_UP = 20
 STEP = "__kernel void advance(__global const float *from, __global float *to) { to[get_global_id(0)] = from[0] + 1; }"
 
 
-@dataclass(frozen=True)
-class Ratio:
-    """Of one time by another: its median, and the ends of its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
-
-
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
+    """Add the options of this benchmark."""
     command.add_argument("--rounds", type=int, default=250, help="turns of each (default: %(default)s)")
     command.add_argument("--inferences", type=int, default=4, help="of a turn (default: %(default)s)")
     command.add_argument("--loads", type=int, default=20, help="fresh processes of each (default: %(default)s)")
     command.add_argument("--context", type=Path, help="a context binary, by default MobileNetV2-0.5 160 of defaults")
     command.add_argument("--device", help="the device to use, as gputune's --device")
-    command.add_argument("--json", type=Path, help="write the numbers to this file as well")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Compare the C runtime, for loads and inferences, with Python's runtime and with a C program that makes the same
-    OpenCL calls by hand."""
-    WORK.mkdir(parents=True, exist_ok=True)
-    context = options.context or _generated(options.device)
-    chain = _chain(WORK / "chain.bin", options.device)
-    whole, by_launches, steps = (_contenders(*one) for one in ((context, True), (context, False), (chain, False)))
+def run(options: argparse.Namespace) -> Result:
+    """Measure processes of all three. Raises RuntimeError."""
+    work: Path = options.work / "native"
+    work.mkdir(parents=True, exist_ok=True)
+    context = options.context or _generated(work, options.device)
+    chain = _chain(work / "chain.bin", options.device)
+    made = [(context, True), (context, False), (chain, False)]
+    whole, by_launches, steps = (_contenders(path, work, persistent) for path, persistent in made)
     loads = _loads(whole, options.loads)
     times = {}
-    for name, made in {"as loaded": whole, "launches one by one": by_launches}.items():
-        times[name], _ = _turns([made.native, made.python], options)
+    for name, one in {"as loaded": whole, "launches one by one": by_launches}.items():
+        times[name], _ = _turns([one.native, one.python], options)
     per_launch, memory = _turns([steps.native, steps.by_hand], options)
     beside, others = _turns([by_launches.native, by_launches.by_hand], options)
     rows = [("context", f"{context.name}, {len(read_header(context).graphs[0].launches)} launches", "")]
     rows += _load_rows(loads)
     result: dict[str, object] = {"loads": {name: vars(one) for name, one in loads.items()}}
     for name, (mine, other) in times.items():
-        ratio = _ratio(mine, other)
-        rows.append(
-            (f"inference by Python's, {name}", f"{ratio}, {_ms(mine)} by {_ms(other)}", f"at most {LARGEST_TIME}")
-        )
+        ratio = paired_ratio(mine, other)
+        shown = f"{told(ratio)}, {_ms(mine)} by {_ms(other)}"
+        rows.append((f"inference by Python's, {name}", shown, f"at most {LARGEST_TIME}"))
         result[name] = asdict(ratio)
     added = _added_ns(*per_launch, options.inferences)
     rows += [
         (f"per launch, beside by hand, {LAUNCHES} launches", f"{_shown(added)} ns", f"at most {LARGEST_LAUNCH_NS}"),
-        ("inference by that by hand", f"{_ratio(*beside)}, {_ms(beside[0])} by {_ms(beside[1])}", ""),
+        ("inference by that by hand", f"{told(paired_ratio(*beside))}, {_ms(beside[0])} by {_ms(beside[1])}", ""),
         *_memory_rows("200 launches", memory),
         *_memory_rows(context.stem, others),
     ]
     result |= {"per_launch_ns": asdict(added), "memory_kb": [asdict(one) for one in (*memory, *others)]}
-    print("\n" + tool.table(["what", "result", "mark"], rows), flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    return Result(result, [(("what", "result", "mark"), rows)])
 
 
 @dataclass(frozen=True)
@@ -108,7 +93,7 @@ def _load_rows(loads: dict[str, Loads]) -> list[tuple[str, str, str]]:
     return [
         (
             "load by Python's, device open before it",
-            f"{_ratio(mine.load_ns, other.load_ns)}, {_ms(mine.load_ns)} by {_ms(other.load_ns)}",
+            f"{told(paired_ratio(mine.load_ns, other.load_ns))}, {_ms(mine.load_ns)} by {_ms(other.load_ns)}",
             f"at most {LARGEST_LOAD}",
         ),
         ("opening the device", f"{_ms(mine.device_open_ns)} by {_ms(other.device_open_ns)}", ""),
@@ -133,13 +118,6 @@ def _turns(
         if one.close() != other.close():
             raise RuntimeError("the two gave other outputs")
     return times, memory
-
-
-def _ratio(mine: Sequence[int], other: Sequence[int]) -> Ratio:
-    """Pairs of what was measured beside each other."""
-    ratios = [a / b for a, b in zip(mine, other, strict=True)]
-    interval = paired_interval(mine, other)
-    return Ratio(statistics.median(ratios), interval.low, interval.high)
 
 
 def _added_ns(mine: Sequence[int], other: Sequence[int], inferences: int) -> Interval:
@@ -169,20 +147,20 @@ def _ms(times_ns: Sequence[int]) -> str:
     return f"{statistics.median(times_ns) / 1e6:.3f} ms"
 
 
-def _contenders(context: Path, persistent: bool) -> Contenders:
+def _contenders(context: Path, work: Path, persistent: bool) -> Contenders:
     graph = read_header(context).graphs[0]
     numbers = np.random.default_rng(1)
     inputs = []
     for place, tensor in enumerate(graph.inputs):
-        inputs.append(WORK / f"{context.stem}.{place}.raw")
+        inputs.append(work / f"{context.stem}.{place}.raw")
         numbers.random(tensor.shape).astype(tensor.dtype).tofile(inputs[-1])
-    return Contenders(context, WORK, persistent, inputs, len(graph.outputs))
+    return Contenders(context, work, persistent, inputs, len(graph.outputs))
 
 
-def _generated(device: str | None) -> Path:
+def _generated(work: Path, device: str | None) -> Path:
     """A context of some fifty kernels, from default configurations."""
     model = classic_models.mobilenet_v2(0.5, 160)
-    return tool.generate(WORK / "generated", model.path, "x=1,3,160,160", "none", None, device).context
+    return tool.generate(work / "generated", model.path, "x=1,3,160,160", "none", None, device).context
 
 
 def _chain(path: Path, device: str | None) -> Path:

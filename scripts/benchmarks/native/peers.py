@@ -16,8 +16,6 @@ import tool
 from gputune.runtime import native
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.records import BufferRef
-
-sys.path.append(str(tool.ROOT))
 from tests.native.compiling import compiled, opencl_library
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.tuning.tools import NotTimed
+from benchmarks.result import NotTimed
 from gputune.client.context.persistent import Persistent, in_fewer_launches
 from gputune.client.context.resuming import Access
 from gputune.core.quirks import device_fence, groups_at_once

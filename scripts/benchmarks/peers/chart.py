@@ -29,8 +29,8 @@ def draw(measured: Sequence[Measured], file: Path, title: str) -> None:
             speed = one.speed(name, one.best)
             if speed is None or not is_settled(speed):
                 continue
-            errors = [[speed.value - speed.low], [speed.high - speed.value]]
-            axes.barh(row + place * BAR, speed.value, BAR, color=COLOURS[name], xerr=errors, capsize=1.5)
+            errors = [[speed.median - speed.low], [speed.high - speed.median]]
+            axes.barh(row + place * BAR, speed.median, BAR, color=COLOURS[name], xerr=errors, capsize=1.5)
     axes.set_yticks([row + BAR * (len(names) - 1) / 2 for row in range(len(measured))], [one.name for one in measured])
     axes.axvline(1, color="black", linewidth=0.8)
     axes.invert_yaxis()

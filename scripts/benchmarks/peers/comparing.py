@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -13,41 +12,38 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import tool
 from benchmarks.peers.chart import draw
 from benchmarks.peers.comparison import (
     DEFAULTS,
+    FMA,
+    MEMORY,
     NAIVE_ROUNDS,
     PEER,
     PEER_ALONE,
+    PEER_MODULES,
     TUNED,
     Case,
     Measured,
     Settings,
     is_settled,
     measure_all,
-    versions,
 )
-from benchmarks.tuning.tools import NotTimed, Ratio
-from gputune.client.errors import GputuneError
+from benchmarks.result import Result, Table
+from gputune.client.tuning.measuring.intervals import Ratio
 from gputune.runtime.devices.discovery import NULL, find, wanted_device
 
 LARGEST_DEVIATION = 1e-3
-Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 BEST = "x best engine"
 RATIOS_ON_PAGES = frozenset([BEST, f"x {DEFAULTS}"])
 NOT_ON_PAGES = frozenset([f"{PEER_ALONE} ms", f"{DEFAULTS} x {PEER}", "deviation, defaults"])
 
 
-class Failed(Exception):
-    """What was measured breaks a promise."""
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What both benchmarks are told."""
+    """Add the options of both benchmarks."""
     parser.add_argument("--only", default="", metavar="TEXT,...", help="cases whose names are or hold one of these")
     parser.add_argument("--effort", choices=["quick", "normal", "full"], default="normal", help="of the tuning")
     parser.add_argument(
@@ -58,13 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seconds", type=float, default=0.1, help="of a turn (default: %(default)s)")
     parser.add_argument("--device", help="the device to use, as gputune's --device")
-    parser.add_argument("--prepare", action="store_true", help="only make the contexts, which may take hours of tuning")
     parser.add_argument(
-        "--resume", action="store_true", help="go on where the last run ended; what is not settled again"
+        "--prepare", action="store_true", help="only make the contexts anew, which may take hours of tuning"
     )
     parser.add_argument("--quick", action="store_true", help="only show that everything works; needs no device")
-    parser.add_argument("--work", type=Path, default=tool.ROOT / "build" / "bench", metavar="DIR")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
     parser.add_argument("--chart", type=Path, help="draw an SVG of it with matplotlib, which must be installed")
     parser.add_argument(
         "--page",
@@ -76,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace) -> Settings:
     """What the options ask for."""
     if options.quick:
-        return Settings(2, 2, 0.01, "quick", options.device or NULL, options.device not in (None, NULL), most=5)
+        return Settings(2, 2, 0.01, "quick", options.device or NULL, options.device not in (None, NULL))
     rounds = options.rounds, options.most_rounds
     return Settings(*rounds, options.seconds, options.effort, options.device, options.device != NULL)
 
@@ -97,38 +90,32 @@ def compare(
     name: str,
     options: argparse.Namespace,
     make: Callable[[Settings], list[Case]],
-    tell: Callable[[Sequence[Case], Sequence[Measured], str], tuple[Table, list[str]]],
-) -> None:
-    """`scripts/bench NAME`: the cases that `make` makes are measured, and `tell` tells of them, on a device of that
-    title, in a table and lines below it. Raises Failed."""
+    tell: Callable[[Sequence[Case], Sequence[Measured]], tuple[Table, list[str]]],
+) -> Result:
+    """Measure for `scripts/bench NAME` the cases that `make` makes. tell: makes a table and lines below it. Raises
+    GputuneError, ValueError."""
     settings = settings_of(options)
-    try:
-        cases = make(settings)
-        if options.prepare:
-            return
-        facts = machine(settings)
-        file = options.work / f"{name}_{settings.device_stem}.jsonl"
-        measured = measure_all(cases, settings, file, options.resume)
-    except (GputuneError, NotTimed) as error:
-        sys.exit(f"scripts/bench {name}: {error}")
-    table, conclusions = tell(cases, measured, facts["device"])
+    cases = make(settings)
+    if options.prepare:
+        return Result(None, ())
+    facts = machine(settings)
+    measured = measure_all(cases, settings)
+    table, conclusions = tell(cases, measured)
     first = [
-        "\n".join(f"* {what}: {value}" for what, value in facts.items()),
-        f"{rounds_of(measured)} rounds of {settings.seconds} s for each contender, for naive kernels at most "
+        *(f"* {what}: {value}" for what, value in facts.items()),
+        f"\n{rounds_of(measured)} rounds of {settings.seconds} s for each contender, for naive kernels at most "
         f"{NAIVE_ROUNDS}, effort {settings.effort}. " + limits_line(measured),
     ]
-    last = "\n".join(f"* {line}" for line in conclusions)
-    print("\n" + "\n\n".join([*first, tool.table(*table), last]), flush=True)
-    if options.json is not None:
-        figures = {"machine": facts, "settings": asdict(settings), "cases": list(map(asdict, measured))}
-        options.json.write_text(json.dumps(figures) + "\n", encoding="utf-8")
     if options.chart is not None:
         draw(measured, options.chart, f"{facts['processor']}, {facts['device']}")
+    last = [f"* {line}" for line in conclusions]
     if options.page is not None:
         command = name if options.device is None else f"{name} --device {options.device}"
-        put_into(options.page, command, "\n\n".join([*first, tool.table(*for_page(*table)), last]))
-    if wrong := wrong_ones(measured):
-        raise Failed(f"more than {LARGEST_DEVIATION} away from onnxruntime: {'; '.join(wrong)}")
+        parts = ["\n".join(first), tool.table(*for_page(*table)), "\n".join(last)]
+        put_into(options.page, command, "\n\n".join(parts))
+    figures = {"machine": facts, "settings": asdict(settings), "cases": list(map(asdict, measured))}
+    wrong = [f"more than {LARGEST_DEVIATION} away from onnxruntime: {one}" for one in wrong_ones(measured)]
+    return Result(figures, [table], [*first, "", *last], wrong)
 
 
 def machine(settings: Settings) -> dict[str, str]:
@@ -140,8 +127,7 @@ def machine(settings: Settings) -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "device": report.title,
         "driver": f"{report.identity.platform_version}, {report.identity.driver_version}",
-        "numpy": version("numpy"),
-        **versions(),
+        **{name: version(name) for name in ("numpy", PEER, *PEER_MODULES.values()) if find_spec(name) is not None},
     }
 
 
@@ -160,10 +146,9 @@ def rounds_of(measured: Sequence[Measured]) -> str:
 
 def limits_line(measured: Sequence[Measured]) -> str:
     """What the device could do meanwhile."""
-    flops = [value for one in measured for value in one.fma_gflops]
+    flops, bandwidth = ([rate for one in measured for rate in one.rates(limit)] for limit in (FMA, MEMORY))
     if not flops:
         return "The limits of this device are not measured."
-    bandwidth = [value for one in measured for value in one.gigabytes]
     return (
         f"Multiply-add limit {statistics.median(flops):.0f} GFLOP/s ({min(flops):.0f} to {max(flops):.0f} in "
         f"{len(flops)} blocks), memory {statistics.median(bandwidth):.1f} GB/s "
@@ -190,14 +175,14 @@ def for_page(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def put_into(page: Path, command: str, text: str) -> None:
     """Replaces what stands between the marks of `scripts/bench COMMAND` in a page; its tables go nowhere else. Raises
-    Failed."""
+    ValueError."""
     begin, end = f"<!-- scripts/bench {command}: begin -->", f"<!-- scripts/bench {command}: end -->"
     before = page.read_text(encoding="utf-8")
     after, count = re.subn(
         f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n\n{text}\n\n{end}", before, flags=re.DOTALL
     )
     if count != 1:
-        raise Failed(f"--page: {page} does not hold {begin} and {end} once")
+        raise ValueError(f"--page: {page} does not hold {begin} and {end} once")
     page.write_text(after, encoding="utf-8")
 
 
@@ -207,12 +192,12 @@ def shown(speed: Ratio | None, interval: bool = False) -> str:
         return ""
     if not is_settled(speed):
         return f"not measured ({speed.low:.2f}-{speed.high:.2f})"
-    return f"{speed.value:.2f} ({speed.low:.2f}-{speed.high:.2f})" if interval else f"{speed.value:.2f}"
+    return f"{speed.median:.2f} ({speed.low:.2f}-{speed.high:.2f})" if interval else f"{speed.median:.2f}"
 
 
 def mean_speed(speeds: Sequence[tuple[Ratio | None, int]], other: str) -> str:
     """The geometric mean of ratios to `other` by their weights, in words; also those of no ratio."""
-    known: list[tuple[float, int]] = [(speed.value, weight) for speed, weight in speeds if speed is not None]
+    known: list[tuple[float, int]] = [(speed.median, weight) for speed, weight in speeds if speed is not None]
     if not known:
         return f"not measured beside {other}"
     total = sum(weight for _, weight in known)
@@ -224,7 +209,7 @@ def beside_best(measured: Sequence[tuple[Case, Measured]], mark: float, least: f
     least that is promised, and how many are not known well enough to take part."""
     speeds = [(case, one.speed(TUNED, one.best)) for case, one in measured]
     known = [(case, speed) for case, speed in speeds if speed is not None and is_settled(speed)]
-    below = [f"{case.name} ({speed.value:.2f})" for case, speed in known if speed.value < least]
+    below = [f"{case.name} ({speed.median:.2f})" for case, speed in known if speed.median < least]
     mean = mean_speed([(speed, case.weight) for case, speed in known], "the best engine")
     return (
         f"{mean}, mark: {mark}; below {least}: {', '.join(below) or 'none'}; "
@@ -232,6 +217,6 @@ def beside_best(measured: Sequence[tuple[Case, Measured]], mark: float, least: f
     )
 
 
-def deviation_cell(measured: Measured, contender: str) -> Any:
+def deviation_cell(measured: Measured, contender: str) -> str:
     """How far a contender's outputs are off."""
     return f"{measured.deviations[contender]:.0e}" if contender in measured.deviations else ""

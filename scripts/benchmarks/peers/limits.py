@@ -1,20 +1,20 @@
 """Measure a device's limits, multiply-adds and bytes a second, each by a kernel that does nothing else.
 
-A claim about GFLOP/s needs the limit measured in the same run: blocks of it and the thing measured take turns. Where
-nothing is measured beside it, blocks that differ by more than LARGEST_DRIFT are refused.
+A claim about GFLOP/s needs the limit measured in the same run, so both limits are contenders that take turns with the
+others. The fact "amount" of a limit is what one launch does.
 """
 
-import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from gputune.client.compare.engines import Engine
 from gputune.runtime.backends import Backend, Bound
 
-LARGEST_DRIFT = 0.10
 ACCUMULATORS = (4, 6, 8, 12, 16, 24)
 """Vectors of 16 floats. With registers of 8 floats each takes two, so that 16 registers hold 6, and the constants."""
 LAUNCH_NS = 20e6
-LAUNCHES_PER_BLOCK = 7
 STREAM_BYTES = 256 << 20
 """Read and written together by one launch: far more than any cache holds."""
 
@@ -43,27 +43,22 @@ __kernel void stream(__global const float16 *restrict from, __global float16 *re
 """
 
 
-class Refused(Exception):
-    """The machine was not quiet enough for numbers that mean anything."""
-
-
-@dataclass
-class FmaLimit:
+class FmaLimit(Engine):
     """The fastest form of the multiply-add kernel on one device, calibrated to launches of about 20 ms."""
 
-    bound: Bound
-    flops: float
-    backend: Backend
-
-    @classmethod
-    def calibrated(cls, backend: Backend) -> "FmaLimit":
+    def __init__(self, backend: Backend) -> None:
         """Tries each number of accumulators and keeps the fastest."""
-        limits = [cls._with(backend, accumulators) for accumulators in ACCUMULATORS]
-        return max(limits, key=lambda limit: limit.gflops())
+        self._backend = backend
+        forms = [self._form(accumulators) for accumulators in ACCUMULATORS]
+        self._bound, flops = max(forms, key=lambda form: form[1] / backend.time(form[0], 1).event_ns)
+        self.facts: Mapping[str, Any] = {"computes": False, "amount": flops}
 
-    @classmethod
-    def _with(cls, backend: Backend, accumulators: int) -> "FmaLimit":
-        device = backend.identity
+    def timed(self) -> float:
+        return self._backend.time(self._bound, 1).event_ns
+
+    def _form(self, accumulators: int) -> tuple[Bound, float]:
+        """Return a launch of so many accumulators, and its operations."""
+        backend, device = self._backend, self._backend.identity
         # One item's vectors fill a processor core; a GPU's compute unit hides latency behind many items.
         per_unit, group = (8, 1) if device.device_type == "cpu" else (2048, 64)
         items = device.compute_units * per_unit
@@ -79,15 +74,10 @@ class FmaLimit:
         while (elapsed := backend.time(bound, 1).event_ns) < LAUNCH_NS / 2:
             loops = min(loops * 10, int(loops * LAUNCH_NS / max(elapsed, 1)) + 1)
             bound = bind(loops)
-        return cls(bound, 2.0 * 16 * accumulators * loops * items, backend)
-
-    def gflops(self) -> float:
-        """The median of one block of launches."""
-        times = [self.backend.time(self.bound, 1).event_ns for _ in range(LAUNCHES_PER_BLOCK)]
-        return self.flops / statistics.median(times)
+        return bound, 2.0 * 16 * accumulators * loops * items
 
 
-class Bandwidth:
+class Bandwidth(Engine):
     """A copy of memory to memory, larger than all caches."""
 
     def __init__(self, backend: Backend) -> None:
@@ -96,21 +86,13 @@ class Bandwidth:
         each, group = (4096, 1) if on_cpu else (8, 64)
         nbytes = min(STREAM_BYTES // 2, device.max_allocation_bytes)
         items = nbytes // (64 * each) // group * group
-        self._bytes = 2 * items * each * 64
         buffers = [backend.allocate(items * each * 64) for _ in range(2)]
         for buffer in buffers:
             backend.fill(buffer, 0)
         program = backend.build(STREAM_SOURCE, f"-DEACH={each} -DSTRIDE={1 if on_cpu else items}")
         self._bound = backend.bind(program, "stream", (items,), (group,), buffers)
         self._backend = backend
-        backend.time(self._bound, 1)  # code generation
+        self.facts: Mapping[str, Any] = {"computes": False, "amount": 2.0 * items * each * 64}
 
-    def gigabytes(self) -> float:
-        """Gigabytes read and written in a second: the median of one block of launches."""
-        times = [self._backend.time(self._bound, 1).event_ns for _ in range(LAUNCHES_PER_BLOCK)]
-        return self._bytes / statistics.median(times)
-
-
-def spread(values: Sequence[float]) -> float:
-    """(largest - smallest) / median."""
-    return (max(values) - min(values)) / statistics.median(values)
+    def timed(self) -> float:
+        return self._backend.time(self._bound, 1).event_ns

@@ -15,14 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.inputs import Arrays, inputs_in
-from gputune.client.compare.contender import block
-from gputune.client.compare.engines import OpenVinoRequest, nanoseconds, onnxruntime_session, session_outputs
+from gputune.client.compare.engines import (
+    Arrays,
+    Engine,
+    OnnxRuntimeEngine,
+    OpenVinoRequest,
+    block,
+    inputs_of,
+    nanoseconds,
+    onnxruntime_session,
+)
 
-CAPTURES = 3
-"""Calls after which tinygrad replays what it has captured."""
 CONVERSIONS = ("ReorderInput", "ReorderOutput")
 """The nodes by which onnxruntime enters its own layout and leaves it."""
+
+Tensors = list[dict[str, Any]]
+"""Names, shapes and types of inputs, of which each engine draws the same arrays."""
 
 
 def node_times(events: Sequence[Mapping[str, Any]]) -> list[float]:
@@ -37,32 +45,19 @@ def node_times(events: Sequence[Mapping[str, Any]]) -> list[float]:
     return runs[:-1]
 
 
-class OnnxRuntimeKind:
-    """onnxruntime's CPU provider with all graph optimisations, threads pinned one to a core as PoCL's are.
+class OnnxRuntimeNodes(OnnxRuntimeEngine):
+    """onnxruntime's CPU provider, of which a run takes the sum of its nodes' own times by onnxruntime's profiler, less
+    its conversions of layout."""
 
-    nodes: a run takes the sum of its nodes' own times by onnxruntime's profiler, less its conversions of layout; else
-    it is the whole call.
-    """
+    def __init__(self, model: str, inputs: Tensors, threads: int) -> None:
+        super().__init__(model, inputs, threads)
+        self._model, self._threads, self._arrays = model, threads, inputs_of(inputs, None)
 
-    def __init__(self, model: str, inputs: str, threads: int, nodes: bool = False) -> None:
-        self._model, self._threads, self._nodes = model, threads, nodes
-        self._inputs = inputs_in(inputs)
-        self._session = onnxruntime_session(model, threads)
-        self.facts = {"computes": True}
-
-    def block(self, seconds: float, most: int) -> list[float]:
-        if self._nodes:
-            return self._node_times(seconds, most)
-        return block(lambda: nanoseconds(lambda: self._session.run(None, self._inputs)), seconds, most)
-
-    def outputs(self) -> Arrays:
-        return session_outputs(self._session, self._inputs)
-
-    def _node_times(self, seconds: float, most: int) -> list[float]:
+    def block_ns(self, seconds: float) -> list[float]:
         """Of a session of this block's own, because its profile can be read only when it has ended."""
         with tempfile.TemporaryDirectory() as folder:
             session = onnxruntime_session(self._model, self._threads, str(Path(folder) / "profile"))
-            samples = block(lambda: nanoseconds(lambda: session.run(None, self._inputs)), seconds, most)
+            samples = block(lambda: nanoseconds(lambda: session.run(None, self._arrays)), seconds)
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         return node_times(events)[-len(samples) :]  # less those of the warm-up
 
@@ -73,46 +68,40 @@ def node_share(nodes: Sequence[tuple[str, float]], whole: float) -> float:
     return sum(time for kind, time in nodes if kind != "Reorder") / whole
 
 
-class OpenVinoKind:
-    """OpenVINO on the CPU in float32, one stream with so many threads, for the least latency.
+class OpenVinoNodes(Engine):
+    """OpenVINO on the CPU, of which a run takes the share of the whole call that its nodes have by OpenVINO's profile,
+    less its conversions of layout: there is a profile of the mean run only, in whole microseconds."""
 
-    nodes: a run takes the share of the whole call that its nodes have by OpenVINO's profile, less its conversions of
-    layout, since there is a profile of the mean run only, in whole microseconds; else it is the whole call.
-    """
+    def __init__(self, model: str, inputs: Tensors, threads: int) -> None:
+        self._open = partial(OpenVinoRequest, model, inputs_of(inputs, None), threads, profiling=True)
+        self._request = self._open()
+        self.facts: Mapping[str, Any] = {}
 
-    def __init__(self, model: str, inputs: str, threads: int, nodes: bool = False) -> None:
-        self._open = partial(OpenVinoRequest, model, inputs_in(inputs), threads, profiling=nodes)
-        self._request, self._nodes = self._open(), nodes
-        self.facts = {"computes": True}
-
-    def block(self, seconds: float, most: int) -> list[float]:
-        # a profile is of all runs since the model was compiled, so that of a block is of a request of its own
-        request = self._open() if self._nodes else self._request
-        whole: list[float] = []
+    def block_ns(self, seconds: float) -> list[float]:
+        """Of a request of this block's own: a profile is of all runs since the model was compiled."""
+        request, whole = self._open(), list[float]()
 
         def run() -> float:
             whole.append(nanoseconds(request.run))
             return whole[-1]
 
-        samples = block(run, seconds, most)
-        if not self._nodes:
-            return samples
+        samples = block(run, seconds)
         share = node_share(request.node_times_ns(), statistics.fmean(whole))
         return [sample * share for sample in samples]
 
-    def outputs(self) -> Arrays:
+    def outputs(self, draw: int = 0) -> Arrays:
         return self._request.outputs()
 
 
-class MnnKind:
+class MnnEngine(Engine):
     """MNN on the CPU in float32, from a model that its own converter has made; inputs and outputs are copied, as by its
     users."""
 
-    def __init__(self, model: str, inputs: str, threads: int) -> None:
+    def __init__(self, model: str, inputs: Tensors, threads: int) -> None:
         self._mnn = importlib.import_module("MNN")
         interpreter = importlib.import_module("MNN.nn")
         self._expr, self._numpy = importlib.import_module("MNN.expr"), importlib.import_module("MNN.numpy")
-        self._inputs = inputs_in(inputs)
+        self._inputs = inputs_of(inputs, None)
         self._names = [output.name for output in _graph_of(model).output]
         manager = interpreter.create_runtime_manager(
             ({"backend": "CPU", "precision": "high", "numThread": threads, "memory": "normal", "power": "high"},)
@@ -120,12 +109,12 @@ class MnnKind:
         self._module = interpreter.load_module_from_file(
             _converted(model), list(self._inputs), self._names, runtime_manager=manager, shape_mutable=False
         )
-        self.facts = {"computes": True}
+        self.facts: Mapping[str, Any] = {}
 
-    def block(self, seconds: float, most: int) -> list[float]:
-        return block(lambda: nanoseconds(self._run), seconds, most)
+    def timed(self) -> float:
+        return nanoseconds(self._run)
 
-    def outputs(self) -> Arrays:
+    def outputs(self, draw: int = 0) -> Arrays:
         return dict(zip(self._names, self._run(), strict=True))
 
     def _run(self) -> list[Any]:
@@ -152,58 +141,20 @@ def _converted(model: str) -> str:
     return str(made)
 
 
-class NumpyKind:
+class NumpyEngine(Engine):
     """A matrix product by numpy, whose OpenBLAS reads its kernels and threads from the environment."""
 
-    def __init__(self, model: str, inputs: str) -> None:
-        import onnx
-
-        (self._left,) = inputs_in(inputs).values()
-        graph = onnx.load(model).graph
-        self._right = onnx.numpy_helper.to_array(graph.initializer[0]).copy()  # aligned, or numpy copies it each time
+    def __init__(self, model: str, inputs: Tensors) -> None:
+        (self._left,) = inputs_of(inputs, None).values()
+        graph = _graph_of(model)
+        right = importlib.import_module("onnx").numpy_helper.to_array(graph.initializer[0])
+        self._right = right.copy()  # aligned, or numpy copies it each time
         self._name = graph.output[0].name
         self._result = np.empty((self._left.shape[0], self._right.shape[1]), np.float32)
-        self.facts = {"computes": True}
+        self.facts: Mapping[str, Any] = {}
 
-    def block(self, seconds: float, most: int) -> list[float]:
-        return block(lambda: nanoseconds(lambda: np.matmul(self._left, self._right, out=self._result)), seconds, most)
+    def timed(self) -> float:
+        return nanoseconds(lambda: np.matmul(self._left, self._right, out=self._result))
 
-    def outputs(self) -> Arrays:
+    def outputs(self, draw: int = 0) -> Arrays:
         return {self._name: self._left @ self._right}
-
-
-class TinygradKind:
-    """tinygrad on its OpenCL device, captured once and replayed, without its search: with copies, or without where only
-    `kernels` are compared."""
-
-    def __init__(self, model: str, inputs: str, kernels: bool) -> None:
-        tinygrad, onnx = (importlib.import_module(name) for name in ("tinygrad", "tinygrad.nn.onnx"))
-        runner, self._tensor = onnx.OnnxRunner(model), tinygrad.Tensor
-        self._inputs, self._kernels = inputs_in(inputs), kernels
-        self._device = tinygrad.Device[tinygrad.Device.DEFAULT]
-        self._resident = self._copied()
-
-        def inference(**tensors: Any) -> dict[str, Any]:
-            return {name: tensor.realize() for name, tensor in runner(self._named(tensors)).items()}
-
-        self._inference = tinygrad.TinyJit(inference)
-        for _ in range(CAPTURES):
-            self.outputs()
-        self.facts = {"computes": True}
-
-    def block(self, seconds: float, most: int) -> list[float]:
-        return block(lambda: nanoseconds(self._alone if self._kernels else self.outputs), seconds, most)
-
-    def outputs(self) -> Arrays:
-        return {name: tensor.numpy() for name, tensor in self._inference(**self._copied()).items()}
-
-    def _alone(self) -> None:
-        self._inference(**self._resident)
-        self._device.synchronize()
-
-    def _copied(self) -> dict[str, Any]:
-        """The inputs on the device, by names that are Python's."""
-        return {f"input{place}": self._tensor(array).realize() for place, array in enumerate(self._inputs.values())}
-
-    def _named(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(zip(self._inputs, tensors.values(), strict=True))

@@ -1,16 +1,11 @@
 """Replay a strategy on a recorded space: which share of the optimum its best has reached after each evaluation."""
 
-import json
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.search.spaces import MILLISECOND_NS, Recording
+from benchmarks.search.spaces import Recording
 from gputune.client.tuning.search.seeding import FROM_ELSEWHERE
 from gputune.client.tuning.search.strategies import Strategy
 from gputune.client.tuning.search.strategies.catalogue import STRATEGIES
@@ -22,12 +17,6 @@ Curves = npt.NDArray[np.float64]
 """[seeds, evaluations]: percent of the optimum, 100 x best / found; 0 as long as nothing worked."""
 
 Floats = npt.NDArray[np.float64]
-
-KERNEL_TUNER_MINUTES = 60
-
-
-class KernelTunerFailed(Exception):
-    """Kernel Tuner's process ended without results."""
 
 
 def curve(best_ns: float, costs_ns: Sequence[float | None], evaluations: int) -> list[float]:
@@ -73,66 +62,6 @@ def winners_of(others: Sequence[Recording], recording: Recording) -> tuple[list[
     akin = [one.records() for one in others if one.vendor == recording.vendor]
     strange = [one.records() for one in others if one.vendor != recording.vendor]
     return greedy_portfolio(akin, FROM_ELSEWHERE), greedy_portfolio(strange, FROM_ELSEWHERE)
-
-
-def sources(recording: Recording, devices: Sequence[Recording]) -> list[tuple[Recording, ...]]:
-    """Whose records a search on this device may know: each other device's, those of other vendors, all."""
-    others = tuple(one for one in devices if one is not recording)
-    strange = tuple(one for one in others if one.vendor != recording.vendor)
-    return [each for each in dict.fromkeys([*((one,) for one in others), strange, others]) if each]
-
-
-def kernel_tuner_cache(recording: Recording) -> dict[str, object]:
-    """The recording as a cache file that Kernel Tuner's simulation mode reads; times in milliseconds."""
-    names = [parameter.name for parameter in recording.space.parameters]
-    entries = {}
-    for configuration, cost in recording.records():
-        measured = {"times": [], "compile_time": 0, "verification_time": 0, "benchmark_time": 0}
-        time = "RuntimeFailedConfig" if cost is None else cost / MILLISECOND_NS
-        overheads = {"strategy_time": 0, "framework_time": 0, "timestamp": ""}
-        key = ",".join(str(configuration[name]) for name in names)
-        entries[key] = {**configuration, "time": time, **measured, **overheads}
-    return {
-        "device_name": recording.device or "recorded",
-        "kernel_name": recording.kernel,
-        "problem_size": 1,
-        "tune_params_keys": names,
-        "tune_params": {parameter.name: list(parameter.values) for parameter in recording.space.parameters},
-        "objective": "time",
-        "cache": entries,
-    }
-
-
-def kernel_tuner(
-    recording: Recording, python: Path, strategies: Sequence[str], seeds: int, evaluations: int
-) -> Mapping[str, Curves]:
-    """The curves of Kernel Tuner's strategies, run by an interpreter that has it. Raises KernelTunerFailed."""
-    with tempfile.TemporaryDirectory() as folder:
-        cache, job = Path(folder, "cache.json"), Path(folder, "job.json")
-        cache.write_text(json.dumps(kernel_tuner_cache(recording)), encoding="utf-8")
-        parameters = {parameter.name: list(parameter.values) for parameter in recording.space.parameters}
-        wanted = {
-            "kernel": recording.kernel,
-            "parameters": parameters,
-            "valid": [[c[name] for name in parameters] for c in recording.space.configurations()],
-            "strategies": list(strategies),
-            "seeds": list(range(1, seeds + 1)),
-            "evaluations": evaluations,
-            "cache": str(cache),
-        }
-        job.write_text(json.dumps(wanted), encoding="utf-8")
-        command = [str(python), str(Path(__file__).with_name("with_kernel_tuner.py")), str(job)]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, text=True, cwd=folder, timeout=60 * KERNEL_TUNER_MINUTES, stderr=sys.stderr
-        )
-    if done.returncode:
-        raise KernelTunerFailed(f"{python} ended with exit code {done.returncode}: see its message above")
-    found: dict[str, list[list[float]]] = {name: [] for name in strategies}
-    for line in done.stdout.splitlines():
-        run = json.loads(line)
-        costs = [None if cost is None else cost * MILLISECOND_NS for cost in run["costs"]]
-        found[run["strategy"]].append(curve(recording.best_ns, costs, evaluations))
-    return {name: np.array(curves) for name, curves in found.items()}
 
 
 def mean_over_seeds(devices: Sequence[Curves]) -> tuple[Floats, Floats]:

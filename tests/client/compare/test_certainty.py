@@ -1,7 +1,7 @@
 """Test how often recorded rounds of equal contexts seem different, and rounds of contexts a tenth apart do not.
 
-`scripts/bench certainty` took the rounds next to other programs on two processors, at loads of 2 to 14: 35 pairs of
-equal contexts, 26 of contexts a tenth apart. Here a comparison consists of blocks of neighbouring rounds, so that slow
+The rounds were taken next to other programs on two processors, at loads of 2 to 14: 35 pairs of equal contexts, 26 of
+contexts a tenth apart. Here a comparison consists of blocks of neighbouring rounds, so that slow
 changes stay as they were. Either of two equal contexts could have come first. Such blocks are therefore swapped as a
 coin falls; otherwise a thousand comparisons would all find the same small difference that the few hundred recorded
 rounds happen to have.

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.kernels import gemm
 from benchmarks.peers.chain import Chain
-from benchmarks.tuning.tools import NotTimed
+from benchmarks.result import NotTimed
 from gputune.client.cli.main import main
 from gputune.client.context import builder, persistent
 from gputune.client.model.importer import read_model

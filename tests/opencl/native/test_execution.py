@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.memory import made
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.core.errors import WrongDevice
@@ -28,6 +27,7 @@ from tests.client.model.test_alternatives import two_blocks
 from tests.native.binding import Array, Device, File, Memory, Native, NativeError
 from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, opencl_library, sanitizers
 from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
+from tests.opencl.runtime import made
 from tests.opencl.runtime.test_context import X, context, expected  # noqa: F401
 
 ELEMENTS, NBYTES = 1024, 4096

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.memory import made
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import MemoryType
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
 from tests.opencl.client.test_persistent_contexts import loaded
+from tests.opencl.runtime import made
 
 ELEMENTS, NBYTES = 1024, 4096
 X = np.arange(ELEMENTS, dtype=np.float32)

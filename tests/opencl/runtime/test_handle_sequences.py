@@ -22,13 +22,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from benchmarks.memory import made
 from gputune.core.errors import ContextClosed, MemoryInUse
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import open_context
 from gputune.runtime.context.records import MemoryType
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.memory.handles import PAGE, MemHandle
+from tests.opencl.runtime import made
 
 ELEMENTS = 1024
 NBYTES = 4 * ELEMENTS

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import planted
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
 from gputune.client.target.connecting import choose_target
@@ -13,6 +12,7 @@ from gputune.client.tuning.outcome import Outcome
 from gputune.client.tuning.search import task_search
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
+from tests.opencl.runtime import planted
 
 TASK = Task(planted.PlantedFamily.op, planted.Doubled(), 1)
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import onnx
 import pytest
 
-from benchmarks.memory import made
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
@@ -26,6 +25,7 @@ from gputune.runtime.memory import lending
 from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from tests.client import models
 from tests.opencl.client.test_persistent_contexts import contexts, loaded
+from tests.opencl.runtime import made
 
 Array = npt.NDArray[Any]
 ELEMENTS, NBYTES = LEAST_LENT // 4, LEAST_LENT

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.memory import made
 from gputune.core.quirks import OTHER
 from gputune.runtime.backends import Backend, Bound, Buffer
 from gputune.runtime.execution.executor import Executor
@@ -22,6 +21,7 @@ from gputune.runtime.memory.opencl_calls import CallFailed
 from gputune.runtime.queues import choice
 from gputune.runtime.queues.recorded import RecordedQueue, Recording
 from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded, plan
+from tests.opencl.runtime import made
 
 __all__ = ["plan"]
 Array = npt.NDArray[Any]

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import planted
 from benchmarks.agents.process import AgentProcess
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
@@ -35,6 +34,7 @@ from gputune.server.agent.messages import ReadFiles
 from gputune.server.agent.opening import find_device, open_device
 from gputune.server.agent.state import ConnectedState
 from tests.native.compiling import compiler
+from tests.opencl.runtime import planted
 from tests.waiting import PATIENCE_SECONDS
 
 TOKEN = "a token that only tests know"

@@ -1,4 +1,4 @@
-"""Define a made-up kernel family whose space holds every way in which a variant can fail, for tests and benchmarks."""
+"""Define a made-up kernel family whose space holds every way in which a variant can fail."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

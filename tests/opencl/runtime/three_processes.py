@@ -1,21 +1,19 @@
 """Run three programs on two descriptors: a producer writes frames, this process computes on them where they lie, and a
 consumer reads results. No tensor crosses a process's border.
 
-    python -m benchmarks.memory.three_processes produce|consume DESCRIPTOR BYTES [FRAMES]
+    python three_processes.py produce|consume DESCRIPTOR BYTES [FRAMES]
 """
 
 import hashlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-import tool
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.memory.handles import MemHandle
 
@@ -25,13 +23,11 @@ READY, TAKEN = b"r", b"t"
 @dataclass(frozen=True)
 class Passed:
     """What came of some frames: the hashes of all results as the consumer has seen them, and as inferences on arrays
-    give them; the bytes that gputune copied of the frames, and the ns that each took from the producer to the
-    consumer."""
+    give them, and the bytes that gputune copied of the frames."""
 
     seen: str
     wanted: str
     copied_bytes: int
-    frame_ns: list[int]
 
 
 def frame_of(number: int, elements: int) -> npt.NDArray[np.float32]:
@@ -67,7 +63,6 @@ def pass_frames(executor: Executor, frames: int) -> Passed:
         values = frame_of(number, x.nbytes // 4).reshape(x.shape)
         wanted.update(executor.run({x.name: values})[y.name].tobytes())
     copied = {name: counted.bytes_copied for name, counted in executor.counters.total.items()}
-    frame_ns: list[int] = []
     with MemHandle.allocate(x.nbytes) as given, MemHandle.allocate(y.nbytes) as taken:
         executor.register(x.name, given)
         executor.register(y.name, taken)
@@ -75,25 +70,23 @@ def pass_frames(executor: Executor, frames: int) -> Passed:
             assert producer.stdin and producer.stdout and consumer.stdin and consumer.stdout
             for _ in range(frames):
                 _expect(producer.stdout.fileno(), READY)
-                begun_ns = time.perf_counter_ns()
                 executor.run()
                 os.write(consumer.stdin.fileno(), READY)
                 _expect(consumer.stdout.fileno(), TAKEN)
-                frame_ns.append(time.perf_counter_ns() - begun_ns)
                 os.write(producer.stdin.fileno(), TAKEN)
             consumer.stdin.close()
             seen = consumer.stdout.read().decode()
         executor.unregister(x.name)
         executor.unregister(y.name)
     now = {name: counted.bytes_copied for name, counted in executor.counters.total.items()}
-    return Passed(seen, wanted.hexdigest(), sum(now.values()) - sum(copied.values()), frame_ns)
+    return Passed(seen, wanted.hexdigest(), sum(now.values()) - sum(copied.values()))
 
 
 def _started(part: str, memory: MemHandle, *arguments: int) -> "subprocess.Popen[bytes]":
     fd = memory.fileno()
-    command = [*tool.module("benchmarks.memory.three_processes"), part, *map(str, (fd, memory.nbytes, *arguments))]
+    command = [sys.executable, __file__, part, *map(str, (fd, memory.nbytes, *arguments))]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, pass_fds=[fd], env=tool.environment())
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, pass_fds=[fd])
 
 
 def _expect(fd: int, wanted: bytes) -> None:

@@ -1,17 +1,17 @@
-"""Measure the cost of recording inferences, and check that every nanosecond has a name (`scripts/bench profiling`)."""
+"""Measure the cost of recording inferences at each level, in turns with unrecorded inferences, and check that every
+nanosecond has a name."""
 
 import argparse
 import io
-import json
 import statistics
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tool
-from gputune.client.tuning.measuring.intervals import paired_interval
+from benchmarks.result import Result
+from gputune.client.tuning.measuring.intervals import paired_ratio
 from gputune.client.viewer.account import device_rows
 from gputune.client.viewer.profile import GraphProfile, profile_of
 from gputune.runtime import Executor, load
@@ -20,7 +20,6 @@ from gputune.runtime.profiling.profiler import Profiler
 from gputune.runtime.profiling.records import LEVELS, Level
 from models import material
 
-WORK = tool.ROOT / "build" / "bench" / "profiling"
 MARKS = {"basic": 0.01, "detailed": 0.08, "qhas": 0.15}
 """What recording may add to an inference, by level."""
 LEAST_REST, BOUND_NS = 0.01, 20_000
@@ -44,16 +43,14 @@ class Found:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
+    """Add the options of this benchmark."""
     command.add_argument("--rounds", type=int, default=300, help="pairs of inferences (default: %(default)s)")
     command.add_argument("--device", help="the device to use, as gputune's --device")
-    command.add_argument("--json", type=Path, help="write the numbers to this file as well")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measure the cost of recording inferences at each level, in turns with unrecorded inferences, and check that every
-    nanosecond has a name."""
-    folder = WORK / (options.device or "default")
+def run(options: argparse.Namespace) -> Result:
+    """Measure the page-orientation model without tuning. Raises DeviceOrContextError."""
+    folder = options.work / "profiling" / (options.device or "default")
     device = None if options.device == "waiting" else options.device
     dimensions = "x=" + ",".join(map(str, material.ORIENTATION_SHAPE))
     made = tool.generate(folder, material.orientation_model(), dimensions, "none", None, device)
@@ -61,9 +58,8 @@ def run(options: argparse.Namespace) -> None:
     with load(made.context, options.device) as executor:
         found = {level: _measured(executor, level, x, options.rounds) for level in LEVELS}
         title = f"{executor.device.name} ({executor.device.platform}), {len(executor.graph.launches)} launches"
-    print("\n" + tool.table(["what", "result", "mark"], [("device", title, ""), *_rows(found)]), flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps({level: vars(one) for level, one in found.items()}, indent=2) + "\n")
+    figures = {level: vars(one) for level, one in found.items()}
+    return Result(figures, [(("what", "result", "mark"), [("device", title, ""), *_rows(found)])])
 
 
 def _measured(executor: Executor, level: Level, x: Any, rounds: int) -> Found:
@@ -89,8 +85,7 @@ def _measured(executor: Executor, level: Level, x: Any, rounds: int) -> Found:
 
 
 def _found(graph: GraphProfile, recorded_ns: list[int], plain_ns: list[int], nbytes: int) -> Found:
-    ratios = [one / other for one, other in zip(recorded_ns, plain_ns, strict=True)]
-    interval = paired_interval(recorded_ns, plain_ns)
+    cost = paired_ratio(recorded_ns, plain_ns)
     outside, bounds = 0, [0]
     for one in graph.timed:
         assert one.clock is not None
@@ -100,7 +95,7 @@ def _found(graph: GraphProfile, recorded_ns: list[int], plain_ns: list[int], nby
         outside += int(((rows[:, 0] < low) | (rows[:, 1] > high)).sum())
     events = max(1, len(graph.inferences) * len(graph.graph.launches))
     return Found(
-        cost=(statistics.median(ratios), interval.low, interval.high),
+        cost=(cost.median, cost.low, cost.high),
         behind_ns=statistics.median(one.profiler_ns for one in graph.inferences),
         rest=float(np.quantile([abs(one.rest_ns) / one.elapsed_ns for one in graph.accounts[WARM_UP:]], 0.99)),
         kernels=graph.account.kernels_ns / graph.account.elapsed_ns,

@@ -1,0 +1,137 @@
+"""Compare models of which gputune runs a part with onnxruntime alone, by `gputune compare`.
+
+The models are real networks with nodes inside or behind them that gputune cannot run.
+"""
+
+import argparse
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import tool
+from benchmarks.peers.comparing import chosen
+from benchmarks.result import Result
+from models import classic_models, material, zoo_models
+from models.in_onnxruntime import made_models
+from models.tune_models import Model
+
+PEER = "onnxruntime"
+LARGEST_RATIO = 1.05
+QUICK = "classifier"
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    command.add_argument("--only", default="", metavar="TEXT,...", help="models whose names are or hold one of these")
+    command.add_argument("--effort", default="normal", help="of the contexts (default: %(default)s)")
+    command.add_argument("--tuning_budget", default="3m", help="of each context (default: %(default)s)")
+    command.add_argument("--seconds", type=int, default=60, help="of each comparison (default: %(default)s)")
+    command.add_argument("--device", help="the device to use, as gputune's --device")
+    command.add_argument("--quick", action="store_true", help=f"only show that everything works: the {QUICK}, untuned")
+
+
+def run(options: argparse.Namespace) -> Result:
+    """Tune and compare the models that the options ask for."""
+    work = options.work / "parts"
+    work.mkdir(parents=True, exist_ok=True)
+    effort, only = ("none", QUICK) if options.quick else (options.effort, options.only)
+    more = ["--device", options.device] if options.device else []
+    rows, found, large = [], dict[str, Any](), list[float]()
+    models = {model.title: model for model in all_models(work)}
+    for name in chosen(list(models), only):
+        model = models[name]
+        shapes = ["--input_dimensions", model.shapes] if model.shapes else []
+        output = work / model.path.stem
+        budget = [] if effort == "none" else ["--tuning_budget", options.tuning_budget]
+        arguments = ("--model", model.path, *shapes, *more)
+        made = tool.gputune(
+            output,
+            "context-binary-generator", *arguments, "--binary_file", "model",
+            "--unsupported", "host", "--tuning_effort", effort, *budget,
+        )  # fmt: skip
+        (parts,) = made.summary["models_in_parts"]
+        context = ("--retrieve_context", output / "model_ctx.onnx", "--compare_seconds", str(options.seconds))
+        compared = tool.gputune(work / "compared", "compare", *arguments, *context).summary
+        (peer,) = (one for one in compared["contenders"] if one["name"] == PEER)
+        gain = peer["tuned_times_as_fast"]
+        low, high = (1 / gain[end] if gain[end] else math.nan for end in ("high", "low"))
+        found[name] = {"share": parts["share"], "ratio": 1 / gain["median"], "low": low, "high": high}
+        large += [1 / gain["median"]] * (parts["share"] >= 0.5)
+        shown = f"{1 / gain['median']:.3f} ({low:.3f} to {high:.3f})"
+        rows.append((name, f"{parts['share']:.1%}", shown, f"{peer['deviation'] or 0:.1e}"))
+    lines = []
+    if large:
+        mean = math.exp(statistics.fmean(map(math.log, large)))
+        lines = [f"geometric mean where the device has half or more: {mean:.3f}, below 1 is faster"]
+    head = ("model", "share", f"time by {PEER}'s, at most {LARGEST_RATIO}", "off by")
+    return Result(found, [(head, rows)], lines)
+
+
+def all_models(folder: Path) -> list[Model]:
+    """Return the models; those that are made are written into the folder."""
+    made = {
+        "ResNet-18, three quantised tensors inside": (
+            quantised(classic_models.resnet18().path, (0.25, 0.5, 0.75)),
+            {"x": (1, 3, 224, 224)},
+        ),
+        "MobileNetV2, places above a threshold": (
+            found_behind(classic_models.mobilenet_v2(0.5, 160).path),
+            {"x": (1, 3, 160, 160)},
+        ),
+    }
+    models = [
+        Model("layout detector, NonMaxSuppression behind it", made_models.selecting_detector(), {}),
+        Model("classifier, quantised tensor inside", made_models.quantised_inside(), {"x": material.ANGLE_SHAPE}),
+        Model("voice detector, both branches", material.silero_ifless_model(), zoo_models.SILERO),
+    ]
+    for number, (name, (model, dimensions)) in enumerate(made.items()):
+        onnx.save(model, folder / f"cut{number}.onnx")
+        models.append(Model(name, folder / f"cut{number}.onnx", dimensions))
+    return models
+
+
+def quantised(path: Path, places: Sequence[float]) -> onnx.ModelProto:
+    """A model whose activations at these places, as shares of its nodes, are quantised to a byte and back. All that
+    comes later waits for them."""
+    model = onnx.load(path)
+    graph = model.graph
+    ends = [place for place, node in enumerate(graph.node) if node.op_type in ("Relu", "Conv", "HardSwish", "Add")]
+    chosen = {ends[int(share * len(ends))] for share in places}
+    nodes: list[NodeProto] = []
+    for place, node in enumerate(graph.node):
+        nodes.append(node)
+        if place in chosen:
+            name, number = node.output[0], len(nodes)
+            before = f"{name}/exact"
+            nodes[-1].output[0] = before
+            nodes.append(helper.make_node("QuantizeLinear", [before, "scale", "zero"], [f"{name}/byte"], f"q{number}"))
+            nodes.append(helper.make_node("DequantizeLinear", [f"{name}/byte", "scale", "zero"], [name], f"d{number}"))
+    graph.initializer.append(numpy_helper.from_array(np.array(0.05, np.float32), "scale"))
+    graph.initializer.append(numpy_helper.from_array(np.array(128, np.uint8), "zero"))
+    return _with_nodes(model, nodes)
+
+
+def found_behind(path: Path) -> onnx.ModelProto:
+    """A classifier that also returns the places of its output that are above zero."""
+    model = onnx.load(path)
+    name = model.graph.output[0].name
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), "found/zero"))
+    behind = [
+        helper.make_node("Greater", [name, "found/zero"], ["found/above"]),
+        helper.make_node("NonZero", ["found/above"], ["found"]),
+    ]
+    model.graph.output.append(helper.make_tensor_value_info("found", TensorProto.INT64, None))
+    return _with_nodes(model, [*model.graph.node, *behind])
+
+
+def _with_nodes(model: onnx.ModelProto, nodes: Sequence[NodeProto]) -> onnx.ModelProto:
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+    return model
