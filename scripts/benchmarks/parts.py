@@ -1,10 +1,11 @@
-"""Compare models of which gputune runs a part with onnxruntime alone, by `gputune compare`.
+"""Compare models of which gputune runs a part with onnxruntime alone, in turns.
 
 The models are real networks with nodes inside or behind them that gputune cannot run.
 """
 
 import argparse
 import math
+import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,12 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import tool
 from benchmarks.peers.comparing import chosen
-from benchmarks.result import Result
+from benchmarks.result import Result, told
+from gputune.client.compare.comparing import rounds_of
+from gputune.client.compare.turns import Contender, Process
+from gputune.client.context.verifying.distance import distance
+from gputune.client.progress import SILENT
+from gputune.client.tuning.measuring.intervals import Ratio, paired_ratio
 from models import classic_models, material, zoo_models
 from models.in_onnxruntime import made_models
 from models.tune_models import Model
@@ -31,7 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--only", default="", metavar="TEXT,...", help="models whose names are or hold one of these")
     command.add_argument("--effort", default="normal", help="of the contexts (default: %(default)s)")
     command.add_argument("--tuning_budget", default="3m", help="of each context (default: %(default)s)")
-    command.add_argument("--seconds", type=int, default=60, help="of each comparison (default: %(default)s)")
+    command.add_argument("--seconds", type=float, default=60.0, help="of each comparison (default: %(default)s)")
     command.add_argument("--device", help="the device to use, as gputune's --device")
     command.add_argument("--quick", action="store_true", help=f"only show that everything works: the {QUICK}, untuned")
 
@@ -56,21 +62,28 @@ def run(options: argparse.Namespace) -> Result:
             "--unsupported", "host", "--tuning_effort", effort, *budget,
         )  # fmt: skip
         (parts,) = made.summary["models_in_parts"]
-        context = ("--retrieve_context", output / "model_ctx.onnx", "--compare_seconds", str(options.seconds))
-        compared = tool.gputune(work / "compared", "compare", *arguments, *context).summary
-        (peer,) = (one for one in compared["contenders"] if one["name"] == PEER)
-        gain = peer["tuned_times_as_fast"]
-        low, high = (1 / gain[end] if gain[end] else math.nan for end in ("high", "low"))
-        found[name] = {"share": parts["share"], "ratio": 1 / gain["median"], "low": low, "high": high}
-        large += [1 / gain["median"]] * (parts["share"] >= 0.5)
-        shown = f"{1 / gain['median']:.3f} ({low:.3f} to {high:.3f})"
-        rows.append((name, f"{parts['share']:.1%}", shown, f"{peer['deviation'] or 0:.1e}"))
+        ratio, off = _compared(output / "model_ctx.onnx", model, options)
+        found[name] = {"share": parts["share"], **vars(ratio)}
+        large += [ratio.median] * (parts["share"] >= 0.5)
+        rows.append((name, f"{parts['share']:.1%}", told(ratio), f"{off:.1e}"))
     lines = []
     if large:
         mean = math.exp(statistics.fmean(map(math.log, large)))
         lines = [f"geometric mean where the device has half or more: {mean:.3f}, below 1 is faster"]
     head = ("model", "share", f"time by {PEER}'s, at most {LARGEST_RATIO}", "off by")
     return Result(found, [(head, rows)], lines)
+
+
+def _compared(file: Path, model: Model, options: argparse.Namespace) -> tuple[Ratio, float]:
+    """Return the time of the model in parts by that in onnxruntime alone, and how far off its outputs are."""
+    with Process() as ours, Process() as theirs:
+        parts = Contender("parts", ours, "context", {"context": str(file), "device": options.device})
+        given = {"inputs": parts.facts["inputs"], "threads": len(os.sched_getaffinity(0))}
+        peer = Contender(PEER, theirs, "onnxruntime", {"model": str(model.path), **given})
+        times = rounds_of([parts, peer], options.seconds, SILENT, whole=True)
+        got = parts.outputs()
+        off = max(distance(got[name], value) for name, value in peer.outputs().items())
+    return paired_ratio(times["parts"], times[PEER]), off
 
 
 def all_models(folder: Path) -> list[Model]:

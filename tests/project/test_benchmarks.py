@@ -48,7 +48,8 @@ from tests.devices import device
 
 SPACE = Path(__file__).parents[1] / "recordings" / "depthwise_pocl_T4.json.gz"
 LITTLE = ("--quick", "--device", "null", "--seconds", "0.05")
-OPENCL = (pytest.mark.night, pytest.mark.opencl)
+NIGHT = pytest.mark.night
+OPENCL = (NIGHT, pytest.mark.opencl)
 
 
 @pytest.mark.slow
@@ -56,16 +57,20 @@ OPENCL = (pytest.mark.night, pytest.mark.opencl)
     ("command", "shown"),
     [
         pytest.param(("search", "--space", SPACE, "--seeds", "2"), "auto, cold", id="search"),
-        pytest.param(("kernels", "--quick", "--only", "GEMM"), "GEMM 16x16x16", id="kernels"),
-        pytest.param(("models", "--quick"), "a small model", id="models", marks=pytest.mark.night),
-        pytest.param(("forms", *LITTLE), "recorded", id="forms"),
-        pytest.param(("halves", *LITTLE, "--effort", "none"), "a small model", id="halves", marks=pytest.mark.night),
-        pytest.param(("stable", *LITTLE, "--effort", "quick", "--generations", "2"), "generation 2", id="stable"),
-        pytest.param(("profiling", "--device", "waiting", "--rounds", "2"), "qhas: log per launch", id="profiling"),
+        pytest.param(("kernels", "--quick", "--only", "GEMM"), "GEMM 16x16x16", id="kernels", marks=NIGHT),
+        pytest.param(("models", "--quick"), "a small model", id="models", marks=NIGHT),
+        pytest.param(("forms", *LITTLE), "recorded", id="forms", marks=NIGHT),
+        pytest.param(("halves", *LITTLE, "--effort", "none"), "a small model", id="halves", marks=NIGHT),
+        pytest.param(
+            ("stable", *LITTLE, "--effort", "quick", "--generations", "2"), "generation 2", id="stable", marks=NIGHT
+        ),
+        pytest.param(
+            ("profiling", "--device", "waiting", "--rounds", "2"), "qhas: log per launch", id="profiling", marks=OPENCL
+        ),
         pytest.param(("agent", "--quick"), "far agent", id="agent", marks=OPENCL),
         pytest.param(("native", "--rounds", "2", "--loads", "1"), "per launch", id="native", marks=OPENCL),
         pytest.param(("sessions", "--quick"), "a product of 16 x 16", id="sessions", marks=OPENCL),
-        pytest.param(("parts", "--quick", "--seconds", "1"), "classifier", id="parts", marks=OPENCL),
+        pytest.param(("parts", *LITTLE), "classifier", id="parts", marks=NIGHT),
     ],
 )
 def test_a_benchmark_runs(command: Sequence[object], shown: str, tmp_path: Path, capfd: Any) -> None:
@@ -258,12 +263,12 @@ def test_the_blocks_of_a_network_are_all_there() -> None:
 @pytest.mark.parametrize(
     ("make", "multiply_adds"),
     [  # as published
-        pytest.param(classic_models.resnet18, 1.82e9, marks=pytest.mark.night),
+        pytest.param(classic_models.resnet18, 1.82e9, marks=NIGHT),
         (classic_models.mobilenet_v2, 300e6),
         (lambda: classic_models.mobilenet_v2(0.5, 160), 50e6),
-        pytest.param(classic_models.mobilenet_v3_large, mobilenet_v3.MULTIPLY_ADDS, marks=pytest.mark.night),
-        pytest.param(classic_models.yolo_tiny, detectors.MULTIPLY_ADDS, marks=pytest.mark.night),
-        pytest.param(tune_models.classifier, 385e6, marks=pytest.mark.night),
+        pytest.param(classic_models.mobilenet_v3_large, mobilenet_v3.MULTIPLY_ADDS, marks=NIGHT),
+        pytest.param(classic_models.yolo_tiny, detectors.MULTIPLY_ADDS, marks=NIGHT),
+        pytest.param(tune_models.classifier, 385e6, marks=NIGHT),
     ],
 )
 def test_networks_are_as_large_as_the_originals(make: Any, multiply_adds: float) -> None:
@@ -275,7 +280,7 @@ def test_networks_are_as_large_as_the_originals(make: Any, multiply_adds: float)
 @pytest.mark.parametrize(
     ("make", "layers"),
     [
-        pytest.param(classic_models.resnet50, 53, marks=(pytest.mark.slow, pytest.mark.night)),
+        pytest.param(classic_models.resnet50, 53, marks=(pytest.mark.slow, NIGHT)),
         (classic_models.squeezenet, 26),
     ],
 )

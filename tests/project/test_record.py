@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from gputune.client.model.model_files import ModelFile
 from gputune.client.model.plan import Task
 from gputune.client.progress import SILENT
 from gputune.client.report.problems import problem_of
-from gputune.client.target.connecting import choose_target
+from gputune.client.target.connecting import VARIABLE, choose_target
+from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.target.transport.credentials import TOKEN_VARIABLE
 from gputune.client.tuning.measuring.runner import TaskRunner
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.search.task_search import BATCH
@@ -42,9 +45,20 @@ SPACE = 135
 """What the null device has room for of this problem."""
 
 
-def run(output: Path, *arguments: object, device: str = "null", sizes: dict[str, Any] = SIZES) -> int:
+@pytest.fixture(autouse=True, scope="module")
+def _null_target() -> Iterator[None]:
+    """Have recordings use one server on the null device."""
+    server = EmbeddedServer.start("null")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, f"{server.host}:{server.port}")
+        patch.setenv(TOKEN_VARIABLE, server.token)
+        yield
+    server.stop()
+
+
+def run(output: Path, *arguments: object, sizes: dict[str, Any] = SIZES) -> int:
     task = ("--op", "MatMul", "--problem", json.dumps(sizes))
-    return record.main([*task, "--device", device, "--output", str(output), *map(str, arguments)])
+    return record.main([*task, "--output", str(output), *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +72,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_recording_that_may_not_go_on_keeps_what_it_has(tmp_path: Path) -> None:
     path, answers = tmp_path / "begun.jsonl.gz", iter((True, True, False))
     way = recorder.Way(sample=None, samples=1, sample_ns=1000, warm_up_ns=0, cold=False)
-    with choose_target(None, {}, "null") as target, target.connect() as client:
+    with choose_target(None, os.environ) as target, target.connect() as client:
         begun = recorder.Recorder(client, Task("MatMul", MatMulProblem(**SIZES), 1), path, way, SILENT)
         begun.run(lambda: next(answers))
     assert len(recording.read(path).rows) == 2 * BATCH
@@ -127,7 +141,7 @@ def test_a_sample_holds_the_default_and_the_starters(tmp_path: Path, whole: Path
 def test_a_model_is_recorded_into_a_folder_and_replayed_as_a_whole(tmp_path: Path) -> None:
     model = matmul_model(tmp_path, sizes={"m": 3, "k": 4, "n": 2}, then="Softmax")
     folder = tmp_path / "recordings"
-    arguments = ["--model", str(model), "--device", "null", "--output", str(folder)]
+    arguments = ["--model", str(model), "--output", str(folder)]
     assert record.main([*arguments, "--task", "Soft*"]) == 0
     (only,) = folder.iterdir()
     assert recording.read(only).header.op == "Softmax"
