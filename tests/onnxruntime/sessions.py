@@ -1,5 +1,6 @@
 """Run sessions of onnxruntime with the plugin in a child process: two OpenCL libraries cannot share a process."""
 
+import importlib.util
 import os
 import pickle
 import subprocess
@@ -88,10 +89,11 @@ class Onnxruntime:
         return str(OLDEST) in self._variables.get("PYTHONPATH", "")
 
     def library(self) -> Path:
-        """That for applications in C."""
-        code = "import onnxruntime; print(onnxruntime.__file__)"
-        done = subprocess.run([sys.executable, "-c", code], env=self.environment, capture_output=True, text=True)
-        (found,) = (Path(done.stdout.strip()).parent / "capi").glob("libonnxruntime.so.1.*")
+        """Return that for applications in C."""
+        spec = importlib.util.find_spec("onnxruntime")
+        assert spec is not None and spec.origin is not None
+        package = OLDEST / "onnxruntime" if self.is_oldest else Path(spec.origin).parent
+        (found,) = (package / "capi").glob("libonnxruntime.so.1.*")
         return found
 
     def do(self, *steps: Step) -> Ran:
@@ -111,10 +113,14 @@ class Onnxruntime:
         assert isinstance(outputs, dict), outputs
         return outputs
 
+    def refusals(self, *openings: Step) -> list[str]:
+        """Return what onnxruntime says of sessions that cannot be opened."""
+        said = self.do(*openings).results
+        assert all(isinstance(each, str) for each in said), "one was opened"
+        return said
+
     def refusal(self, model: Path, **how: Any) -> str:
-        """What onnxruntime says of a session that cannot be opened."""
-        (said,) = self.do(opened(model, **how)).results
-        assert isinstance(said, str), "it was opened"
+        (said,) = self.refusals(opened(model, **how))
         return said
 
 

@@ -11,7 +11,7 @@ from gputune.client.generation.ep_context import EpContextFile
 from gputune.runtime.context.ep_context import compatibility_info
 from gputune.runtime.context.format import read_header
 from tests.client.contexts import small_context
-from tests.native.compiling import INCLUDE, SOURCES, compiled, sanitizers
+from tests.native.compiling import INCLUDE, compiled, library, sanitizers
 from tests.native.fake import DEVICE, STAGES, compact_context, doubling_context
 from tests.onnxruntime.sessions import Onnxruntime, plugin
 from tests.project.sources import ROOT
@@ -21,7 +21,7 @@ from tests.project.sources import ROOT
 def application(c_compiler: str) -> Path:
     source = Path(__file__).with_name("application.c")
     flags = ("-O2", "-g", f"-I{INCLUDE}", *sanitizers())
-    return compiled("application", [source, *SOURCES], flags)
+    return compiled("application", [source, library()], flags)
 
 
 def ends_well(application: Path, ort: Onnxruntime, model: Path, context: Path, *more: str) -> list[str]:

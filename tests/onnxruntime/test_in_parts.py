@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +14,11 @@ from onnx import TensorProto, helper
 
 from gputune.client.compare.turns import Contender, Process
 from gputune.client.errors import DeviceOrContextError
-from tests.client.commands import read_json
+from tests.client.commands import Ran, read_json
 from tests.client.contexts import small_context
 from tests.client.summaries import problems
 from tests.native.fake import DEVICE, doubling_context
+from tests.onnxruntime.commands import Commands
 from tests.onnxruntime.models import node, save_graph, save_in_parts
 from tests.onnxruntime.sessions import Array, Onnxruntime, plugin
 
@@ -45,20 +46,18 @@ def environment(ort: Onnxruntime) -> dict[str, str]:
     return {**ort.environment, "GPUTUNE_ONNXRUNTIME_LIBRARY": str(plugin())}
 
 
-def ran(ort: Onnxruntime, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
-    """A Python of its own: two OpenCL libraries cannot share a process."""
-    command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env={**environment(ort), **more}, capture_output=True, text=True)
+@pytest.fixture(scope="session")
+def commands(newest: Onnxruntime) -> Iterator[Commands]:
+    with Commands(environment(newest)) as process:
+        yield process
 
 
-def net_run(
-    ort: Onnxruntime, model: Path, *options: object, more: str = "", **variables: str
-) -> subprocess.CompletedProcess[str]:
+def net_run(commands: Commands, model: Path, *options: object, more: str = "") -> Ran:
     """Two inferences. more: behind the file of x in the input list."""
     (model.parent / "x.raw").write_bytes(X.tobytes())
     (model.parent / "inputs.txt").write_text(f"x:={model.parent / 'x.raw'}{more}\n" * 2, encoding="utf-8")
     lists = ("--input_list", model.parent / "inputs.txt", "--output_dir", model.parent / "results")
-    return ran(ort, "-m", "gputune", "net-run", "--retrieve_context", model, *lists, *options, **variables)
+    return commands("net-run", "--retrieve_context", model, *lists, *options)
 
 
 def assert_right(found: Mapping[str, Array]) -> None:
@@ -68,7 +67,8 @@ def assert_right(found: Mapping[str, Array]) -> None:
 
 
 def test_an_application_loads_it_as_it_loads_a_context(ort: Onnxruntime, model: Path) -> None:
-    done = ran(ort, APPLICATION, model, model.parent)
+    command = [sys.executable, APPLICATION, model, model.parent]
+    done = subprocess.run(command, env=environment(ort), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert_right({name: np.load(model.with_name(f"{name}.npy")) for name in RIGHT})
@@ -80,8 +80,10 @@ def test_an_application_loads_it_as_it_loads_a_context(ort: Onnxruntime, model: 
 
 def test_net_run_writes_outputs_and_says_which_nodes_ran_on_which_device(ort: Onnxruntime, model: Path) -> None:
     summary = model.with_name("summary.json")
-    done = net_run(ort, model, "--num_inferences", 5, "--npy", "--summary_json", summary, "--perf_profile", "burst")
-    assert done.returncode == 0, done.stderr
+    with Commands(environment(ort)) as commands:
+        options = ("--num_inferences", 5, "--npy", "--summary_json", summary, "--perf_profile", "burst")
+        done = net_run(commands, model, *options)
+    assert done.code == 0, done.err
     for number in range(2):
         folder = model.parent / "results" / f"Result_{number}"
         assert_right({name: np.load(folder / f"{name}.npy") for name in RIGHT})
@@ -92,10 +94,10 @@ def test_net_run_writes_outputs_and_says_which_nodes_ran_on_which_device(ort: On
     assert found["parts"] == ["one", "two"] and found["warnings"] == []
     cpu = {} if ort.is_oldest else {"CPUExecutionProvider": {"Neg": 1, "Cast": 1, "NonZero": 1}}
     assert found["nodes"] == {"GputuneExecutionProvider": {"EPContext": 2}, **cpu}
-    assert "2 parts run on Fake GPU" in done.stderr and "not assigned" not in done.stderr
+    assert "2 parts run on Fake GPU" in done.err and "not assigned" not in done.err
 
 
-def test_branches_have_parts_of_their_own(newest: Onnxruntime, model: Path) -> None:
+def test_branches_have_parts_of_their_own(commands: Commands, model: Path) -> None:
     """A profile has the parts that ran. onnxruntime 1.23 refuses such models."""
     bodies = [
         helper.make_graph([node(["h"], [f"{graph} y"], "parts.bin", graph=graph)], graph, [], [tensor(f"{graph} y")])
@@ -111,70 +113,70 @@ def test_branches_have_parts_of_their_own(newest: Onnxruntime, model: Path) -> N
     save_graph(model, graph)
     (model.parent / "which.raw").write_bytes(b"\1")
     profile = model.with_name("profile.json")
-    done = net_run(newest, model, "--npy", "--profile", profile, more=f" which:={model.parent / 'which.raw'}")
-    assert done.returncode == 0, done.stderr
+    done = net_run(commands, model, "--npy", "--profile", profile, more=f" which:={model.parent / 'which.raw'}")
+    assert done.code == 0, done.err
     assert np.array_equal(np.load(model.parent / "results" / "Result_0" / "y.npy"), 64 * X)
     assert sorted(read_json(profile)["contexts"]) == ["one", "two"]
-    assert "3 parts run on Fake GPU" in done.stderr
+    assert "3 parts run on Fake GPU" in done.err
 
 
-def test_a_context_may_lie_in_the_model(newest: Onnxruntime, model: Path) -> None:
+def test_a_context_may_lie_in_the_model(commands: Commands, model: Path) -> None:
     binary = model.with_name("parts.bin")
     save_in_parts(model, binary.read_bytes())
     binary.unlink()
-    done = net_run(newest, model, "--npy")
-    assert done.returncode == 0, done.stderr
+    done = net_run(commands, model, "--npy")
+    assert done.code == 0, done.err
     assert_right({name: np.load(model.parent / "results" / "Result_0" / f"{name}.npy") for name in RIGHT})
 
 
 @pytest.mark.parametrize(("level", "operations"), [("basic", 0), ("detailed", 3)])
-def test_net_run_profiles_each_part(newest: Onnxruntime, model: Path, level: str, operations: int) -> None:
+def test_net_run_profiles_each_part(commands: Commands, model: Path, level: str, operations: int) -> None:
     profile = model.with_name("profile.json")
-    done = net_run(newest, model, "--num_inferences", 4, "--profiling_level", level, "--profile", profile)
-    assert done.returncode == 0, done.stderr
+    done = net_run(commands, model, "--num_inferences", 4, "--profiling_level", level, "--profile", profile)
+    assert done.code == 0, done.err
     parts = read_json(profile)["contexts"]
     assert list(parts) == ["one", "two"]
     assert [(part["inferences"], len(part["operations"])) for part in parts.values()] == [(4, operations)] * 2
 
 
-def test_a_profile_has_no_more_events_than_asked_for(newest: Onnxruntime, model: Path) -> None:
+def test_a_profile_has_no_more_events_than_asked_for(commands: Commands, model: Path) -> None:
     """Each part of an inference has one for itself, and one for each of its launches."""
     profile, config = model.with_name("profile.json"), model.with_name("config.json")
     for most, inferences in ((17, 2), (7, None)):
         config.write_text(f'{{"profile_configs": {{"num_max_events": {most}}}}}')
-        done = net_run(newest, model, "--num_inferences", 4, "--profile", profile, "--config_file", config)
+        done = net_run(commands, model, "--num_inferences", 4, "--profile", profile, "--config_file", config)
         if inferences is None:
-            assert done.returncode == 2 and "has 8 events at level detailed" in done.stderr
+            assert done.code == 2 and "has 8 events at level detailed" in done.err
         else:
             assert {part["inferences"] for part in read_json(profile)["contexts"].values()} == {inferences}
 
 
-def test_a_context_of_another_driver_is_built_from_source_or_refused(newest: Onnxruntime, model: Path) -> None:
+def test_a_context_of_another_driver_is_built_from_source_or_refused(commands: Commands, model: Path) -> None:
     other = replace(DEVICE, driver_version="0.9")
     doubling_context(model.with_name("parts.bin"), ("one", "two"), device=other)
-    done = net_run(newest, model)
-    assert done.returncode == 0, done.stderr
-    assert f"warning: {model}: building from source on another device: driver_version" in done.stderr
-    done = net_run(newest, model, "--cache_compatibility_mode", "strict")
-    assert done.returncode == DeviceOrContextError.exit_code
-    assert done.stderr.splitlines()[-1].endswith("[wrong_device]")
+    done = net_run(commands, model)
+    assert done.code == 0, done.err
+    assert f"warning: {model}: building from source on another device: driver_version" in done.err
+    done = net_run(commands, model, "--cache_compatibility_mode", "strict")
+    assert done.code == DeviceOrContextError.exit_code
+    assert done.err.splitlines()[-1].endswith("[wrong_device]")
 
 
-@pytest.mark.parametrize("options", [("--device", "null"), ("--device", "waiting")])
-def test_a_device_that_computes_nothing_is_refused(newest: Onnxruntime, model: Path, options: tuple[str, ...]) -> None:
-    done = net_run(newest, model, *options)
-    assert done.returncode == DeviceOrContextError.exit_code
-    assert f"{options[1]!r} computes nothing, and a model in parts needs an OpenCL device" in done.stderr
+def test_a_device_that_computes_nothing_is_refused(commands: Commands, model: Path) -> None:
+    for device in ("null", "waiting"):
+        done = net_run(commands, model, "--device", device)
+        assert done.code == DeviceOrContextError.exit_code
+        assert f"{device!r} computes nothing, and a model in parts needs an OpenCL device" in done.err
 
 
-def test_what_is_wrong_with_a_context_is_one_line(newest: Onnxruntime, model: Path) -> None:
+def test_what_is_wrong_with_a_context_is_one_line(commands: Commands, model: Path) -> None:
     binary = model.with_name("parts.bin")
     whole = binary.read_bytes()
 
     def refusal() -> str:
-        done = net_run(newest, model)
-        assert done.returncode == DeviceOrContextError.exit_code
-        (line,) = done.stderr.splitlines()
+        done = net_run(commands, model)
+        assert done.code == DeviceOrContextError.exit_code
+        (line,) = done.err.splitlines()
         return line
 
     binary.write_bytes(whole.replace(b"__kernel", b"__kernal"))
@@ -189,36 +191,36 @@ def test_what_is_wrong_with_a_context_is_one_line(newest: Onnxruntime, model: Pa
     small_context(binary, names=("one", "two"))
     assert "its parts were made on the device 'null'" in refusal()
     doubling_context(binary, ("one", "three"))
-    done = net_run(newest, model)
-    assert done.returncode == 2 and "the context has no graph 'two'; its graphs are 'one', 'three'" in done.stderr
+    done = net_run(commands, model)
+    assert done.code == 2 and "the context has no graph 'two'; its graphs are 'one', 'three'" in done.err
 
 
-def test_onnxruntimes_own_refusals_are_one_line(newest: Onnxruntime, model: Path) -> None:
+def test_onnxruntimes_own_refusals_are_one_line(commands: Commands, model: Path) -> None:
     broken = onnx.load(str(model))
     broken.graph.node[1].op_type = "Nag"
     onnx.save(broken, str(model))
-    done = net_run(newest, model)
-    assert done.returncode == DeviceOrContextError.exit_code
-    (line,) = done.stderr.splitlines()
+    done = net_run(commands, model)
+    assert done.code == DeviceOrContextError.exit_code
+    (line,) = done.err.splitlines()
     assert line.startswith(f"error: {model}: onnxruntime cannot run it: ") and "Nag" in line
 
 
-def test_the_shapes_of_inputs_must_be_known(newest: Onnxruntime, model: Path) -> None:
+def test_the_shapes_of_inputs_must_be_known(commands: Commands, model: Path) -> None:
     free = onnx.load(str(model))
     free.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n"]))
     onnx.save(free, str(model))
-    done = net_run(newest, model)
-    assert done.returncode == DeviceOrContextError.exit_code
-    assert "input 'z' has the shape ['n'], but all sizes must be fixed" in done.stderr
+    done = net_run(commands, model)
+    assert done.code == DeviceOrContextError.exit_code
+    assert "input 'z' has the shape ['n'], but all sizes must be fixed" in done.err
 
 
-def test_an_open_size_of_an_input_is_that_of_the_part_that_reads_it(newest: Onnxruntime, model: Path) -> None:
+def test_an_open_size_of_an_input_is_that_of_the_part_that_reads_it(commands: Commands, model: Path) -> None:
     """The generator leaves sizes open if a branch that is not taken does not fit them."""
     free = onnx.load(str(model))
     free.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     onnx.save(free, str(model))
-    done = net_run(newest, model)
-    assert done.returncode == 0, done.stderr
+    done = net_run(commands, model)
+    assert done.code == 0, done.err
 
 
 def test_compare_opens_it_as_a_contender(newest: Onnxruntime, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,6 +243,7 @@ def test_without_onnxruntime_a_line_says_what_to_install(newest: Onnxruntime, mo
     hidden.mkdir()
     (hidden / "onnxruntime.py").write_text("raise ImportError('hidden')\n")
     path = os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = net_run(newest, model, PYTHONPATH=path)
-    assert done.returncode == DeviceOrContextError.exit_code
-    assert "onnxruntime is missing (hidden); install it by: pip install" in done.stderr
+    with Commands(environment(newest) | {"PYTHONPATH": path}) as process:
+        done = net_run(process, model)
+    assert done.code == DeviceOrContextError.exit_code
+    assert "onnxruntime is missing (hidden); install it by: pip install" in done.err

@@ -1,6 +1,7 @@
 """Test the options of the plugin: of the provider, of runs, and those that change later."""
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +29,10 @@ def model(tmp_path: Path) -> Path:
     return save(tmp_path / "a.onnx", [node(["x"], ["y"], binary)], ["x"], ["y"])
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_what_is_wrong_is_said_with_what_is_right(ort: Onnxruntime, model: Path, tmp_path: Path) -> None:
+    """Options of the provider, then those of onnxruntime."""
+    missing = tmp_path / "libOpenCL.so"
+    given: Sequence[tuple[dict[str, str], str]] = (
         ({"perf_profil": "burst"}, "there is no option 'perf_profil'; the nearest is perf_profile"),
         ({"qwerty": ""}, "there is no option 'qwerty'; the options are perf_profile, profiling_level, "),
         ({"perf_profile": "brst"}, f"there is no perf profile 'brst', only {', '.join(PRESETS)}"),
@@ -39,19 +41,19 @@ def model(tmp_path: Path) -> Path:
         ({"profiling_level": "basic"}, "profiling_level and profiling_file_path need each other"),
         ({"profiling_file_path": "log"}, "profiling_level and profiling_file_path need each other"),
         ({"cache_compatibility_mode": "loose"}, "cache_compatibility_mode is 'loose', expected one of permissive, "),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_said_with_what_is_right(
-    ort: Onnxruntime, model: Path, options: dict[str, str], words: str
-) -> None:
-    assert f"gputune: invalid_argument: {words}" in ort.refusal(model, options=options)
-
-
-def test_onnxruntimes_own_options_are_checked(newest: Onnxruntime, model: Path) -> None:
-    said = newest.refusal(model, entries={"ep.context_enable": "1"})
-    assert "invalid_argument: ep.context_enable is 1, but the model's EPContext nodes are compiled already" in said
-    said = newest.refusal(model, entries={"ep.share_ep_contexts": "yes"})
-    assert "gputune: invalid_argument: ep.share_ep_contexts is 'yes', expected one of 0, 1" in said
+        ({"device": "Adreno"}, "no OpenCL device matches 'Adreno'; #0 Fake GPU (Fake)"),
+        ({"opencl_library": str(missing)}, f"{missing} is no library with OpenCL 1.2"),
+    )
+    entries: Sequence[tuple[dict[str, str], str]] = (
+        ({"ep.context_enable": "1"}, "ep.context_enable is 1, but the model's EPContext nodes are compiled already"),
+        ({"ep.share_ep_contexts": "yes"}, "ep.share_ep_contexts is 'yes', expected one of 0, 1"),
+    )
+    said = ort.refusals(
+        *(opened(model, options=options) for options, _ in given), *(opened(model, entries=each) for each, _ in entries)
+    )
+    for line, (options, words) in zip(said, (*given, *entries), strict=True):
+        code = "device_not_found" if options.keys() & {"device", "opencl_library"} else "invalid_argument"
+        assert f"gputune: {code}: {words}" in line
 
 
 def test_all_options_together(ort: Onnxruntime, model: Path, tmp_path: Path) -> None:
@@ -73,13 +75,6 @@ def test_a_session_is_profiled(newest: Onnxruntime, model: Path, tmp_path: Path,
     log = read_log(tmp_path / "session.log")
     assert log.header.level == level
     assert [len(one.launches) for one in log.inferences] == [launches] * 2
-
-
-def test_the_device_is_named(newest: Onnxruntime, model: Path, tmp_path: Path) -> None:
-    said = newest.refusal(model, options={"device": "Adreno"})
-    assert "gputune: device_not_found: no OpenCL device matches 'Adreno'; #0 Fake GPU (Fake)" in said
-    said = newest.refusal(model, options={"opencl_library": str(tmp_path / "libOpenCL.so")})
-    assert f"gputune: device_not_found: {tmp_path / 'libOpenCL.so'} is no library with OpenCL 1.2" in said
 
 
 @dataclass(frozen=True)
