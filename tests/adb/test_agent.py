@@ -72,7 +72,7 @@ def agent_of(phone: Phone) -> int:
 
 
 @pytest.mark.opencl
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_model_is_tuned_and_run_without_a_python_though_its_agent_and_the_cable_are_lost(
     adb: Adb, make_phone: Make, built: Path, gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_model_is_tuned_and_run_without_a_python_though_its_agent_and_the_cabl
 
 
 @pytest.mark.opencl
-@pytest.mark.slow
+@pytest.mark.night
 def test_an_agent_ends_with_the_command_that_is_killed(make_phone: Make, built: Path) -> None:
     phone = phone_of(make_phone, **{**opencl_library(), **driver_settings()})
     program = (

@@ -109,6 +109,7 @@ def test_a_server_from_the_bundle_measures_on_the_null_device(serve: Serve) -> N
 
 
 @pytest.mark.opencl
+@pytest.mark.night
 def test_a_server_from_the_bundle_measures_on_a_device(serve: Serve) -> None:
     with serve(**driver_settings()) as client:
         assert client.server["backend"] == "opencl"

@@ -39,6 +39,7 @@ def bare(make_phone: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
 
 
 @pytest.mark.slow
+@pytest.mark.long("that a model is tuned and run over the real adb is a promise")
 def test_a_model_is_tuned_and_run_on_a_null_device(adb: Adb, bare: Make, gputune: Gputune, tmp_path: Path) -> None:
     phone = bare(GPUTUNE_DEVICE="null")
     tune_and_run(gputune, phone, tmp_path, "--adb_python", "/data/local/py")
@@ -47,7 +48,7 @@ def test_a_model_is_tuned_and_run_on_a_null_device(adb: Adb, bare: Make, gputune
 
 
 @pytest.mark.opencl
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_model_is_tuned_and_run_on_a_device(adb: Adb, bare: Make, gputune: Gputune, tmp_path: Path) -> None:
     phone = bare(**driver_settings())
     tune_and_run(gputune, phone, tmp_path, "--adb_python", "/data/local/py")
