@@ -1,16 +1,18 @@
 """Run kernels on a real device: between guard regions on poisoned memory, and compare them with their reference."""
 
 import random
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pyopencl as cl
 import pytest
 
-from gputune.client.target.embedded_server import EmbeddedServer
+from gputune.client.folders import default_performance_cache_dir
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
 from gputune.kernels.offset_arguments import ARRAY_ALIGNMENT
@@ -21,7 +23,10 @@ from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.verification import guarded, mismatch
 from gputune.runtime.measuring.watcher import UNWATCHED, Course
+from gputune.runtime.onnxruntime import LIBRARY, devices, ep_name
 from tests.devices import device, few_rounds
+from tests.onnxruntime.sessions import plugin
+from tests.shared_server import SharedServer
 
 MOST_LISTED = 20_000
 DRIVERS_LOCAL_BYTES = 1024
@@ -145,15 +150,32 @@ def bench(programs: ProgramCache) -> KernelBench:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[EmbeddedServer]:
-    """A server with the device, for tests that ask for nothing that another one may have left there."""
-    server = EmbeddedServer.start()
+def shared_server() -> Iterator[SharedServer]:
+    """The only server with the device in this process, for fixtures that stay."""
+    server = SharedServer()
     yield server
     server.stop()
 
 
 @pytest.fixture
-def _reached(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets commands find the server."""
-    monkeypatch.setenv("TARGET_SERVER_SOCKET", f"{server.host}:{server.port}")
-    monkeypatch.setenv("GPUTUNE_TOKEN", server.token)
+def server(shared_server: SharedServer) -> Iterator[SharedServer]:
+    """A server with the device and nothing of another test."""
+    yield shared_server
+    shared_server.reset()
+
+
+@pytest.fixture
+def _plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let onnxruntime in this process use the plugin that all tests share, and take it away again."""
+    monkeypatch.setenv(LIBRARY, str(plugin()))
+    yield
+    if devices():
+        onnxruntime.unregister_execution_provider_library(ep_name())
+
+
+@pytest.fixture
+def _reached(server: SharedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands find the server, and no performance cache of another test."""
+    shutil.rmtree(default_performance_cache_dir(), ignore_errors=True)
+    for name, value in server.variables().items():
+        monkeypatch.setenv(name, value)

@@ -37,7 +37,7 @@ from gputune.runtime.execution.loading import executor_on
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, environment, opencl_library
-from tests.opencl.client.test_persistent_contexts import contexts
+from tests.opencl.contexts import contexts
 from tests.waiting import becomes
 
 PROGRAM = Path(__file__).parent / "replacing.c"

@@ -10,9 +10,6 @@ from gputune.client.context.context_runner import ContextRunner
 from gputune.client.model.alternatives import Alternatives
 from gputune.client.model.importer import read_model
 from gputune.client.model.reference import evaluate
-from gputune.client.target.client import TargetClient
-from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.identity import DeviceIdentity
@@ -21,11 +18,12 @@ from gputune.runtime.context.format import write_context
 from gputune.runtime.context.records import Context
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
+from tests.shared_server import SharedServer
 
 
-def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: EmbeddedServer, tmp_path: Path) -> None:
+def test_fused_and_not_they_agree_with_the_reference_and_are_timed(server: SharedServer, tmp_path: Path) -> None:
     model = Alternatives(read_model(save(two_blocks(), tmp_path), {}))
-    with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
+    with server.connect() as client:
         device = DeviceIdentity.from_dict(client.device)
         limits = device_limits(device)
         outcomes = {one.key: one for one in (untuned(task, limits) for task in model.tasks)}

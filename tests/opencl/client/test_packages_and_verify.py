@@ -15,7 +15,6 @@ from gputune.client.context.argument_form import IN_WORDS
 from gputune.client.context.memory import storage
 from gputune.client.context.persistent import Persistent
 from gputune.client.model.oracle import Oracle
-from gputune.client.target.embedded_server import EmbeddedServer
 from gputune.core.launches import ArgumentForm
 from gputune.core.quirks import groups_at_once, quirks_of
 from gputune.kernels.family import Array
@@ -28,7 +27,7 @@ from tests.client.model.test_alternatives import two_blocks
 from tests.client.model.test_input_values import RATE
 from tests.client.model.test_op_packages import EXAMPLE, wave_model, wave_reference
 from tests.client.model.test_several_graphs import model as two_shapes
-from tests.opencl.client.test_compact_contexts import MODELS
+from tests.shared_server import SharedServer
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def generate(_reached: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     return run
 
 
-def outputs(folder: Path, target: EmbeddedServer, capfd: Any, x: Array, *arguments: object) -> dict[str, Array]:
+def outputs(folder: Path, target: SharedServer, capfd: Any, x: Array, *arguments: object) -> dict[str, Array]:
     """What net-run computes, which knows of no op package."""
     np.save(folder / "x.npy", x)
     (folder / "inputs.txt").write_text(f"x:={folder / 'x.npy'}\n", encoding="utf-8")
@@ -57,12 +56,15 @@ def outputs(folder: Path, target: EmbeddedServer, capfd: Any, x: Array, *argumen
     return {file.stem: np.load(file) for file in (folder / "out" / "Result_0").glob("*.npy")}
 
 
-@pytest.mark.parametrize("form", ["buffers", "svm", "offsets"])
+@pytest.mark.parametrize(
+    "form", ["offsets", *(pytest.param(one, marks=pytest.mark.night) for one in ("buffers", "svm"))]
+)
 def test_kernels_are_tuned_in_the_form_in_which_they_ship(
     generate: Any, tmp_path: Path, capfd: Any, form: ArgumentForm
 ) -> None:
-    asked = config_file(tmp_path, argument_form=form, tasks=["MatMul*"], compare_seconds=1)
-    ran = generate(MODELS["products"](), "--tuning_effort", "quick", "--config_file", asked, "--verify")
+    model = models.build("(float[4,24] x) => (float[4] y)", "y = ReduceMean<axes=[1], keepdims=0>(x)", opset=13)
+    asked = config_file(tmp_path, argument_form=form, tasks=["Reduce*"], compare_seconds=0.1)
+    ran = generate(model, "--tuning_effort", "quick", "--config_file", asked, "--verify")
     assert ran.code == 0, ran.err
     header = read_header(tmp_path / "m.bin")
     assert {graph.argument_form for graph in header.graphs} == {form}

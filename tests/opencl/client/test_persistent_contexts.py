@@ -19,15 +19,12 @@ from benchmarks.kernels import gemm
 from benchmarks.peers.chain import Chain
 from benchmarks.result import NotTimed
 from gputune.client.cli.main import main
-from gputune.client.context import builder, persistent
+from gputune.client.context import persistent
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.plan import Plan
 from gputune.client.model.reference import evaluate
 from gputune.client.run import net_run
-from gputune.client.run.local_device import LocalDevice
-from gputune.client.tuning.outcome import untuned
-from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.quirks import groups_at_once, ticks_of
 from gputune.runtime.backends import Backend, Bound
 from gputune.runtime.context.format import open_context, write_context
@@ -35,71 +32,46 @@ from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, Gr
 from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.programs import load_persistent_programs
-from gputune.runtime.measuring.launching import compile_variant
 from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
-from gputune.server.protocol.messages import Compiled, CompileKernel
 from stress.fuzz.context import header_of, with_header
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
+from tests.opencl.contexts import contexts, inputs_of, loaded, plan
 
-
-class Compiling(LocalDevice):
-    """Which gives binaries, too."""
-
-    def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
-        for place, request in enumerate(requests):
-            compiled(place, Compiled(compile_variant(self._programs, request.variant, request.buffers).binary, 0, 0))
+__all__ = ["plan"]
 
 
 SEVERAL = 34_000
 """Characters of a text with some of the plan's kernels, and not with all of them."""
 
 
-def contexts(backend: Backend, plan: Plan, path: Path) -> Path:
-    limits = device_limits(backend.identity)
-    outcomes = {one.key: one for one in (untuned(task, limits) for task in plan.tasks)}
-    built = builder.build(plan, outcomes, Compiling(backend), persistent=True)
-    device = backend.identity.to_dict()
-    own_kernels: dict[str, Any] = {"op_packages": []}
-    write_context(path, Context((built.graph,), built.programs, built.weights, device, "test", own_kernels, {}))
-    return path
+@pytest.fixture(autouse=True)
+def _groups_at_once(backend: Backend) -> None:
+    if groups_at_once(backend.identity) < 2:
+        pytest.skip("this driver does not say that groups run at the same time")
 
 
-MADE: dict[Any, bytes] = {}
-"""Contexts of the plan of the fixture, by what decides how persistent kernels are cut."""
-
-
-def made_once(backend: Backend, plan: Plan, path: Path) -> Path:
-    cut = persistent.CHARACTERS_AT_MOST, persistent._part
-    if cut not in MADE:
-        MADE[cut] = contexts(backend, plan, path).read_bytes()
-    path.write_bytes(MADE[cut])
-    return path
-
-
-def loaded(backend: Backend, path: Path) -> Executor:
-    with open_context(path) as file:
-        return executor_on(backend, file, None, strict=True)
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    return lower(read_model(save(two_blocks(), tmp_path)))
+def assert_right(executor: Executor, plan: Plan, inputs: dict[str, np.ndarray], in_place: bool = False) -> None:
+    (want,) = evaluate(plan, inputs).values()
+    if in_place:
+        for name, array in executor.shared_inputs.items():
+            array[...] = inputs[name]
+        executor.run_in_place()
+        (got,) = executor.shared_outputs.values()
+    else:
+        (got,) = executor.run(inputs).values()
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 def test_a_context_runs_them_and_profiles_what_they_stand_for(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    if not groups_at_once(backend.identity):
-        pytest.skip("this driver does not say that groups run at the same time")
-    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert not executor.warnings
     assert 0 < len(executor.graph.persistent) < len(executor.graph.launches)
     generator = np.random.default_rng(1)
     for _ in range(3):
         inputs = {t.name: generator.standard_normal(t.shape).astype(t.dtype) for t in executor.graph.inputs}
-        (want,) = evaluate(plan, inputs).values()
-        (got,) = executor.run(inputs).values()
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+        assert_right(executor, plan, inputs)
     assert executor.runs is not None
     assert executor.runs.inferences == 3
     assert executor.runs.persistent + executor.runs.aborted >= 2, "a busy machine may have the third by launches"
@@ -122,7 +94,7 @@ def profiled(executor: Executor, level: str, inferences: int = 3) -> Log:
 
 
 def test_a_loaded_context_needs_its_file_no_more(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    path = made_once(backend, plan, tmp_path / "model.bin")
+    path = contexts(backend, plan, tmp_path / "model.bin")
     executor, other = loaded(backend, path), loaded(backend, path)
     inputs = inputs_of(executor, 1)
     other.persistent_kernels = False
@@ -136,15 +108,15 @@ def test_a_loaded_context_needs_its_file_no_more(backend: Backend, plan: Plan, t
     executor.close()
 
 
-@pytest.mark.parametrize("kernels", ["one", "several"])
+@pytest.mark.parametrize("kernels", ["one", pytest.param("several", marks=pytest.mark.night)])
 def test_launches_inside_of_persistent_kernels_are_marked(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str
 ) -> None:
-    if not groups_at_once(backend.identity) or not ticks_of(backend.identity, platform.machine()):
-        pytest.skip("this driver does not say that groups run at the same time, or has no clock for kernels")
+    if not ticks_of(backend.identity, platform.machine()):
+        pytest.skip("this driver has no clock for kernels")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
-    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     found = profiled(executor, "qhas", 20)  # on a busy machine some give up, and those have no marks
     assert found.graphs[0].unmarked == ""
     assert len(found.inferences) == 20 >= len(found.marked) > 0
@@ -154,18 +126,13 @@ def test_launches_inside_of_persistent_kernels_are_marked(
         assert one.begun_ns < moments[0] and moments[-1] < one.ended_ns
         assert one.took_ns().sum() > 0
     assert clean(executor)
-    inputs = inputs_of(executor, 2)
-    (want,) = evaluate(plan, inputs).values()
-    (got,) = executor.run(inputs).values()
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    assert_right(executor, plan, inputs_of(executor, 2))
 
 
 def test_a_log_says_why_launches_inside_have_no_marks(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not groups_at_once(backend.identity):
-        pytest.skip("this driver does not say that groups run at the same time")
-    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert profiled(executor, "detailed").graphs[0].unmarked == "--profiling_level qhas records them"
     monkeypatch.setattr("gputune.runtime.execution.marked.ticks_of", lambda *_: "")
     found = profiled(executor, "qhas")
@@ -176,17 +143,12 @@ def test_a_log_says_why_launches_inside_have_no_marks(
 def test_without_a_processor_for_each_group_launches_run_one_by_one(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if groups_at_once(backend.identity) < 2:
-        pytest.skip("this driver does not say that groups run at the same time")
-    path = made_once(backend, plan, tmp_path / "model.bin")
+    path = contexts(backend, plan, tmp_path / "model.bin")
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
     executor = loaded(backend, path)
     (warning,) = executor.warnings
     assert warning.startswith("launches run one by one: the persistent kernel needs ")
-    inputs = {t.name: np.ones(t.shape, t.dtype) for t in executor.graph.inputs}
-    (want,) = evaluate(plan, inputs).values()
-    (got,) = executor.run(inputs).values()
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    assert_right(executor, plan, inputs_of(executor, 1))
 
 
 def given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,34 +162,18 @@ def clean(executor: Executor) -> bool:
     return not executor._backend.read(executor._binder.memory("counters", 0)).any()
 
 
-def inputs_of(executor: Executor, seed: int) -> dict[str, np.ndarray]:
-    numbers = np.random.default_rng(seed)
-    return {t.name: numbers.standard_normal(t.shape).astype(t.dtype) for t in executor.graph.inputs}
-
-
-@pytest.mark.parametrize("kernels", ["one", "several"])
+@pytest.mark.parametrize("kernels", ["one", pytest.param("several", marks=pytest.mark.night)])
 @pytest.mark.parametrize("in_place", [False, True])
 def test_what_is_given_up_is_run_again_by_launches(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels: str, in_place: bool
 ) -> None:
-    if groups_at_once(backend.identity) < 2:
-        pytest.skip("this driver does not say that groups run at the same time")
     if kernels == "several":
         monkeypatch.setattr("gputune.client.context.persistent.CHARACTERS_AT_MOST", SEVERAL)
-    executor = loaded(backend, made_once(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, contexts(backend, plan, tmp_path / "model.bin"))
     assert (sum(launch.counts for launch in executor.graph.persistent) > 1) == (kernels == "several")
     given_up(monkeypatch)
     for seed in range(100):
-        inputs = inputs_of(executor, seed % 5)
-        (want,) = evaluate(plan, inputs).values()
-        if in_place:
-            for name, array in executor.shared_inputs.items():
-                array[...] = inputs[name]
-            executor.run_in_place()
-            (got,) = executor.shared_outputs.values()
-        else:
-            (got,) = executor.run(inputs).values()
-        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+        assert_right(executor, plan, inputs_of(executor, seed % 5), in_place)
         assert clean(executor)
     runs = executor.runs
     assert runs is not None
@@ -282,7 +228,10 @@ def one_group_gives_up(
     return start
 
 
-@pytest.mark.parametrize(("characters", "plain"), [(1 << 19, False), (SEVERAL, False), (1 << 19, True)])
+@pytest.mark.parametrize(
+    ("characters", "plain"),
+    [(1 << 19, False), *(pytest.param(*each, marks=pytest.mark.night) for each in ((SEVERAL, False), (1 << 19, True)))],
+)
 def test_it_is_resumed_behind_each_launch(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, characters: int, plain: bool
 ) -> None:
@@ -294,7 +243,7 @@ def test_it_is_resumed_behind_each_launch(
     if plain:
         original, count = persistent._part, itertools.count(1)
         monkeypatch.setattr(persistent, "_part", lambda *both: original(*both) if next(count) % 4 else None)
-    path = made_once(backend, plan, tmp_path / "model.bin")
+    path = contexts(backend, plan, tmp_path / "model.bin")
     executor = loaded(backend, path)
     with open_context(path) as file:
         programs = load_persistent_programs(backend, file, executor.graph.persistent, {}, executor.warnings.append)
@@ -321,10 +270,7 @@ def test_it_is_resumed_behind_each_launch(
         for complete, begun in itertools.product(range(1, part.launches), (False, True)):
             start = one_group_gives_up(executor, kernels, part, complete, begun)
             monkeypatch.setattr(runs, "_start", start)
-            inputs = inputs_of(executor, complete)
-            (want,) = evaluate(plan, inputs).values()
-            (got,) = executor.run(inputs).values()
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+            assert_right(executor, plan, inputs_of(executor, complete))
             assert clean(executor)
             first = resumed.pop()
             assert first == part.begin + complete or (not last and first < part.begin + complete)
@@ -335,9 +281,7 @@ def test_it_is_resumed_behind_each_launch(
 def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
     backend: Backend, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if groups_at_once(backend.identity) < 2:
-        pytest.skip("this driver does not say that groups run at the same time")
-    path = made_once(backend, plan, tmp_path / "model.bin")
+    path = contexts(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, lambda graph: graph)
     (graph,) = context.graphs
     first = min({each.program for each in graph.launches} - {each.program for each in graph.persistent})
@@ -348,12 +292,9 @@ def test_what_is_given_up_runs_from_source_where_the_binary_is_refused(
         executor = executor_on(backend, file, None, strict=False)
     assert not executor.warnings
     given_up(monkeypatch)
-    inputs = inputs_of(executor, 0)
-    (want,) = evaluate(plan, inputs).values()
     with pytest.warns(UserWarning, match=f"refuses the binary of program {first}"):
         for _ in range(20):
-            (got,) = executor.run(inputs).values()
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+            assert_right(executor, plan, inputs_of(executor, 0))
     (warning,) = executor.warnings
     assert f"refuses the binary of program {first}" in warning
 
@@ -378,8 +319,6 @@ def rewritten(path: Path, change: Callable[[GraphRecord], GraphRecord]) -> Conte
 
 
 def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    if not groups_at_once(backend.identity):
-        pytest.skip("this driver does not say that groups run at the same time")
 
     def older(graph: GraphRecord) -> GraphRecord:
         def without(launch: LaunchRecord) -> LaunchRecord:
@@ -388,7 +327,7 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backe
 
         return dataclasses.replace(graph, persistent=tuple(map(without, graph.persistent)))
 
-    path = made_once(backend, plan, tmp_path / "model.bin")
+    path = contexts(backend, plan, tmp_path / "model.bin")
     context = rewritten(path, older)
     write_context(path, context)
     path.write_bytes(with_header(path.read_bytes(), header_of(path.read_bytes()), 1))
@@ -396,10 +335,7 @@ def test_kernels_of_an_older_context_that_cannot_yield_do_not_run(backend: Backe
     (warning,) = executor.warnings
     assert "an older gputune" in warning
     assert executor.runs is None
-    inputs = inputs_of(executor, 0)
-    (want,) = evaluate(plan, inputs).values()
-    (got,) = executor.run(inputs).values()
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
+    assert_right(executor, plan, inputs_of(executor, 0))
 
 
 PINNED = """
@@ -421,9 +357,9 @@ print(executor.runs.launches, executor.runs.inferences)
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are found in /proc")
 def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend, plan: Plan, tmp_path: Path) -> None:
-    if groups_at_once(backend.identity) < 2 or len(os.sched_getaffinity(0)) < 2:
+    if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("groups do not run at the same time here")
-    executor = loaded(backend, path := made_once(backend, plan, tmp_path / "model.bin"))
+    executor = loaded(backend, path := contexts(backend, plan, tmp_path / "model.bin"))
     inputs = inputs_of(executor, 0)
     (want,) = evaluate(plan, inputs).values()
     arrays: dict[str, Any] = {"wanted": want, **inputs}
@@ -438,8 +374,6 @@ def test_on_one_core_outputs_stay_right_and_launches_are_tried(backend: Backend,
 def test_benchmarks_of_kernels_time_launches_inside_of_them(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not groups_at_once(backend.identity):
-        pytest.skip("groups do not run at the same time here")
     (tmp_path / "model.onnx").write_bytes(gemm(16, 24, 8).SerializeToString())
     path = contexts(backend, lower(read_model(tmp_path / "model.onnx")), tmp_path / "model.bin")
     enqueued: list[Sequence[Bound]] = []
@@ -467,8 +401,8 @@ def test_benchmarks_of_kernels_time_launches_inside_of_them(
 
 
 @pytest.mark.usefixtures("_reached")
-@pytest.mark.parametrize("wanted", [True, False])
-def test_the_generator_makes_them_unless_told_not_to(backend: Backend, tmp_path: Path, wanted: bool) -> None:
+@pytest.mark.parametrize("wanted", [True, pytest.param(False, marks=pytest.mark.night)])
+def test_the_generator_makes_them_unless_told_not_to(tmp_path: Path, wanted: bool) -> None:
     save(two_blocks(), tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"tuning_mode": False, "persistent_kernels": wanted}))
     with pytest.raises(SystemExit) as ended:
@@ -481,5 +415,5 @@ def test_the_generator_makes_them_unless_told_not_to(backend: Backend, tmp_path:
     assert ended.value.code == 0
     with open_context(tmp_path / "small.bin") as file:
         (graph,) = file.header.graphs
-        assert bool(graph.persistent) == (wanted and groups_at_once(backend.identity) > 0)
+        assert bool(graph.persistent) == wanted
         assert file.header.configuration["persistent_kernels"] is wanted

@@ -9,12 +9,12 @@ import pytest
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.runtime.backends import Backend
-from tests.client import models
 from tests.client.commands import Gputune, read_json
 from tests.client.model.test_alternatives import two_blocks
-from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
+from tests.client.models import conv_relu_gemm, save
+from tests.opencl.contexts import contexts, inputs_of, loaded
 
-MODELS = {"first": models.conv_relu_gemm, "second": two_blocks, "third": models.residual_block, "fourth": two_blocks}
+MODELS = {"first": conv_relu_gemm, "second": two_blocks, "third": conv_relu_gemm, "fourth": two_blocks}
 
 
 def test_groups_and_others_run_beside_each_other(
@@ -23,7 +23,7 @@ def test_groups_and_others_run_beside_each_other(
     listed = []
     for name, model in MODELS.items():
         (tmp_path / name).mkdir()
-        path = contexts(backend, lower(read_model(models.save(model(), tmp_path / name))), tmp_path / f"{name}.bin")
+        path = contexts(backend, lower(read_model(save(model(), tmp_path / name))), tmp_path / f"{name}.bin")
         lines = []
         with loaded(backend, path) as executor:
             for seed in range(3):
@@ -37,7 +37,7 @@ def test_groups_and_others_run_beside_each_other(
     config = {"contexts": listed, "groups": {"g": {"streams": 1}}, "warmup": 3}
     (tmp_path / "config.json").write_text(json.dumps(config))
     ran = Gputune(capfd)(
-        "throughput-net-run", "--config", tmp_path / "config.json", "--duration", "1", "--summary_json",
+        "throughput-net-run", "--config", tmp_path / "config.json", "--duration", "0.5", "--summary_json",
         tmp_path / "summary.json",
     )  # fmt: skip
     assert ran.code == 0, ran.err

@@ -11,8 +11,7 @@ from gputune.runtime.context.format import context_of, open_context
 from stress.fuzz.context import head_of, header_of, need_of, with_head
 from tests.client.model.test_alternatives import two_blocks
 from tests.native.binding import Native, NativeError
-from tests.opencl.client.test_compact_contexts import MODELS, opened, outputs, written
-from tests.opencl.client.test_persistent_contexts import Compiling, inputs_of
+from tests.opencl.contexts import MODELS, compiling, inputs_of, opened, outputs, written
 
 SEEDS = range(2)
 
@@ -24,7 +23,7 @@ def paths(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     models = {"blocks": two_blocks(), "products": MODELS["products"](), "again": MODELS["products"]()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(weights, "PART_BYTES", 1)
-        yield written(folder, models, Compiling(backend), backend, persistent=True)
+        yield written(folder, models, compiling(backend), backend, persistent=True)
 
 
 def test_all_forms_compute_the_bits_of_a_packed_context(native: Native, backend: Backend, paths: list[Path]) -> None:

@@ -26,7 +26,7 @@ from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.native.binding import Array, Device, File, Memory, Native, NativeError
 from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, opencl_library, sanitizers
-from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
+from tests.opencl.contexts import contexts, inputs_of, loaded
 from tests.opencl.runtime import made
 from tests.opencl.runtime.test_context import X, context, expected  # noqa: F401
 

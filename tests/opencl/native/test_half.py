@@ -18,8 +18,7 @@ from gputune.runtime.context.format import open_context
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import build
 from tests.native.binding import Native
-from tests.opencl.client.test_compact_contexts import opened, outputs, written
-from tests.opencl.client.test_persistent_contexts import Compiling, inputs_of
+from tests.opencl.contexts import compiling, inputs_of, opened, outputs, written
 
 
 def in_float16() -> onnx.ModelProto:
@@ -38,10 +37,10 @@ MODELS = {"blocks": (two_blocks, Precision(STORED)), "float16": (in_float16, Pre
           "given": (two_blocks, Precision(STORED, given={"x": HALF}))}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.night] * (one != "blocks")) for one in MODELS])
 def test_c_and_python_compute_the_same_right_bits(native: Native, backend: Backend, tmp_path: Path, name: str) -> None:
     make, precision = MODELS[name]
-    paths = written(tmp_path, {"m": make()}, Compiling(backend), backend, persistent=True, precision=precision)
+    paths = written(tmp_path, {"m": make()}, compiling(backend), backend, persistent=True, precision=precision)
     plan = lower(replace(import_model(make(), Path("m.onnx"), {}), precision=precision))
     with opened(paths[0], backend, binaries=True) as executor:
         inputs, wanted = inputs_of(executor, 0), outputs(executor, 0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from gputune.runtime.backends import Backend
 from tests.native.binding import Native
-from tests.opencl.client.test_persistent_contexts import contexts, plan
+from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]
 

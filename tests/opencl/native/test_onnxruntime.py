@@ -17,7 +17,7 @@ from tests.client.models import save
 from tests.native.compiling import opencl_library
 from tests.onnxruntime.sessions import Array, Onnxruntime, opened, run, skip_unloadable
 from tests.onnxruntimes import VERSIONS, child_environment
-from tests.opencl.client.test_persistent_contexts import contexts
+from tests.opencl.contexts import contexts
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def binary(backend: Backend, tmp_path: Path) -> Path:
     return contexts(backend, lower(read_model(save(two_blocks(), tmp_path))), tmp_path / "model.bin")
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=[pytest.param(one, marks=[pytest.mark.night] * (one == "oldest")) for one in VERSIONS])
 def ort(
     c_compiler: str, backend: Backend, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Onnxruntime:

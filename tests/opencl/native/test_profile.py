@@ -14,7 +14,7 @@ from gputune.runtime.context.records import GraphRecord
 from gputune.runtime.profiling.log import Log, read_log
 from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED, PART_KIND, Part, digest_of, logged_launches
 from tests.native.binding import Graph, Native
-from tests.opencl.client.test_persistent_contexts import contexts, plan
+from tests.opencl.contexts import contexts, plan
 
 __all__ = ["plan"]
 

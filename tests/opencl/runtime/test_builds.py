@@ -1,6 +1,5 @@
 """Test programs that several processes have compiled: a context loads them without source and computes correctly."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,6 @@ from gputune.client.context.kernel_repository import KernelRepository
 from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.client.model.reference import evaluate
-from gputune.client.target.client import TargetClient
-from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.transport.credentials import Credentials
 from gputune.client.tuning.outcome import untuned
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.core.identity import DeviceIdentity
@@ -26,23 +22,15 @@ from gputune.runtime.execution.loading import executor_on
 from gputune.server.workers.pool import most_compilers
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
+from tests.shared_server import SharedServer
 
 
-@pytest.fixture
-def server() -> Iterator[EmbeddedServer]:
-    server = EmbeddedServer.start()
-    yield server
-    server.stop()
+def workers(server: SharedServer) -> int:
+    return len(Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split())
 
 
-def workers(server: EmbeddedServer) -> int:
-    pid = server._process.pid
-    return len(Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-
-
-def test_a_context_that_several_processes_have_compiled(
-    server: EmbeddedServer, backend: Backend, tmp_path: Path
-) -> None:
+@pytest.mark.night
+def test_a_context_that_several_processes_have_compiled(server: SharedServer, backend: Backend, tmp_path: Path) -> None:
     plan = lower(read_model(save(two_blocks(), tmp_path)))
     seen: list[int] = []
 
@@ -55,7 +43,7 @@ def test_a_context_that_several_processes_have_compiled(
             super().compile_kernels(requests, heard)
 
     with (
-        TargetClient.connect(server.host, server.port, Credentials(server.token)) as client,
+        server.connect() as client,
         PerformanceCache.open(tmp_path / "cache.sqlite", secret=b"s" * 32) as cache,
     ):
         identity = DeviceIdentity.from_dict(client.device)

@@ -10,7 +10,7 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.context.records import MemoryType
 from gputune.runtime.memory.counters import TensorCounters
 from gputune.runtime.memory.handles import MemHandle
-from tests.opencl.client.test_persistent_contexts import loaded
+from tests.opencl.contexts import loaded
 from tests.opencl.runtime import made
 
 ELEMENTS, NBYTES = 1024, 4096

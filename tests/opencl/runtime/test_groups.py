@@ -16,7 +16,7 @@ from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.groups import ContextGroup, ContextSource
 from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
-from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
+from tests.opencl.contexts import contexts, inputs_of, loaded
 
 Wanted = dict[tuple[str, int], dict[str, np.ndarray]]
 POISON = 0xFF  # bytes of a NaN
@@ -62,6 +62,7 @@ def pour(executor: Executor) -> None:
         executor._backend.fill(buffer, POISON)
 
 
+@pytest.mark.night
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=1, max_size=24))
 def test_any_interleaving_gives_what_private_arenas_give_bit_by_bit(

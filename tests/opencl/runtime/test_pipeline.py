@@ -12,7 +12,7 @@ from gputune.runtime import MemHandle
 from gputune.runtime.backends import Backend
 from gputune.runtime.execution.pipeline import Link, Pipeline
 from tests.client import models
-from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded
+from tests.opencl.contexts import contexts, inputs_of, loaded
 from tests.opencl.runtime.test_groups import group_of
 
 

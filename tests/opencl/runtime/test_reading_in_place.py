@@ -24,7 +24,7 @@ from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.memory import lending
 from gputune.runtime.memory.lending import LEAST_LENT, MOST_LENT
 from tests.client import models
-from tests.opencl.client.test_persistent_contexts import contexts, loaded
+from tests.opencl.contexts import contexts, loaded
 from tests.opencl.runtime import made
 
 Array = npt.NDArray[Any]

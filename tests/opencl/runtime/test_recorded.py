@@ -20,7 +20,7 @@ from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.memory.opencl_calls import CallFailed
 from gputune.runtime.queues import choice
 from gputune.runtime.queues.recorded import RecordedQueue, Recording
-from tests.opencl.client.test_persistent_contexts import contexts, inputs_of, loaded, plan
+from tests.opencl.contexts import contexts, inputs_of, loaded, plan
 from tests.opencl.runtime import made
 
 __all__ = ["plan"]

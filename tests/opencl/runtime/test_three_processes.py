@@ -6,7 +6,7 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.lowering import lower
 from gputune.runtime.backends import Backend
 from tests.client import models
-from tests.opencl.client.test_persistent_contexts import contexts, loaded
+from tests.opencl.contexts import contexts, loaded
 from tests.opencl.runtime.three_processes import pass_frames
 
 FRAMES = 50

@@ -1,20 +1,15 @@
 """Test devices behind an agent: they work like those of this machine, and what an agent survives."""
 
-import subprocess
 import threading
-import time
-from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.agents.process import AgentProcess
 from gputune.cache import PerformanceCache
 from gputune.client.model.plan import Task
-from gputune.client.target.connecting import choose_target
+from gputune.client.target.connecting import Target
 from gputune.client.tuning.search import task_search
 from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
@@ -24,7 +19,7 @@ from gputune.core.quirks import quirks_of
 from gputune.runtime.backends import Backend, Batch, Bound, Bounds, Buffer, Reference, Zone
 from gputune.runtime.backends.answers import POISON
 from gputune.runtime.devices import load
-from gputune.runtime.devices.discovery import AGENT_PREFIX, AGENT_TOKEN_VARIABLE, DeviceReport
+from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.devices.features import Probe
 from gputune.server.agent import features as agent_features
 from gputune.server.agent import opening as agent_opening
@@ -33,54 +28,14 @@ from gputune.server.agent.connection import AgentConnection, AgentLost
 from gputune.server.agent.messages import ReadFiles
 from gputune.server.agent.opening import find_device, open_device
 from gputune.server.agent.state import ConnectedState
-from tests.native.compiling import compiler
 from tests.opencl.runtime import planted
+from tests.opencl.server.conftest import TOKEN, Agent
 from tests.waiting import PATIENCE_SECONDS
 
-TOKEN = "a token that only tests know"
 OPTIONS = "-cl-std=CL1.2"
 ADD = "__kernel void add(__global float *x, int n) { x[get_global_id(0)] += n; }"
 ENDLESS = "__kernel void endless(volatile __global float *x) { while (x[0] < 1e30f) ; }"
 WILD = "__kernel void wild(__global int *x) { *(__global int *)(8 + 0 * (size_t)x) = 1; }"
-
-
-@dataclass
-class Agent:
-    process: subprocess.Popen[str]
-    address: str
-
-    def children(self) -> set[str]:
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return set(path.read_text(encoding="ascii").split())
-
-    def resident_bytes(self) -> int:
-        lines = [Path(f"/proc/{child}/status").read_text(encoding="ascii") for child in self.children()]
-        return sum(int(text.split("VmRSS:")[1].split()[0]) << 10 for text in lines)
-
-    def wait_until_gone(self, child: str) -> None:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while child in self.children():
-            assert time.monotonic() < until
-            time.sleep(0.01)
-
-
-@pytest.fixture(scope="module")
-def agent(report: DeviceReport) -> Iterator[Agent]:
-    """An agent that sees the driver of the tests' device only."""
-    if compiler() is None:
-        pytest.skip("there is no C compiler")
-    with closing(AgentProcess(report, TOKEN)) as started, pytest.MonkeyPatch.context() as patched:
-        patched.setenv(AGENT_TOKEN_VARIABLE, TOKEN)
-        yield Agent(started.process, started.address)
-    assert started.process.returncode == 0
-
-
-@pytest.fixture
-def opened(agent: Agent) -> Iterator[Backend]:
-    backend = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
-    assert isinstance(backend, AgentBackend)
-    yield backend
-    backend.close()
 
 
 def adding(backend: Backend, count: int = 16) -> tuple[Bound, np.ndarray]:
@@ -89,14 +44,18 @@ def adding(backend: Backend, count: int = 16) -> tuple[Bound, np.ndarray]:
     return backend.bind(program, "add", (count,), (4,), [backend.upload(values), 3]), values
 
 
-def test_the_agent_knows_the_device_as_its_own_driver_says(agent: Agent, opened: Backend, backend: Backend) -> None:
+def test_the_agent_knows_the_device_as_its_own_driver_says(
+    agent: Agent, target: Target, opened: AgentBackend, backend: Backend
+) -> None:
     ours, theirs = backend.identity.to_dict(), opened.identity.to_dict()
     told_anew = ("driver", "global_memory_bytes", "max_allocation_bytes")  # a driver says another one in each process
     assert all(ours[name] == theirs[name] for name in ours if name not in told_anew)
     assert opened.cache_bytes == backend.cache_bytes
+    with target.connect() as client:
+        assert client.device["name"] == ours["name"]
 
 
-def test_launches_compute_and_have_times(opened: Backend) -> None:
+def test_launches_compute_and_have_times(opened: AgentBackend) -> None:
     bound, values = adding(opened)
     (buffer,) = bound.buffers
     running: list[bool] = []
@@ -116,7 +75,7 @@ def test_launches_compute_and_have_times(opened: Backend) -> None:
     np.testing.assert_array_equal(opened.read(buffer).view(np.float32), values + 3 * 15)
 
 
-def test_parts_are_read_and_written_where_they_lie(opened: Backend) -> None:
+def test_parts_are_read_and_written_where_they_lie(opened: AgentBackend) -> None:
     step = opened.identity.base_address_alignment_bytes
     whole = opened.allocate(3 * step)
     opened.fill(whole, 7)
@@ -130,7 +89,7 @@ def test_parts_are_read_and_written_where_they_lie(opened: Backend) -> None:
     assert opened.read(part, into) is into and into.view(np.float32)[0] == 2.0
 
 
-def test_a_bound_kernel_takes_another_buffer(opened: Backend) -> None:
+def test_a_bound_kernel_takes_another_buffer(opened: AgentBackend) -> None:
     bound, values = adding(opened)
     other = opened.upload(values)
     opened.set_buffer(bound, 0, other)
@@ -138,7 +97,7 @@ def test_a_bound_kernel_takes_another_buffer(opened: Backend) -> None:
     np.testing.assert_array_equal(opened.read(other).view(np.float32), values + 3)
 
 
-def test_a_binary_is_loaded_again(opened: Backend) -> None:
+def test_a_binary_is_loaded_again(opened: AgentBackend) -> None:
     bound, values = adding(opened)
     opened.first_launch(bound, lambda: None)
     binary = opened.harvest(bound.kernel.program)
@@ -150,7 +109,7 @@ def test_a_binary_is_loaded_again(opened: Backend) -> None:
         opened.load_binary(b"no binary")
 
 
-def test_what_fails_says_why_and_costs_nothing_else(opened: Backend) -> None:
+def test_what_fails_says_why_and_costs_nothing_else(opened: AgentBackend) -> None:
     with pytest.raises(BuildFailed, match="oops"):
         opened.build("__kernel void run(__global float *x) { oops }", OPTIONS)
     program, buffer = opened.build(ADD, OPTIONS), opened.allocate(64)
@@ -169,7 +128,7 @@ def test_what_fails_says_why_and_costs_nothing_else(opened: Backend) -> None:
     assert not opened.lost()
 
 
-def test_outputs_are_compared_beside_the_device_as_here(opened: Backend) -> None:
+def test_outputs_are_compared_beside_the_device_as_here(opened: AgentBackend) -> None:
     rng = np.random.default_rng(5)
     guard, bounds = 128, Bounds(1e-3, 10.0, 1e-3, 1e-6)
     for dtype in ELEMENT_TYPES:
@@ -198,7 +157,7 @@ def test_outputs_are_compared_beside_the_device_as_here(opened: Backend) -> None
         opened.checksum([Zone(buffer, 1, buffer.nbytes)])
 
 
-def test_the_state_of_its_machine_is_known(agent: Agent, opened: Backend) -> None:
+def test_the_state_of_its_machine_is_known(agent: Agent, opened: AgentBackend) -> None:
     found = opened.state()
     assert found[load.PROCESSORS] >= 1 and found["load_1_minute"] >= 0 and found[load.CLOCK] > 0
     connection = AgentConnection(agent.address)
@@ -213,7 +172,7 @@ def test_the_state_of_its_machine_is_known(agent: Agent, opened: Backend) -> Non
     far.close()
 
 
-def test_features_are_proven_on_the_device(opened: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_proven_on_the_device(opened: AgentBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = {
         "right": "__kernel void probe(__global int *x) { x[0] *= 2; }",
         "wrong": "__kernel void probe(__global int *x) { x[0] = 7; }",
@@ -237,19 +196,19 @@ def test_features_are_proven_on_the_device(opened: Backend, monkeypatch: pytest.
 
 
 def test_a_process_that_only_compiles_has_variables_of_its_own(
-    agent: Agent, opened: Backend, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, opened: AgentBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unbound = quirks_of(opened.identity).unbound
     for name, value in unbound.items():
         monkeypatch.setenv(name, value)
-    other = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
+    other = open_device(find_device(agent.device).report)
     assert isinstance(other, AgentBackend)
     assert all(other.settings[name] == value != opened.settings[name] for name, value in unbound.items())
     assert not opened.finds_compiled  # nothing has said where it could
     other.close()
 
 
-def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:
+def test_a_buffer_is_copied_on_the_device(opened: AgentBackend) -> None:
     source, target = opened.upload(np.arange(8, dtype=np.uint8)), opened.upload(np.zeros(10, np.uint8))
     opened.copy(source, target)
     np.testing.assert_array_equal(opened.read(target), [*range(8), 0, 0])
@@ -258,7 +217,7 @@ def test_a_buffer_is_copied_on_the_device(opened: Backend) -> None:
         opened.finish()
 
 
-def test_memory_is_free_again_when_nothing_has_it(agent: Agent, opened: Backend) -> None:
+def test_memory_is_free_again_when_nothing_has_it(agent: Agent, opened: AgentBackend) -> None:
     before = agent.resident_bytes()
     for _ in range(8):
         opened.fill(opened.allocate(64 << 20), 1)
@@ -269,7 +228,7 @@ def test_memory_is_free_again_when_nothing_has_it(agent: Agent, opened: Backend)
     assert opened.time(bound, 1).launches == 1
 
 
-def test_a_stranger_learns_nothing_and_changes_nothing(agent: Agent, opened: Backend) -> None:
+def test_a_stranger_learns_nothing_and_changes_nothing(agent: Agent, opened: AgentBackend) -> None:
     with pytest.raises(DeviceNotFound, match="knows the token"):
         AgentConnection(agent.address, TOKEN + "?")
     with pytest.raises(DeviceNotFound, match="16 to 4096"):
@@ -277,11 +236,10 @@ def test_a_stranger_learns_nothing_and_changes_nothing(agent: Agent, opened: Bac
     assert not opened.lost()
 
 
+@pytest.mark.own("it is killed")
+@pytest.mark.usefixtures("agent")
 def test_an_agent_that_is_started_again_is_waited_for(report: DeviceReport, monkeypatch: pytest.MonkeyPatch) -> None:
-    if compiler() is None:
-        pytest.skip("there is no C compiler")
-    monkeypatch.setenv(AGENT_TOKEN_VARIABLE, TOKEN)
-    with closing(AgentProcess(report, TOKEN)) as other:
+    with closing(Agent(report, TOKEN)) as other:
         known = find_device(other.device).report
         other.process.kill()
         other.process.wait()
@@ -296,7 +254,7 @@ def test_an_agent_that_is_started_again_is_waited_for(report: DeviceReport, monk
 
 
 def test_a_kernel_that_never_ends_goes_with_its_connection(agent: Agent) -> None:
-    report, others = find_device(f"{AGENT_PREFIX}{agent.address}").report, agent.children()
+    report, others = find_device(agent.device).report, agent.children()
     backend = open_device(report)
     assert isinstance(backend, AgentBackend)
     (child,) = agent.children() - others
@@ -321,7 +279,7 @@ def test_a_kernel_that_never_ends_goes_with_its_connection(agent: Agent) -> None
 
 
 def test_a_crash_is_told_to_who_lost_the_connection(agent: Agent) -> None:
-    backend = open_device(find_device(f"{AGENT_PREFIX}{agent.address}").report)
+    backend = open_device(find_device(agent.device).report)
     if backend.identity.device_type != "cpu":
         pytest.skip("only a CPU device's kernels take their process with them for certain")
     bound = backend.bind(backend.build(WILD, OPTIONS), "wild", (1,), (1,), [backend.upload(bytes(64))])
@@ -334,14 +292,13 @@ def test_a_crash_is_told_to_who_lost_the_connection(agent: Agent) -> None:
     assert backend.lost() and backend._connection.ending() == "it was ended by signal 11"
 
 
+@pytest.mark.night
 def test_tuning_behind_an_agent_blames_those_that_fail(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_search, "family_of", lambda op: planted.PlantedFamily())
-    monkeypatch.delenv("TARGET_SERVER_SOCKET", raising=False)
     task = Task(planted.PlantedFamily.op, planted.Doubled(), 1)
     with (
-        choose_target(None, {}, device=f"{AGENT_PREFIX}{agent.address}") as target,
         target.connect() as client,
         PerformanceCache.open(tmp_path / "cache.sqlite") as cache,
     ):

@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from gputune.client.cli.main import main
 from gputune.client.errors import DeviceOrContextError, TargetError
 from gputune.client.model.plan import Plan
-from gputune.client.target.connecting import Target, choose_target
+from gputune.client.target.connecting import Target
 from gputune.client.target.remote_executor import RemoteExecutor
 from gputune.core.errors import ChecksumMismatch, LaunchFailed, LimitExceeded, WrongDevice
 from gputune.core.quirks import groups_at_once
@@ -21,7 +21,6 @@ from gputune.kernels.family import Array
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import context_of
 from gputune.runtime.context.records import GraphRecord
-from gputune.runtime.devices.discovery import AGENT_PREFIX
 from gputune.runtime.memory.handles import MemHandle
 from gputune.runtime.profiling.log import read_log
 from gputune.runtime.profiling.records import digest_of
@@ -33,29 +32,17 @@ from gputune.server.protocol.messages import Limits
 from stress.fuzz.context import header_of
 from tests.client import models
 from tests.client.commands import read_json
-from tests.opencl.client.test_persistent_contexts import contexts, loaded, plan
-from tests.opencl.server.test_agent import Agent, agent, opened
+from tests.opencl.contexts import contexts, loaded, plan
+from tests.opencl.server.conftest import Agent
 
-__all__ = ["agent", "opened", "plan"]
+__all__ = ["plan"]
 
 INFERENCES = 3
-MADE: list[bytes] = []
-"""The context of the plan, which is the same for each test."""
 
 
 @pytest.fixture
 def path(backend: Backend, plan: Plan, tmp_path: Path) -> Path:
-    path = tmp_path / "model.bin"
-    if not MADE:
-        MADE.append(contexts(backend, plan, path).read_bytes())
-    path.write_bytes(MADE[0])
-    return path
-
-
-@pytest.fixture
-def target(agent: Agent) -> Iterator[Target]:
-    with choose_target(None, {}, device=f"{AGENT_PREFIX}{agent.address}") as chosen:
-        yield chosen
+    return contexts(backend, plan, tmp_path / "model.bin")
 
 
 def inputs_of(graph: GraphRecord) -> dict[str, Array]:
@@ -79,8 +66,7 @@ def of_another_device(whole: bytes) -> bytes:
     return changed(whole, device={**device, "driver_version": "?" * len(device["driver_version"])})
 
 
-def context_on_agent(opened: Backend, whole: bytes, strict: bool = True) -> AgentContext:
-    assert isinstance(opened, AgentBackend)
+def context_on_agent(opened: AgentBackend, whole: bytes, strict: bool = True) -> AgentContext:
     return AgentContext(opened, context_of(memoryview(whole), "the context"), None, strict)
 
 
@@ -108,7 +94,7 @@ def test_a_context_for_another_device_is_built_or_refused(target: Target, backen
         executor.run_timed(inputs_of(executor.graph))
 
 
-def test_errors_have_the_names_of_other_devices(opened: Backend, path: Path) -> None:
+def test_errors_have_the_names_of_other_devices(opened: AgentBackend, path: Path) -> None:
     whole = path.read_bytes()
     with pytest.raises(ChecksumMismatch, match="weights section"):
         context_on_agent(opened, whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -116,7 +102,6 @@ def test_errors_have_the_names_of_other_devices(opened: Backend, path: Path) -> 
         context_on_agent(opened, of_another_device(whole))
     with pytest.raises(WrongDevice, match="made by the null device"):
         context_on_agent(opened, changed(whole, computes=False))
-    assert isinstance(opened, AgentBackend)
     refuse = opened.ask
     opened.ask = lambda *what: refuse(messages.Allocate(9, 2**47))  # type: ignore[method-assign]
     with pytest.raises(WrongDevice, match=r"cannot run graph .* largest allocation"):
@@ -126,9 +111,8 @@ def test_errors_have_the_names_of_other_devices(opened: Backend, path: Path) -> 
     assert not opened.lost()
 
 
-def test_inferences_run_in_the_form_that_is_asked_for(opened: Backend, path: Path) -> None:
+def test_inferences_run_in_the_form_that_is_asked_for(opened: AgentBackend, path: Path) -> None:
     executor = context_on_agent(opened, path.read_bytes())
-    assert isinstance(opened, AgentBackend)
     given = tuple(array.tobytes() for array in inputs_of(executor.graph).values())
     usual = [opened.ask(messages.RunContext(executor._handle.number, given, False, True)) for _ in range(2)]
     single = [opened.ask(messages.RunContext(executor._handle.number, given, False, False)) for _ in range(2)]
@@ -139,8 +123,7 @@ def test_inferences_run_in_the_form_that_is_asked_for(opened: Backend, path: Pat
     executor.close()
 
 
-def test_a_freed_context_is_gone(opened: Backend, agent: Agent, path: Path) -> None:
-    assert isinstance(opened, AgentBackend)
+def test_a_freed_context_is_gone(opened: AgentBackend, agent: Agent, path: Path) -> None:
     executor = context_on_agent(opened, path.read_bytes())
     inputs = inputs_of(executor.graph)
     executor.run_timed(inputs, {})
@@ -156,8 +139,7 @@ def test_a_freed_context_is_gone(opened: Backend, agent: Agent, path: Path) -> N
     assert opened.identity.device_type != "cpu" or grown < 16 << 20, "of others the memory is not the agent's"
 
 
-def test_what_does_not_fit_is_refused(opened: Backend, path: Path) -> None:
-    assert isinstance(opened, AgentBackend)
+def test_what_does_not_fit_is_refused(opened: AgentBackend, path: Path) -> None:
     executor = context_on_agent(opened, path.read_bytes())
     inputs = inputs_of(executor.graph)
     (name,), (tensor,) = inputs, executor.graph.outputs
@@ -174,7 +156,9 @@ def test_what_does_not_fit_is_refused(opened: Backend, path: Path) -> None:
     executor.close()
 
 
-def test_a_context_beyond_a_limit_is_not_sent(opened: Backend, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_context_beyond_a_limit_is_not_sent(
+    opened: AgentBackend, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched, pytest.raises(ProtocolError, match="frame_bytes"):
         patched.setattr("gputune.server.agent.connection.LIMITS", Limits(frame_bytes=1 << 12))
         context_on_agent(opened, path.read_bytes())
@@ -183,7 +167,7 @@ def test_a_context_beyond_a_limit_is_not_sent(opened: Backend, path: Path, monke
     executor.close()
 
 
-def test_memory_handles_are_copied_and_counted(opened: Backend, path: Path) -> None:
+def test_memory_handles_are_copied_and_counted(opened: AgentBackend, path: Path) -> None:
     executor = context_on_agent(opened, path.read_bytes())
     inputs = inputs_of(executor.graph)
     want, _ = executor.run_timed(inputs, {})
@@ -221,7 +205,7 @@ def test_net_run_reaches_an_agent_itself(
     agent: Agent, backend: Backend, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARGET_SERVER_SOCKET", "127.0.0.1:1")
-    net_run(backend, path, tmp_path, "--device", f"{AGENT_PREFIX}{agent.address}")
+    net_run(backend, path, tmp_path, "--device", agent.device)
 
 
 @pytest.mark.parametrize("level", ["basic", "detailed"])
@@ -262,7 +246,7 @@ def test_the_generator_verifies_on_an_agent(
     monkeypatch.delenv("TARGET_SERVER_SOCKET", raising=False)
     model = models.save(models.conv_relu_gemm(), tmp_path)
     command = ["context-binary-generator", "--model", str(model), "--binary_file", "small", "--verify"]
-    command += ["--output_dir", str(tmp_path), "--tuning_effort", "none", "--device", f"{AGENT_PREFIX}{agent.address}"]
+    command += ["--output_dir", str(tmp_path), "--tuning_effort", "none", "--device", agent.device]
     assert run(command) == 0
     assert "verified: output 'y'" in capsys.readouterr().err
 
@@ -273,8 +257,7 @@ def run(command: list[str]) -> int:
     return int(ended.value.code or 0)
 
 
-def test_a_profile_that_is_cut_short_leaves_no_other_one_open(opened: Backend, path: Path) -> None:
-    assert isinstance(opened, AgentBackend)
+def test_a_profile_that_is_cut_short_leaves_no_other_one_open(opened: AgentBackend, path: Path) -> None:
     executor = context_on_agent(opened, path.read_bytes())
     inputs = inputs_of(executor.graph)
 

@@ -16,10 +16,11 @@ from gputune.server.agent.connection import AgentConnection
 from gputune.server.agent.messages import SetVotes
 from gputune.server.agent.votes import AgentPower
 from tests.native.compiling import compiler
+from tests.opencl.server.conftest import TOKEN
 from tests.waiting import becomes
 
-TOKEN = "a token that only tests know"
 BURST = PerfProfile.from_preset("burst")
+pytestmark = pytest.mark.own("a machine whose votes are in a folder of the test")
 
 
 @pytest.fixture

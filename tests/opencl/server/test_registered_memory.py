@@ -19,8 +19,10 @@ from gputune.runtime.backends import Backend
 from gputune.runtime.execution.loading import load
 from gputune.runtime.memory.handles import MemHandle
 from tests.client import models
-from tests.opencl.client.test_persistent_contexts import contexts
+from tests.opencl.contexts import contexts
 from tests.waiting import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.own("a local socket")
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -15,14 +14,13 @@ import pytest
 
 from gputune.client.errors import TargetError
 from gputune.client.target.client import TargetClient
-from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.transport.credentials import Credentials
 from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import choose
 from gputune.server.protocol.messages import Compiled, CompileKernel, ExecuteKernel, ProfileKernel, Progress
 from tests.devices import devices
+from tests.shared_server import SharedServer
 from tests.variants import baseline_beside, numbered
-from tests.waiting import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS, becomes
 
 COUNT = 4096
 SOURCE = """
@@ -42,17 +40,14 @@ __kernel void twice(__global const float *input, __global float *output, int fac
 """
 
 
-def connect(server: EmbeddedServer) -> TargetClient:
-    return TargetClient.connect(server.host, server.port, Credentials(server.token))
-
-
 @dataclass
 class Running:
-    server: EmbeddedServer
-    pid: int
+    """A server, and the processes that it has started."""
+
+    server: SharedServer
 
     def connect(self) -> TargetClient:
-        return connect(self.server)
+        return self.server.connect()
 
     def worker(self) -> int:
         return next(pid for pid in self._children() if not self._compiles(pid))
@@ -62,7 +57,9 @@ class Running:
         return next(filter(self._compiles, self._children()), None)
 
     def _children(self) -> list[int]:
-        return [int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()]
+        return [
+            int(pid) for pid in Path(f"/proc/{self.server.pid}/task/{self.server.pid}/children").read_text().split()
+        ]
 
     @staticmethod
     def _compiles(pid: int) -> bool:
@@ -76,11 +73,9 @@ class Running:
         return Path(arguments[arguments.index("--compiled") + 1])
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Running]:
-    server = EmbeddedServer.start()
-    yield Running(server, server._process.pid)
-    server.stop()
+@pytest.fixture
+def running(server: SharedServer) -> Running:
+    return Running(server)
 
 
 @pytest.fixture
@@ -185,14 +180,6 @@ def test_half_of_a_batch_is_compiled_by_a_second_process_into_the_same_programs(
         assert client.status().worker_restarts == restarts
 
 
-def test_what_was_compiled_goes_with_the_server() -> None:
-    server = EmbeddedServer.start()
-    folder = Running(server, server._process.pid).compiled()
-    assert folder.is_dir()
-    server.stop()
-    assert not folder.exists()
-
-
 def test_execute_computes(client: TargetClient) -> None:
     data = np.arange(COUNT, dtype=np.float32)
     outputs = client.execute_kernel(
@@ -242,43 +229,53 @@ def test_a_kernel_that_never_ends_costs_itself_and_a_limited_time(running: Runni
 def test_only_the_worker_opens_the_driver(running: Running, client: TargetClient) -> None:
     client.upload(b"data")
     assert "libOpenCL" in Path(f"/proc/{running.worker()}/maps").read_text()
-    assert "libOpenCL" not in Path(f"/proc/{running.pid}/maps").read_text()
+    assert "libOpenCL" not in Path(f"/proc/{running.server.pid}/maps").read_text()
 
 
-def test_an_endless_kernel_does_not_keep_the_server_from_stopping() -> None:
-    server = EmbeddedServer.start()
-    worker = Running(server, server._process.pid).worker()
-    with connect(server) as client:
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):  # it may end between opening and reading
+        return True
+
+
+@pytest.mark.own("it ends in the midst of a batch")
+@pytest.mark.parametrize("signals", [(signal.SIGTERM, signal.SIGTERM), (signal.SIGKILL,)], ids=["stopped", "killed"])
+def test_an_endless_kernel_ends_with_its_server(signals: tuple[signal.Signals, ...]) -> None:
+    """The first signal lets the batch end, which takes its time here."""
+    server = SharedServer()
+    running = Running(server)
+    worker, folder = running.worker(), running.compiled()
+    assert folder.is_dir()
+    with server.connect(0.0) as client:
         request = measuring_request(client, variant("-DFACTOR=1 -DENDLESS"))
 
-        def stop_twice() -> None:
-            """The first signal lets the batch end, which takes its time here."""
-            with connect(server) as other:
-                while not other.status().running:
-                    time.sleep(0.05)
-            server._process.send_signal(signal.SIGTERM)
-            time.sleep(0.5)
-            server._process.send_signal(signal.SIGTERM)
+        def end() -> None:
+            with server.connect() as other:
+                assert becomes(lambda: other.status().running)
+            for each in signals:
+                os.kill(server.pid, each)
+                time.sleep(0.5)
 
-        stopping = threading.Thread(target=stop_twice)
-        stopping.start()
-        client._session._reconnecting = replace(client._session._reconnecting, seconds=0.0)
+        ending = threading.Thread(target=end)
+        ending.start()
         with pytest.raises(TargetError, match="not back after"):
             client.measure_kernel(request)
-        stopping.join(PATIENCE_SECONDS)
-        server._process.wait(PATIENCE_SECONDS)
-    assert subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0
+        ending.join(PATIENCE_SECONDS)
     server.stop()
+    assert becomes(lambda: ended(worker))
+    assert len(signals) == 1 or not folder.exists(), "what was compiled goes with the server"
 
 
+@pytest.mark.own("it has other settings")
 def test_settings_that_change_code_or_time_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("POCL_AFFINITY", raising=False)
     monkeypatch.setenv("POCL_WORK_GROUP_METHOD", "auto")
     monkeypatch.setenv("CL_CONFIG_CPU_VECTORIZER_MODE", "8")
     monkeypatch.setenv("POCL_CACHE_DIR", str(tmp_path))
-    server = EmbeddedServer.start()
+    server = SharedServer()
     try:
-        with connect(server) as client:
+        with server.connect() as client:
             settings = client.server["settings"]
     finally:
         server.stop()
