@@ -62,7 +62,7 @@ MODELS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 
 
 class _Compiling(LocalDevice):
-    """Which gives binaries, too."""
+    """Give binaries, too."""
 
     def compile_kernels(self, requests: Sequence[CompileKernel], compiled: Callable[[int, Compiled], object]) -> None:
         for place, request in enumerate(requests):

@@ -1,6 +1,5 @@
 """Test the whole way on a real device: tune, write, run, compare with onnxruntime; a warm cache; another server; a
-kill.
-"""
+kill."""
 
 import contextlib
 import itertools
@@ -26,9 +25,11 @@ from gputune.client.tuning.search.task_search import BATCH
 from gputune.core.statuses import STATUSES
 from gputune.kernels.family import Array
 from gputune.kernels.space import configuration_key
+from gputune.runtime.backends import Backend
 from tests.client import models
-from tests.client.commands import config_file, read_json
+from tests.client.commands import Gputune, config_file, read_json
 from tests.client.summaries import problems
+from tests.opencl.contexts import loaded
 from tests.waiting import becomes
 
 INPUT = np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32)
@@ -50,17 +51,9 @@ def generate(folder: Path, output: str) -> Any:
     return read_json(folder / output / "summary.json")
 
 
-def run(path: Path) -> Array:
-    """The output of a context in a process of its own: this one may have another driver open."""
-    program = (
-        "import sys, numpy, gputune.runtime\n"
-        "x = numpy.load(sys.argv[2]); (y,) = gputune.runtime.load(sys.argv[1]).run({'x': x}).values()\n"
-        "numpy.save(sys.argv[3], y)"
-    )
-    np.save(path.with_suffix(".x.npy"), INPUT)
-    arguments = [str(path), str(path.with_suffix(".x.npy")), str(path.with_suffix(".y.npy"))]
-    subprocess.run([sys.executable, "-c", program, *arguments], check=True)
-    result: Array = np.load(path.with_suffix(".y.npy"))
+def run(backend: Backend, path: Path) -> Array:
+    with loaded(backend, path) as executor:
+        (result,) = executor.run({"x": INPUT}).values()
     return result
 
 
@@ -146,11 +139,12 @@ def configurations(summary: Any) -> Any:
     return {task["key"]: task["configuration"] for task in summary["tasks"]}
 
 
-def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any]) -> None:
+@pytest.mark.long("it is the whole way, and no other test tunes a model with convolutions")
+def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any], backend: Backend) -> None:
     folder, summary = tuned
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
     want = session.run(None, {"x": INPUT})[0]
-    np.testing.assert_allclose(run(folder / "one" / "small.bin"), want, rtol=0, atol=1e-4 * np.abs(want).max())
+    np.testing.assert_allclose(run(backend, folder / "one" / "small.bin"), want, rtol=0, atol=1e-4 * np.abs(want).max())
     for task in summary["tasks"]:
         assert task["tuned_ns"] > 0
         # one that was chosen for its time inside the model may be slower than the default alone
@@ -162,23 +156,24 @@ def test_a_tuned_context_agrees_with_onnxruntime(tuned: tuple[Path, Any]) -> Non
         )
 
 
+@pytest.mark.usefixtures("_reached")
 def test_a_warm_cache_needs_no_measuring_and_no_compiling(tuned: tuple[Path, Any]) -> None:
+    """The same context comes through another server, which runs already."""
     folder, first = tuned
     second = generate(folder, "two")
     totals = second["totals"]
     assert (totals["profile_requests"], totals["compile_requests"], totals["cache_misses"]) == (0, 0, 0)
     assert configurations(first) == configurations(second)
-    one, two = folder / "one" / "small.bin", folder / "two" / "small.bin"
-    assert one.read_bytes() == two.read_bytes()
-    assert run(one).tobytes() == run(two).tobytes()
+    assert (folder / "one" / "small.bin").read_bytes() == (folder / "two" / "small.bin").read_bytes()
 
 
+@pytest.mark.usefixtures("_reached")
 @pytest.mark.parametrize(("least", "code"), [(1000.0, GainTooSmall.exit_code), (0.001, 0)])
 def test_a_frozen_cache_is_judged_by_the_gain_that_it_holds(
     tuned: tuple[Path, Any], capsys: pytest.CaptureFixture[str], least: float, code: int
 ) -> None:
     folder, _ = tuned
-    words = ["--cache_mode", "frozen", "--fail_under", str(least), "--compare_seconds", "1"]
+    words = ["--cache_mode", "frozen", "--fail_under", str(least), "--compare_seconds", "0.1"]
     with pytest.raises(SystemExit) as ended:
         main([*generator_arguments(folder, "judged"), *words])
     assert ended.value.code == code
@@ -192,32 +187,25 @@ def test_a_frozen_cache_is_judged_by_the_gain_that_it_holds(
     assert not code or said[-1].startswith("error: --fail_under 1000: the recorded gain is ")
 
 
-def test_results_in_shared_buffers_are_those_of_copies(tuned: tuple[Path, Any]) -> None:
+def test_results_in_shared_buffers_are_those_of_copies(
+    tuned: tuple[Path, Any], backend: Backend, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder, _ = tuned
     np.save(folder / "x.npy", INPUT)
     (folder / "list.txt").write_text(f"{folder / 'x.npy'}\n{folder / 'x.npy'}\n")
     context = folder / "one" / "small.bin"
-    copied = run(context)
-    arguments = [
-        *("net-run", "--retrieve_context", str(context), "--input_list", str(folder / "list.txt")),
-        *("--output_dir", str(folder / "results"), "--npy", "--shared_buffer"),
-    ]
-    program = "import sys; from gputune.client.cli.main import main; main(sys.argv[1:])"
-    ran = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
-    if ran.returncode == ConfigError.exit_code:
-        assert "shares no memory with its host" in ran.stderr
+    ran = Gputune(capfd)(
+        "net-run", "--retrieve_context", context, "--input_list", folder / "list.txt",
+        "--output_dir", folder / "results", "--npy", "--shared_buffer",
+    )  # fmt: skip
+    if ran.code == ConfigError.exit_code:
+        assert "shares no memory with its host" in ran.err
         return
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.err
+    copied = run(backend, context)
     for number in range(2):
         (result,) = (folder / "results" / f"Result_{number}").glob("*.npy")
         assert np.load(result).tobytes() == copied.tobytes()
-
-
-def test_the_same_context_comes_through_a_server_that_runs_already(tuned: tuple[Path, Any], _reached: None) -> None:
-    folder, _ = tuned
-    summary = generate(folder, "three")
-    assert summary["totals"]["profile_requests"] == 0
-    assert (folder / "one" / "small.bin").read_bytes() == (folder / "three" / "small.bin").read_bytes()
 
 
 def test_a_killed_generator_loses_at_most_the_batch_in_flight(resumed: tuple[Path, Killed, Any]) -> None:

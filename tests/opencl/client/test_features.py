@@ -61,6 +61,7 @@ def generate(report: DeviceReport, tmp_path: Path, capfd: pytest.CaptureFixture[
     return run
 
 
+@pytest.mark.night
 def test_a_variant_that_needs_a_feature_ships_where_that_is_proven(
     answers: Any, generate: Any, native: Native, report: DeviceReport, tmp_path: Path, capfd: Any
 ) -> None:

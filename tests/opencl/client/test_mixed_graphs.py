@@ -1,12 +1,10 @@
 """Compare made-up models of all kinds of operators, as contexts on the device and in parts, with onnxruntime."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import onnx
-import onnxruntime
 import pytest
 
 from gputune.client.errors import Refusal
@@ -15,24 +13,16 @@ from gputune.client.model.importer import import_model, import_nodes
 from gputune.client.model.parts import Cut, cutting
 from gputune.client.run.local_device import LocalDevice
 from gputune.runtime.application.context import load
-from gputune.runtime.onnxruntime import ep_name
 from tests.client.mixed_graphs import Maker, far_off, wanted
 from tests.opencl.conftest import KernelBench
 
 
-@pytest.mark.parametrize("seed", [35, 20001, 20004, 20005])
+@pytest.mark.parametrize("seed", [20001, 20004, 20005, pytest.param(35, marks=pytest.mark.night)])
 def test_made_up_models_run_on_the_device(bench: KernelBench, seed: int) -> None:
     made = Maker(seed, nodes=9)
     got = LocalDevice(bench.backend).load(import_model(made.model, Path("made up"), {})).run({"x": made.input})
     wrong = {name: far_off(got[name], want) for name, want in wanted(made).items()}
     assert not any(wrong.values()), wrong
-
-
-@pytest.fixture
-def _unregistered() -> Iterator[None]:
-    """Takes the plugin from this process again."""
-    yield
-    onnxruntime.unregister_execution_provider_library(ep_name())
 
 
 def cut_at_random(model: onnx.ModelProto, seed: int) -> Cut:
@@ -46,8 +36,10 @@ def cut_at_random(model: onnx.ModelProto, seed: int) -> Cut:
     return scope.cut(cutting.Work([scope])).named("made_up", "")
 
 
-@pytest.mark.parametrize(("seed", "parts"), [(13, 4), (18, 5), (42, 3)])
-@pytest.mark.usefixtures("_unregistered")
+@pytest.mark.parametrize(
+    ("seed", "parts"), [(42, 3), *(pytest.param(*each, marks=pytest.mark.night) for each in ((13, 4), (18, 5)))]
+)
+@pytest.mark.usefixtures("_plugin")
 def test_made_up_models_run_in_parts(
     bench: KernelBench, seed: int, parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

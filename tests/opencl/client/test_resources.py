@@ -12,6 +12,7 @@ from tests.client.commands import Gputune
 from tests.client.models import save
 
 
+@pytest.mark.usefixtures("_reached")
 def test_what_a_tuned_kernel_takes_is_shown(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     gputune = Gputune(capfd)
     value = partial(onnx.helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT, shape=[8, 64])
