@@ -62,7 +62,7 @@ def test_verified_is_what_was_compared(
 def test_the_model_of_a_context_is_known(
     generate: Any, tmp_path: Path, capfd: Any, body: str, weights: models.Array, code: int, words: str
 ) -> None:
-    """By all commands, which say the same."""
+    """By all commands, which say the same; comparing starts a process with onnxruntime."""
     made, context = generate("y = MatMul(x, w)", W)
     assert made.code == 0, made.err
     result = {"Concat": "float[M,16] y", "z =": "float[4,16] z"}
@@ -79,7 +79,7 @@ def test_the_model_of_a_context_is_known(
         ("context-binary-utility", "--context_binary", context, "--check", model),
         ("net-run", "--retrieve_context", context, *run, "--verify", model),
         ("compare", "--retrieve_context", context, "--model", model, "--compare_seconds", 0.1),
-    ):
+    )[: 3 if code == 10 else 2]:
         ran = Gputune(capfd)(*command)
         assert (ran.code, words in ran.out + ran.err) == (code, True), ran.err
         assert ("is another file" in ran.err) == (body != "y = MatMul(x, w)" or weights is not W)

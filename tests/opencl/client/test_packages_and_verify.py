@@ -97,15 +97,19 @@ def test_an_op_package_from_tuning_to_results(generate: Any, server: Any, tmp_pa
         np.testing.assert_allclose(got[name], want, atol=1e-5)
 
 
-def test_each_graph_of_a_context_is_verified_and_runs(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:
-    ran = generate(
-        two_shapes(), "--tuning_effort", "none", "--input_dimensions", "x=1,3,6,5;x=1,3,6,7", "--verify"
-    )  # fmt: skip
+def verified(generate: Any, folder: Path, model: onnx.ModelProto, *options: str) -> dict[str, dict[str, float]]:
+    """Return the errors of the outputs of each graph of a context with default configurations."""
+    ran = generate(model, "--tuning_effort", "none", "--verify", *options)
     assert ran.code == 0, ran.err
-    verified = read_json(tmp_path / "summary.json")["verified"]
+    found: dict[str, dict[str, float]] = read_json(folder / "summary.json")["verified"]
+    return found
+
+
+def test_each_graph_of_a_context_is_verified_and_runs(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:
+    found = verified(generate, tmp_path, two_shapes(), "--input_dimensions", "x=1,3,6,5;x=1,3,6,7")
     names = [graph.name for graph in read_header(tmp_path / "m.bin").graphs]
-    assert list(verified) == names
-    assert all(0 < errors["y"] < 1e-4 for errors in verified.values())
+    assert list(found) == names
+    assert all(0 < errors["y"] < 1e-4 for errors in found.values())
     x = np.random.default_rng(3).standard_normal((1, 3, 6, 7)).astype(np.float32)
     assert outputs(tmp_path, server, capfd, x, "--graph", names[1])["y"].shape == (1, 5)
 
@@ -113,10 +117,8 @@ def test_each_graph_of_a_context_is_verified_and_runs(generate: Any, server: Any
 @pytest.mark.parametrize("rate", [8000, 16000])
 def test_onnxruntime_is_given_the_value_of_an_input(generate: Any, tmp_path: Path, rate: int) -> None:
     """An If on it takes another branch."""
-    asked = ("--tuning_effort", "none", "--input_value", f"sr={rate}", "--verify")
-    ran = generate(onnx.parser.parse_model(RATE), *asked)
-    assert ran.code == 0, ran.err
-    assert read_json(tmp_path / "summary.json")["verified"]["g"]["y"] < 1e-5
+    found = verified(generate, tmp_path, onnx.parser.parse_model(RATE), "--input_value", f"sr={rate}")
+    assert found["g"]["y"] < 1e-5
 
 
 def test_each_model_of_a_context_is_verified_by_itself(_reached: None, tmp_path: Path, capfd: Any) -> None:
@@ -235,8 +237,7 @@ def test_launches_that_share_programs_compute_the_same_bits(
     found = []
     for each in (1000, 1):
         monkeypatch.setattr(builder, "PROGRAMS_PER_UNIT", each)
-        ran = generate(models.residual_block(), "--tuning_effort", "none", "--verify")
-        assert ran.code == 0, ran.err
+        verified(generate, tmp_path, models.residual_block())
         header = read_header(tmp_path / "m.bin")
         found.append((len(header.programs), outputs(tmp_path, server, capfd, x)["y"].tobytes()))
     (apart, one), (together, other) = found
@@ -246,9 +247,7 @@ def test_launches_that_share_programs_compute_the_same_bits(
 def test_inner_tensors_are_returned_and_verified(generate: Any, server: Any, tmp_path: Path, capfd: Any) -> None:
     """What is fused away by itself, next to a net-run that knows nothing of it."""
     model = models.conv_relu_gemm()
-    ran = generate(model, "--tuning_effort", "none", "--verify", "--set_output_tensors", "c")
-    assert ran.code == 0, ran.err
-    assert list(read_json(tmp_path / "summary.json")["verified"]["small"]) == ["y", "c"]
+    assert list(verified(generate, tmp_path, model, "--set_output_tensors", "c")["small"]) == ["y", "c"]
     x = np.random.default_rng(3).standard_normal((1, 3, 9, 7)).astype(np.float32)
     got = outputs(tmp_path, server, capfd, x)
     (want,) = Oracle(tmp_path / "model.onnx").tensors(["c"], {"x": x}).values()
