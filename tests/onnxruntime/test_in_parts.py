@@ -67,7 +67,7 @@ def assert_right(found: Mapping[str, Array]) -> None:
 
 
 def test_an_application_loads_it_as_it_loads_a_context(ort: Onnxruntime, model: Path) -> None:
-    command = [sys.executable, APPLICATION, model, model.parent]
+    command = [sys.executable, str(APPLICATION), str(model), str(model.parent)]
     done = subprocess.run(command, env=environment(ort), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

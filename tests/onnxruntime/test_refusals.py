@@ -131,7 +131,7 @@ def test_tensors_must_be_those_of_the_context(newest: Onnxruntime, tmp_path: Pat
     a, b, c = ((name, [ELEMENTS]) for name in "abc")
     x, y, floats, halves = ("x", [ELEMENTS]), ("y", [ELEMENTS]), TensorProto.FLOAT, TensorProto.FLOAT16
     one = node(["x"], ["y"], binary)
-    cases = (
+    cases: Sequence[tuple[Any, ...]] = (
         ([node(["x"], ["y"], two)], [x], [y], floats, "it has 1 inputs, and graph 'main' of the context has 2"),
         ([node(["x"], ["y", "z"], binary)], [x], [y, ("z", [ELEMENTS])], floats, "it has 2 outputs, and graph "),
         ([node(["x", ""], ["y"], two)], [x], [y], floats, "its input 1 is missing: graph 'main' takes 'second' there"),

@@ -79,7 +79,7 @@ def test_all_kinds_of_contexts_compute_the_same(native: Native, backend: Backend
 
 def in_c(native: Native, backend: Backend, path: Path, inputs: Sequence[Any]) -> list[Sequence[Any]]:
     """Return the bits that the C runtime computes, in arenas of its own and in those of a group."""
-    found = []
+    found: list[Sequence[Any]] = []
     with (
         native.open(path) as file,
         native.device(file, backend.identity.name) as device,
