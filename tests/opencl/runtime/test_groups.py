@@ -18,6 +18,7 @@ from tests.client import models
 from tests.client.model.test_alternatives import two_blocks
 from tests.opencl.contexts import contexts, inputs_of, loaded
 
+pytestmark = pytest.mark.night  # test_pipeline.py has a group of two, and C one in both forms
 Wanted = dict[tuple[str, int], dict[str, np.ndarray]]
 POISON = 0xFF  # bytes of a NaN
 MODELS = (models.conv_relu_gemm, models.residual_block, two_blocks, models.squeeze_excite)
@@ -62,7 +63,6 @@ def pour(executor: Executor) -> None:
         executor._backend.fill(buffer, POISON)
 
 
-@pytest.mark.night
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 4)), min_size=1, max_size=24))
 def test_any_interleaving_gives_what_private_arenas_give_bit_by_bit(
