@@ -1,4 +1,4 @@
-"""Compile the C runtime for the tests: once for a state of the sources, with every warning an error."""
+"""Compile C for the tests: each source once for a state of it, for all test processes, with every warning an error."""
 
 import ctypes
 import functools
@@ -9,14 +9,18 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from gputune.core.whole_file import locked_folder
 from gputune.runtime import native
 from gputune.runtime.devices.drivers import opencl_library as opencl_library
 
 BUILD = Path(__file__).parents[2] / "build" / "native"
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
-OPTIMISED = ("-O2", "-g", "-fPIC", "-fvisibility=hidden")
+OPTIMISED = ("-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wp,-D_FORTIFY_SOURCE=2")
+"""What is written behind a buffer of a known size ends the process."""
 LIBRARIES = ("-lm", "-ldl", "-pthread")
+LINKING = ("-shared", "-Wl,")
 INCLUDE = native.FOLDER / "include"
+FOLDERS = tuple(f"-I{native.FOLDER / name}" for name in ("include", "src", "agent", ""))
 SOURCES = tuple(sorted((native.FOLDER / "src").glob("*.c")))
 SANITIZERS = "GPUTUNE_TEST_SANITIZERS"
 """The environment variable that names what the library is compiled with beside, such as "address,undefined"."""
@@ -37,15 +41,14 @@ def sanitizers() -> tuple[str, ...]:
 @functools.cache
 def library() -> Path:
     """libgputune.so of these sources. Raises AssertionError with what the compiler says."""
-    return compiled("libgputune.so", SOURCES, (*OPTIMISED, "-shared", f"-I{INCLUDE}", *sanitizers()))
+    return compiled("libgputune.so", SOURCES, (*OPTIMISED, "-shared", *sanitizers()))
 
 
 @functools.cache
 def agent() -> Path:
     """Return gputune-agent of these sources. Raises AssertionError with what the compiler says."""
-    folders = [native.FOLDER / name for name in ("include", "src", "agent")]
     sources = (*SOURCES, *sorted((native.FOLDER / "agent").glob("*.c")))
-    return compiled("gputune-agent", sources, (*OPTIMISED, *(f"-I{each}" for each in folders), *sanitizers()))
+    return compiled("gputune-agent", sources, (*OPTIMISED, *sanitizers()))
 
 
 @functools.cache
@@ -55,29 +58,58 @@ def driver(name: str, *sources: str) -> ctypes.CDLL:
     sources: names of the library's, or with a folder in front. Raises AssertionError with what the compiler says.
     """
     named = (native.FOLDER / (f"{each}.c" if "/" in each else f"src/{each}.c") for each in sources)
-    files = [Path(__file__).parent / "drivers" / f"{name}.c", *named]
-    folders = (f"-I{folder}" for folder in (INCLUDE, native.FOLDER / "src", native.FOLDER / "agent"))
-    flags = (*OPTIMISED, "-fvisibility=default", "-shared", *folders, *sanitizers())
-    return ctypes.CDLL(str(compiled(f"{name}.so", files, flags)))
+    flags = (*OPTIMISED, "-fvisibility=default", *sanitizers())
+    own = compiled(f"{name}.o", [Path(__file__).parent / "drivers" / f"{name}.c"], (*flags, "-c"))
+    return ctypes.CDLL(str(compiled(f"{name}.so", [own, *named], (*OPTIMISED, *sanitizers(), "-shared"))))
 
 
 def compiled(name: str, sources: Sequence[Path], flags: Sequence[str], strict: Sequence[str] = STRICT) -> Path:
-    """What the compiler makes of C sources, in a folder that is named after their content and the flags. Raises
-    AssertionError with what the compiler says."""
-    command = [str(compiler()), *strict, *flags, *map(str, sources), *LIBRARIES]
-    own = (path for folder in {path.parent for path in sources} for path in folder.glob("*.h"))
-    ours = (path for folder in ("src", "agent", "include") for path in (native.FOLDER / folder).iterdir())
-    headers = sorted({*ours, *own})
-    texts = [path.read_bytes() for path in (*sources, *headers)]
+    """Return the file that the compiler makes of C sources, in a folder named after their content and the flags.
+
+    Each source is compiled once for all files that it is a part of. strict: for sources outside of the runtime. Raises
+    AssertionError with what the compiler says.
+    """
+    flags = tuple(dict.fromkeys([*FOLDERS, *flags]))
+    objects = [_object(source, flags, strict) for source in sources]
+    return objects[0] if "-c" in flags else _made(name, [*flags, *map(str, objects), *LIBRARIES], objects)
+
+
+def _object(source: Path, flags: Sequence[str], strict: Sequence[str]) -> Path:
+    """Return the compiled form of a source, or a compiled one as it is.
+
+    A name that the flags define is given to sources with it alone.
+    """
+    if source.suffix == ".o":
+        return source
+    text = source.read_text(encoding="utf-8")
+    own = [flag for flag in flags if not flag.startswith(LINKING)]
+    own = [flag for flag in own if not flag.startswith("-D") or flag[2:].partition("=")[0] in text]
+    is_ours = native.FOLDER in source.parents
+    others = _files(".h") if is_ours else [*_files(".h", ".c"), *sorted(source.parent.glob("*.h"))]
+    arguments = [*(STRICT if is_ours else strict), *own, "-c", str(source)]
+    return _made(f"{source.stem}.o", list(dict.fromkeys(arguments)), [source, *others])
+
+
+def _made(name: str, arguments: Sequence[str], files: Sequence[Path]) -> Path:
+    """Return the file that the compiler makes of arguments; it is made once for a state of these files."""
+    command = [str(compiler()), *arguments]
+    texts = [path.read_bytes() for path in files]
     digest = hashlib.sha256(b"\0".join([*map(os.fsencode, command), *texts])).hexdigest()
     path = BUILD / digest[:16] / name
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        done = subprocess.run([*command, "-o", str(unfinished)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        unfinished.replace(path)  # another test process may do the same
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked_folder(path.parent):  # other test processes want the same
+        if not path.exists():
+            unfinished = path.with_suffix(f".{os.getpid()}")
+            done = subprocess.run([*command, "-o", str(unfinished)], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            unfinished.replace(path)
     return path
+
+
+@functools.cache
+def _files(*suffixes: str) -> list[Path]:
+    """Return the headers of the runtime and the agent, or their sources too, which tests include."""
+    return sorted(path for path in native.FOLDER.rglob("*") if path.suffix in suffixes)
 
 
 def environment() -> dict[str, str]:

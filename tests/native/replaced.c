@@ -1,10 +1,9 @@
 /* Changes the file of a context in place at each moment at which it is read, and says how it is used then.
  *
  * replaced LIBRARY CONTEXT OTHER CHANGE: the OpenCL library of fake_opencl.c, two contexts whose outputs have one value
- * each, and "short", "zeros" or "another". Compiled with pread as changing_pread. A line for each moment: what opening,
- * loading, running, loading again and running that have led to, the name of a code or the value. */
+ * each, and "short", "zeros" or "another". Linked with -Wl,--wrap=pread. A line for each moment: what opening, loading,
+ * running, loading again and running that have led to, the name of a code or the value. */
 #define _GNU_SOURCE
-#undef pread
 #include "gputune.h"
 
 #include <fcntl.h>
@@ -56,10 +55,11 @@ static void change_file(void) {
     free(zeros.data);
 }
 
-ssize_t changing_pread(int file, void *into, size_t nbytes, off_t place);
-ssize_t changing_pread(int file, void *into, size_t nbytes, off_t place) {
+ssize_t __real_pread(int file, void *into, size_t nbytes, off_t place);
+ssize_t __wrap_pread(int file, void *into, size_t nbytes, off_t place);
+ssize_t __wrap_pread(int file, void *into, size_t nbytes, off_t place) {
     if (__atomic_fetch_add(&reads, 1, __ATOMIC_RELAXED) == moment) change_file();
-    return pread(file, into, nbytes, place);
+    return __real_pread(file, into, nbytes, place);
 }
 
 /* Loads and runs the context; what that led to. */

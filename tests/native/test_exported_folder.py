@@ -19,13 +19,11 @@ from gputune.runtime.execution.executor import Executor
 from gputune.runtime.execution.persistent import Runs
 from tests.client.evil_names import EVIL
 from tests.native.binding import Native
-from tests.native.compiling import INCLUDE, SOURCES, compiled, environment, sanitizers
+from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, environment, sanitizers
 from tests.native.fake import ELEMENTS, HERE, STAGES, doubling_context, fake_library, named_context
 
-BUILDS = {
-    "make": [["make", "-j2", "CFLAGS=-O0"]],
-    "cmake": [["cmake", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug"], ["cmake", "--build", "build", "-j2"]],
-}
+MAKE = ["make", "-j2", "CFLAGS=-O0"]
+PLUGIN, PLUGIN_NAMES = "build/libgputune_onnxruntime.so", {"CreateEpFactories", "ReleaseEpFactory"}
 X = np.arange(ELEMENTS, dtype=np.float32)
 
 
@@ -33,6 +31,13 @@ def bare(command: Sequence[str | Path], folder: Path, **environment: str) -> sub
     """Runs a command with no variable but PATH, and these."""
     environment |= {"PATH": os.environ["PATH"]}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def build(app: Path, command: Sequence[str]) -> None:
+    """Build in an exported folder, with no warning."""
+    built = bare(command, app)
+    assert built.returncode == 0, built.stdout + built.stderr
+    assert "warning" not in built.stderr
 
 
 def exported(folder: Path) -> Path:
@@ -49,10 +54,7 @@ MODEL = ("--context_binary", "model.bin")
 def app(native: Native, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One that make has built."""
     app = exported(tmp_path_factory.mktemp("exported"))
-    for command in BUILDS["make"]:
-        built = bare(command, app)
-        assert built.returncode == 0, built.stderr
-        assert "warning" not in built.stderr
+    build(app, MAKE)
     return app
 
 
@@ -231,7 +233,7 @@ def test_it_warns_of_launches_as_net_run_does(native: Native, tmp_path: Path) ->
     """Of inferences that are made up."""
     X.tofile(tmp_path / "x.raw")
     files = [HERE / "drivers" / "counted.c", INCLUDE.parent / "main.c", *SOURCES]
-    program = compiled("counted", files, ("-O0", f"-I{INCLUDE}", "-Wl,--wrap=gputune_counters_of", *sanitizers()))
+    program = compiled("counted", files, (*OPTIMISED, "-Wl,--wrap=gputune_counters_of", *sanitizers()))
     context = doubling_context(tmp_path / "a.bin")
     command: list[str | Path] = [program, "--context_binary", context, "--output_dir", tmp_path, tmp_path / "x.raw"]
     for persistent, aborted, launches in ((1, 1, 3), (0, 2, 0), (3, 1, 2), (0, 0, 5), (9, 0, 0)):
@@ -300,27 +302,17 @@ def test_only_its_own_names_are_exported(app: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_plugin_for_onnxruntime_is_built_too(app: Path) -> None:
+    build(app, [*MAKE, "onnxruntime"])
+    assert exported_names(app, PLUGIN, "-D") == PLUGIN_NAMES
+
+
+@pytest.mark.night
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
-def test_cmake_builds_it(native: Native, tmp_path: Path) -> None:
+def test_cmake_builds_it_and_the_plugin(native: Native, tmp_path: Path) -> None:
     app = exported(tmp_path)
-    for command in BUILDS["cmake"]:
-        built = bare(command, app)
-        assert built.returncode == 0, built.stdout + built.stderr
+    build(app, ["cmake", "-B", "build", "-DCMAKE_BUILD_TYPE=Debug", "-DGPUTUNE_ONNXRUNTIME=ON"])
+    build(app, ["cmake", "--build", "build", "-j2"])
     assert run(app, *MODEL, "inputs/x.raw").returncode == 0
     assert exported_names(app, "build/libgputune.a") == {"gputune"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("by", BUILDS)
-def test_the_plugin_for_onnxruntime_is_built_too(native: Native, tmp_path: Path, by: str) -> None:
-    if shutil.which(by) is None:
-        pytest.skip(f"there is no {by}")
-    app = exported(tmp_path)
-    *configure, build = BUILDS[by]
-    wanted = [[*build, "onnxruntime"]] if by == "make" else [[*configure[0], "-DGPUTUNE_ONNXRUNTIME=ON"], build]
-    for command in wanted:
-        built = bare(command, app)
-        assert built.returncode == 0, built.stdout + built.stderr
-        assert "warning" not in built.stderr
-    library = "build/libgputune_onnxruntime.so"
-    assert exported_names(app, library, "-D") == {"CreateEpFactories", "ReleaseEpFactory"}
+    assert exported_names(app, PLUGIN, "-D") == PLUGIN_NAMES

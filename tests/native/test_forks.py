@@ -6,21 +6,20 @@ from pathlib import Path
 import pytest
 
 from tests.native.binding import Native
-from tests.native.compiling import INCLUDE, SOURCES, compiled, environment
+from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment
 from tests.native.fake import HERE, doubling_context, fake_library
 
 STRICT = ("-std=c11", "-Wall", "-Wextra")
-FLAGS = ("-g", "-O1", f"-I{INCLUDE}", f"-I{INCLUDE.parent / 'src'}")
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 
 
-@pytest.mark.parametrize("flags", [(), pytest.param(SANITIZED, marks=pytest.mark.slow)], ids=["plain", "sanitizers"])
+@pytest.mark.parametrize("flags", [(), pytest.param(SANITIZED, marks=pytest.mark.night)], ids=["plain", "sanitizers"])
 def test_a_fork_is_refused_at_once_and_closes_without_the_driver(
     native: Native, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     """Also where another thread had the device's turn; leaks are those of the driver's objects alone."""
     sources = [path for path in SOURCES if path.name != "profile.c"]
-    program = compiled("forks", [HERE / "forks.c", *sources], (*FLAGS, *flags), STRICT)
+    program = compiled("forks", [HERE / "forks.c", *sources], (*OPTIMISED, *flags), STRICT)
     library, context = fake_library(flags), doubling_context(tmp_path / "a.bin")
     (tmp_path / "suppressed").write_text("leak:libOpenCL_fake\nleak:libdl\n")
     variables = {"XDG_RUNTIME_DIR": str(tmp_path), "LSAN_OPTIONS": f"suppressions={tmp_path / 'suppressed'}"}

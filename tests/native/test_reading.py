@@ -1,5 +1,6 @@
 """Test that both readers read golden files alike, and refuse changed files with the same name of error."""
 
+import itertools
 import os
 import struct
 from collections import Counter
@@ -11,7 +12,6 @@ import pytest
 
 import c_tables
 from gputune.core.ownership import TRUSTED_FOLDERS, untrusted
-from gputune.runtime import native
 from gputune.runtime.context import records
 from stress.fuzz import context as context_fuzzing
 from stress.fuzz.cases import chance_of
@@ -19,14 +19,14 @@ from stress.fuzz.context import head_of, with_head
 from stress.native import files
 from stress.native.reading import DUMP, SOURCES, NativeReader, Reading, read_by_python
 from stress.native.refusals import Made, refusals
-from tests.native.compiling import BUILD, INCLUDE, OPTIMISED, compiled, sanitizers
+from tests.native.compiling import BUILD, OPTIMISED, compiled, sanitizers
 
 CASES = 400
 NAMES = {"ok", "truncated", "checksum_mismatch", "malformed_header", "malformed_package", "malformed_ep_context"}
 
 
 def new_reader(by_bytes: bool = False) -> NativeReader:
-    return NativeReader(compiled("dump", (DUMP, *SOURCES), (*OPTIMISED, f"-I{INCLUDE}", *sanitizers())), by_bytes)
+    return NativeReader(compiled("dump", (DUMP, *SOURCES), (*OPTIMISED, *sanitizers())), by_bytes)
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +147,7 @@ def test_a_feature_is_required_of_both_readers_once_it_has_a_name(
     tables.parent.mkdir(parents=True, exist_ok=True)
     tables.write_text(c_tables.text(), encoding="utf-8")
     sources = (DUMP, tables, *(one for one in SOURCES if one.name != tables.name))
-    flags = (*OPTIMISED, f"-I{INCLUDE}", f"-I{native.FOLDER / 'src'}", *sanitizers())
-    with NativeReader(compiled("dump", sources, flags)) as reader:
+    with NativeReader(compiled("dump", sources, (*OPTIMISED, *sanitizers()))) as reader:
         for version, name in ((3, "malformed_header"), (4, "ok")):
             path.write_bytes(whole[:8] + struct.pack("<I", version) + whole[12:])
             found = reader.read(path)
@@ -170,19 +169,20 @@ def test_changed_files_are_refused_with_the_same_name_or_read_alike(reader: Nati
 
 
 @pytest.mark.slow
-def test_each_field_of_a_header_is_checked_as_python_does(reader: NativeReader, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.night)])
+def test_each_field_of_a_header_is_checked_as_python_does(reader: NativeReader, tmp_path: Path, step: int) -> None:
     path = tmp_path / "exchanged.bin"
     ended: Counter[str] = Counter()
-    for what, content in files.exchanged(files.compact()):
+    for what, content in itertools.islice(files.exchanged(files.compact()), 0, None, step):
         path.write_bytes(content)
         found = reader.read(path)
         assert found == read_by_python(path), f"{what}: {found.message}"
         ended[found.error] += 1
-    assert ended["malformed_header"] > 800 and ended["ok"] > 20
+    assert ended["malformed_header"] > 800 // step and ended["ok"] > 20 // step
 
 
 def test_the_fuzzer_calls_what_the_reader_has(c_compiler: str) -> None:
-    compiled("fuzzer.o", (DUMP.with_name("fuzzer.c"),), ("-c", f"-I{INCLUDE}"))
+    compiled("fuzzer.o", (DUMP.with_name("fuzzer.c"),), ("-c",))
 
 
 @pytest.mark.parametrize("version", [1, 2])

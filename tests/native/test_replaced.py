@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.native.binding import Native, NativeError
-from tests.native.compiling import INCLUDE, OPTIMISED, SOURCES, compiled, environment, sanitizers
+from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment, sanitizers
 from tests.native.fake import ELEMENTS, HERE, Fake, fake_library, weighted_context
 
 NAMES = {"file_changed", "not_a_context", "truncated", "malformed_header"}
@@ -20,8 +20,7 @@ NAMES = {"file_changed", "not_a_context", "truncated", "malformed_header"}
 
 @pytest.fixture(scope="module")
 def program(c_compiler: str) -> Path:
-    flags = (*OPTIMISED, f"-I{INCLUDE}", "-Dpread=changing_pread", *sanitizers())
-    return compiled("replaced", [HERE / "replaced.c", *SOURCES], flags)
+    return compiled("replaced", [HERE / "replaced.c", *SOURCES], (*OPTIMISED, "-Wl,--wrap=pread", *sanitizers()))
 
 
 @pytest.mark.parametrize("change", ["short", "zeros", "another"])

@@ -11,7 +11,7 @@ import pytest
 import c_tables
 import tool
 from gputune.core.bounds import Amount, CText, Stored, Within, in_files
-from tests.native.compiling import INCLUDE, compiled
+from tests.native.compiling import compiled
 
 
 def test_the_tables_are_those_of_the_dataclasses() -> None:
@@ -91,6 +91,5 @@ def test_tables_that_do_not_fit_c_do_not_compile(
     assert was in text
     path = tmp_path / "tables.c"
     path.write_text(text.replace(was, becomes), encoding="utf-8")
-    folder = (tool.ROOT / c_tables.PATH).parent
     with pytest.raises(AssertionError, match=words):
-        compiled("tables.o", (path,), ("-c", f"-I{INCLUDE}", f"-I{folder}"))
+        compiled("tables.o", (path,), ("-c",))

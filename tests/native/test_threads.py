@@ -6,20 +6,23 @@ from pathlib import Path
 import pytest
 
 from tests.native.binding import Native
-from tests.native.compiling import INCLUDE, SOURCES, compiled, environment
+from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment
 from tests.native.fake import HERE, doubling_context, fake_library
 
 STRICT = ("-std=c11", "-Wall", "-Wextra")
-FLAGS = ("-g", "-O1", f"-I{INCLUDE}", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+KEPT = ("-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+SANITIZED = [
+    pytest.param((f"-fsanitize={name}", *KEPT), id=name, marks=pytest.mark.night)
+    for name in ("thread", "address,undefined")
+]
+"""The flags of programs that threads share objects in, or vote in."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_threads_may_share_all_objects(native: Native, tmp_path: Path, sanitizer: str) -> None:
+@pytest.mark.parametrize("flags", [pytest.param((), id="plain"), *SANITIZED])
+def test_threads_may_share_all_objects(native: Native, tmp_path: Path, flags: tuple[str, ...]) -> None:
     """On an OpenCL library that locks nothing: what it is called with at once is a data race."""
-    flags = (*FLAGS, f"-fsanitize={sanitizer}")
     library = fake_library(flags)
-    program = compiled("threads", [HERE / "threads.c", *SOURCES], flags, STRICT)
+    program = compiled("threads", [HERE / "threads.c", *SOURCES], (*OPTIMISED, *flags), STRICT)
     context = doubling_context(tmp_path / "a.bin")
     command = [program, library, context, tmp_path]
     ran = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)

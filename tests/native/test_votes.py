@@ -24,7 +24,8 @@ from gputune.runtime.power.profiles.presets import PRESETS
 from gputune.runtime.power.profiles.settings import PHASES
 from gputune.runtime.power.records import Corner, Corners, PowerMode, Vote, strongest
 from gputune.runtime.power.steering import Steering, find_steering
-from tests.native.compiling import INCLUDE, compiled, environment, sanitizers
+from tests.native.compiling import OPTIMISED, SOURCES, compiled, environment, sanitizers
+from tests.native.test_threads import SANITIZED
 from tests.waiting import becomes
 
 FOLDER = Path(__file__).parent
@@ -78,13 +79,11 @@ class Voting:
 
 @pytest.fixture(scope="module")
 def program(c_compiler: None) -> Path:
-    return voting_program(("-O0", "-g", *sanitizers()))
+    return voting_program(sanitizers())
 
 
 def voting_program(flags: Sequence[str]) -> Path:
-    source = INCLUDE.parent / "src"
-    files = [FOLDER / "drivers" / "voting.c", *sorted(source.glob("*.c"))]
-    return compiled("voting", files, (*flags, f"-I{INCLUDE}", f"-I{source}"))
+    return compiled("voting", [FOLDER / "drivers" / "voting.c", *SOURCES], (*OPTIMISED, *flags))
 
 
 @contextmanager
@@ -295,10 +294,8 @@ def test_a_broken_file_begins_anew(program: Path, place_in: int, garbage: bytes,
         second.end()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
-def test_threads_may_vote_at_once(c_compiler: None, sanitizer: str) -> None:
-    flags = ("-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all")
+@pytest.mark.parametrize("flags", [pytest.param((), id="plain"), *SANITIZED])
+def test_threads_may_vote_at_once(c_compiler: None, flags: tuple[str, ...]) -> None:
     with place() as folder:
         root = make_tree(folder / "root", *TREES)
         before, voting = contents(root), Voting(voting_program(flags), root, MALI)

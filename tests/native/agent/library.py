@@ -52,7 +52,7 @@ class Refused(Exception):
 
 def library() -> ctypes.CDLL:
     """Return the compiled sources."""
-    found = driver("agent", "agent/blake2b", "agent/keys", "sha256", "pool", "msgpack")
+    found = driver("agent", "agent/blake2b", "sha256", "pool", "msgpack")
     for name in ("new_reader", "new_mac", "error_of"):
         getattr(found, name).restype = ctypes.c_void_p
     for name in ("feed", "asked_bytes", "pieces", "room_of"):

@@ -15,12 +15,15 @@ from stress.native.agent import End, NativeFrames
 from tests.native.compiling import BUILD, OPTIMISED, compiled
 from tests.protocol.tampering import CUT, NAMES, Recorded
 
-FLAGS = (*OPTIMISED, "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *agent.FOLDERS)
+SANITIZED = (*OPTIMISED, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-@pytest.fixture(scope="module")
-def program(c_compiler: str) -> Path:
-    return compiled("agent", agent.PARTS, FLAGS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(OPTIMISED, id="plain"), pytest.param(SANITIZED, id="sanitizers", marks=pytest.mark.night)],
+)
+def program(c_compiler: str, request: pytest.FixtureRequest) -> Path:
+    return compiled("agent", agent.PARTS, request.param)
 
 
 @pytest.fixture
@@ -52,14 +55,15 @@ FUZZED = set(REPLIES) - {ReadFiles, SetVotes}
 """Others read any file of the machine, or change its clocks."""
 
 
-def test_what_has_not_arrived_may_not_be_read() -> None:
+@pytest.mark.night
+def test_what_has_not_arrived_may_not_be_read(c_compiler: str) -> None:
     name, wait = "frames.c", "if (piece > reader->have - reader->start - reader->hashed) return;"
     source = (native.FOLDER / "agent" / name).read_text(encoding="utf-8")
     assert wait in source
     impatient = BUILD / "impatient" / name  # always the same, so that it is compiled once
     impatient.parent.mkdir(parents=True, exist_ok=True)
     impatient.write_text(source.replace(wait, ""), encoding="utf-8")
-    program = compiled("agent", [impatient, *(path for path in agent.PARTS if path.name != name)], FLAGS)
+    program = compiled("agent", [impatient, *(path for path in agent.PARTS if path.name != name)], SANITIZED)
     stream = agent.hello() + b"".join(Recorded.made().frames)
     with pytest.raises(RuntimeError, match="has crashed"), NativeFrames(program) as broken:
         broken.read(stream, 1)

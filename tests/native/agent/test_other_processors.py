@@ -21,6 +21,8 @@ from gputune.server.agent.opening import find_device, open_device
 from gputune.server.agent.votes import AgentPower
 from tests.native.fake import DEVICE, ELEMENTS, HERE, SOURCE, STAGES, doubling_context
 
+pytestmark = pytest.mark.night
+
 ROOT = Path(__file__).parents[3]
 TOKEN = "a token that only tests know"
 PROCESSORS = {"aarch64-linux-gnu": "qemu-aarch64", "arm-linux-gnueabihf": "qemu-arm"}

@@ -1,4 +1,4 @@
-/* Frames and scrypt of the agent, on memory that can be refused. */
+/* Frames and scrypt of the agent, on memory that can be refused, and its keys. */
 #include "frames.h"
 #include "scrypt.h"
 
@@ -25,6 +25,7 @@ static void given_back(void *memory) {
 #include "scrypt.c"
 #undef malloc
 #undef free
+#include "keys.c"
 
 void refuse_memory(bool refuses) { refused = refuses; }
 size_t asked_bytes(void) { return asked; }
