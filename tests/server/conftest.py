@@ -17,15 +17,18 @@ import pytest
 
 from gputune.client.target.client import TargetClient
 from gputune.core.launches import Launch, Variant, Work
-from gputune.runtime.devices.discovery import NULL_REPORT
+from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
 from gputune.server.clients.listener import Listener
 from gputune.server.clients.local_socket import LocalListener
 from gputune.server.daemon import Daemon
-from gputune.server.protocol.messages import Limits, ProfileKernel
+from gputune.server.protocol.messages import Limits, ProfileKernel, Status, StatusReport
+from gputune.server.worker.link import WorkerReady
+from gputune.server.workers.process import WorkerProcess
 from tests.client.contexts import small_context
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 from .peer import Peer
+from .workers.fake_worker import Behaviour, FakeWorker
 
 SOURCE = "__kernel void copy(__global const float *input, __global float *output) {}"
 
@@ -91,13 +94,6 @@ def launching() -> Iterator[Callable[..., Server]]:
 @pytest.fixture
 def launch_server() -> Iterator[Callable[..., Server]]:
     """Starts servers that are gone when the test is over."""
-    with launching() as launch:
-        yield launch
-
-
-@pytest.fixture(scope="module")
-def launch_shared() -> Iterator[Callable[..., Server]]:
-    """Starts servers for all tests of a module that leave them alive."""
     with launching() as launch:
         yield launch
 
@@ -182,11 +178,34 @@ def make_batch() -> Callable[..., ProfileKernel]:
 
 
 @contextmanager
+def made_up(behave: Behaviour | None) -> Iterator[None]:
+    """Start made-up workers, which behave so, instead of processes."""
+
+    async def start(report: DeviceReport, *arguments: object, **environment: str) -> FakeWorker:
+        assert behave is not None and report.identity is not None
+        worker = FakeWorker(behave)
+        worker.ready = WorkerReady(report.identity.to_dict(), "null", {})
+        return worker
+
+    with pytest.MonkeyPatch.context() as patch:
+        if behave is not None:
+            patch.setattr(WorkerProcess, "start", staticmethod(start))
+        yield
+
+
+@contextmanager
 def serving(
-    limits: Limits | None = None, path: Path | None = None, **options: Any
+    limits: Limits | None = None,
+    path: Path | None = None,
+    host: str = "127.0.0.1",
+    worker: Behaviour | None = None,
+    **options: Any,
 ) -> Iterator[tuple[Daemon, tuple[str, int]]]:
-    """A daemon in a thread of this process, and its address; on a local socket where there is a path for it."""
-    listener = Listener("127.0.0.1", 0) if path is None else LocalListener(path)
+    """Give a daemon in a thread of this process, and its address.
+
+    path: of a local socket instead of a port. worker: how made-up workers behave; without it, they are processes.
+    """
+    listener = Listener(host, 0) if path is None else LocalListener(path)
     ready = threading.Event()
     made: list[tuple[Daemon, asyncio.AbstractEventLoop]] = []
 
@@ -195,21 +214,45 @@ def serving(
         made.append((daemon, asyncio.get_running_loop()))
         await daemon.serve(lambda welcome: ready.set())
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    assert ready.wait(PATIENCE_SECONDS)
-    daemon, loop = made[0]
-    try:
-        yield daemon, listener.socket.getsockname() if path is None else (f"unix:{path}", 0)
-    finally:
-        loop.call_soon_threadsafe(daemon.stop_now)
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()
+    with made_up(worker):
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
+        thread.start()
+        assert ready.wait(PATIENCE_SECONDS)
+        daemon, loop = made[0]
+        try:
+            yield daemon, listener.socket.getsockname()[:2] if path is None else (f"unix:{path}", 0)
+        finally:
+            loop.call_soon_threadsafe(daemon.stop_now)
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
 
 
 @pytest.fixture
 def daemon_here() -> Callable[..., Any]:
     return serving
+
+
+@pytest.fixture(scope="session")
+def _daemon_of_all() -> Iterator[tuple[Daemon, tuple[str, int]]]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def shared_daemon(_daemon_of_all: tuple[Daemon, tuple[str, int]]) -> Iterator[tuple[Daemon, tuple[str, int]]]:
+    """Give the daemon in this process that tests share, and its address; the next test finds nothing of this one's."""
+    yield _daemon_of_all
+    becomes_idle(Peer(_daemon_of_all[1]))
+
+
+def becomes_idle(peer: Peer) -> None:
+    """Wait until a server holds nothing of other clients than this one, and has its worker."""
+    with peer:
+        peer.ping_until(lambda: is_idle(peer.ask(Status())))
+
+
+def is_idle(status: StatusReport) -> bool:
+    return (status.clients, status.queued, status.running, status.memory_bytes) == (1, 0, "", 0)
 
 
 def gone(pid: int) -> bool:
@@ -237,9 +280,17 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.fixture(scope="session")
+def _local_server_of_all() -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="gputune-") as name, launching() as launch:
+        yield launch("--unix", f"{name}/socket")
+
+
 @pytest.fixture
-def server(folder: Path, launch_server: Callable[..., Server]) -> Server:
-    return launch_server("--unix", str(folder / "socket"))
+def shared_local(_local_server_of_all: Server) -> Iterator[Server]:
+    """Give the server on a local socket that tests share; the next test finds nothing of this one's."""
+    yield _local_server_of_all
+    becomes_idle(_local_server_of_all.peer())
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ from .peer import Peer, Refused
 
 pytestmark = pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="local sockets that say who connects")
 Launch = Callable[..., Server]
-
-
-@pytest.fixture(scope="module")
-def shared_local(launch_shared: Launch) -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="gputune-") as name:
-        yield launch_shared("--unix", f"{name}/socket")
 
 
 def read_only() -> int:
@@ -101,15 +94,15 @@ def test_what_is_no_safe_memory_is_refused_by_name(
     assert becomes(lambda: descriptors(shared_local.process.pid) <= before)
 
 
-def test_memory_cannot_be_shrunk_or_closed_under_the_device(server: Server, context: Path) -> None:
-    with server.connect() as client, closing_fd(memfd(32)) as fd:
+def test_memory_cannot_be_shrunk_or_closed_under_the_device(shared_local: Server, context: Path) -> None:
+    with shared_local.connect() as client, closing_fd(memfd(32)) as fd:
         executor = RemoteExecutor(client, context, None, strict=True)
         x = MemHandle.from_fd(fd, 0, 32)
         executor.run_timed({"x": x})
         with pytest.raises(PermissionError):
             os.ftruncate(fd, 0)
         executor.run_timed({"x": x})
-    with server.connect() as client:
+    with shared_local.connect() as client:
         handle = MemHandle.allocate(32)
         os.close(handle.fileno())  # as a program does that mixes up its descriptors
         with pytest.raises(UnusableMemory, match="Bad file descriptor"):
@@ -119,10 +112,9 @@ def test_memory_cannot_be_shrunk_or_closed_under_the_device(server: Server, cont
 
 
 @pytest.mark.slow
-def test_the_same_descriptor_a_thousand_times_meets_the_limits(folder: Path, launch_server: Launch) -> None:
-    server = launch_server("--unix", str(folder / "socket"))
-    before = descriptors(server.process.pid)
-    with server.peer() as peer, closing_fd(memfd()) as fd:
+def test_the_same_descriptor_a_thousand_times_meets_the_limits(shared_local: Server) -> None:
+    before = descriptors(shared_local.process.pid)
+    with shared_local.peer() as peer, closing_fd(memfd()) as fd:
         answers: list[Any] = []
         for _ in range(1000):
             try:
@@ -132,7 +124,7 @@ def test_the_same_descriptor_a_thousand_times_meets_the_limits(folder: Path, lau
         assert len([answer for answer in answers if isinstance(answer, MemoryReady)]) == 64
         assert set(answers[64:]) == {("limit_exceeded", "registered")}
         assert peer.ask(Status()).memory_bytes == 64 * 4096
-        with server.peer() as second, server.peer() as third:
+        with shared_local.peer() as second, shared_local.peer() as third:
             for _ in range(64):
                 second.reply(second.send(RegisterMemory(4096, 0), descriptors=[fd]))
             with pytest.raises(Refused, match="total_registered"):
@@ -142,13 +134,13 @@ def test_the_same_descriptor_a_thousand_times_meets_the_limits(folder: Path, lau
             third.reply(third.send(RegisterMemory(4096, 0), descriptors=[fd]))
             with pytest.raises(Refused, match="unknown_buffer"):
                 peer.ask(FreeBuffers((first,)))
-    assert becomes(lambda: descriptors(server.process.pid) == before)
-    with server.peer() as peer:
+    assert becomes(lambda: descriptors(shared_local.process.pid) <= before)
+    with shared_local.peer() as peer:
         assert peer.ask(Status()).memory_bytes == 0
 
 
-def test_memory_of_a_client_that_vanishes_is_given_up(server: Server, context: Path) -> None:
-    (worker,) = server.children()
+def test_memory_of_a_client_that_vanishes_is_given_up(shared_local: Server, context: Path) -> None:
+    (worker,) = shared_local.children()
     code = (
         "import os, sys; from pathlib import Path\n"
         "from gputune.client.target.client import TargetClient\n"
@@ -159,13 +151,13 @@ def test_memory_of_a_client_that_vanishes_is_given_up(server: Server, context: P
         "print(len(os.listdir(f'/proc/{sys.argv[3]}/fd')), flush=True)\n"
         "os.kill(os.getpid(), 9)"
     )
-    before = descriptors(server.process.pid), descriptors(worker)
-    command = [sys.executable, "-c", code, server.host, str(context), str(worker)]
+    before = descriptors(shared_local.process.pid), descriptors(worker)
+    command = [sys.executable, "-c", code, shared_local.host, str(context), str(worker)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert ended.returncode == -signal.SIGKILL
     assert int(ended.stdout) > before[1]
-    assert becomes(lambda: (descriptors(server.process.pid), descriptors(worker)) == before)
-    assert server.children() == [worker]
+    assert becomes(lambda: descriptors(shared_local.process.pid) <= before[0] and descriptors(worker) <= before[1])
+    assert shared_local.children() == [worker]
 
 
 def test_descriptors_that_nothing_asks_for_end_the_connection(shared_local: Server) -> None:

@@ -29,6 +29,8 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.core import peers
 from gputune.core.errors import MemoryInUse, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
+from gputune.server import logs
+from gputune.server.__main__ import main
 from gputune.server.clients import local_socket
 from gputune.server.clients.listener import CannotListen
 from gputune.server.clients.local_socket import LocalArrival, LocalListener
@@ -49,6 +51,7 @@ from tests.waiting import PATIENCE_SECONDS, becomes
 from .conftest import Server
 from .descriptors import closing_fd, descriptors, memfd, own_descriptors
 from .peer import Peer, Refused
+from .workers.fake_worker import works
 
 pytestmark = [
     pytest.mark.slow,  # each starts processes
@@ -62,8 +65,10 @@ Launch = Callable[..., Server]
 # --- the socket ---------------------------------------------------------------------------------------
 
 
-def test_a_local_socket_is_for_its_user_only_and_is_removed(server: Server, folder: Path) -> None:
+@pytest.mark.own("it ends the server")
+def test_a_local_socket_is_for_its_user_only_and_is_removed(folder: Path, launch_server: Launch) -> None:
     path = folder / "socket"
+    server = launch_server("--unix", str(path))
     assert stat.S_ISSOCK(path.stat().st_mode)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     with server.connect() as client:
@@ -89,15 +94,21 @@ def test_tokens_hold_on_local_sockets(folder: Path, launch_server: Launch) -> No
         TargetClient.connect(server.host, 0, Credentials(TOKEN[::-1]))
 
 
-def test_a_stale_socket_is_replaced_and_nothing_else(server: Server, folder: Path) -> None:
-    def refused(path: Path) -> str:
-        command = [sys.executable, "-m", "gputune.server", "--device", "null", "--unix", str(path)]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        assert ended.returncode == 4
-        assert ended.stderr.count("\n") == 1
-        return ended.stderr
+def test_a_stale_socket_is_replaced_and_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it is this process's log, too
 
-    assert "a program listens there already" in refused(folder / "socket")
+    def refused(path: Path) -> str:
+        assert main(["--device", "null", "--unix", str(path)]) == 4
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        return said
+
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(folder / "socket"))
+        killed.listen()
+        assert "a program listens there already" in refused(folder / "socket")
     (folder / "file").write_text("kept")
     assert "is no socket" in refused(folder / "file")
     assert (folder / "file").read_text() == "kept"
@@ -105,8 +116,6 @@ def test_a_stale_socket_is_replaced_and_nothing_else(server: Server, folder: Pat
     assert "is no socket" in refused(folder / "link")
     assert "No such file or directory" in refused(folder / "nothing" / "socket")
     assert "too long" in refused(folder / ("x" * 120))
-    server.process.kill()
-    server.process.wait(PATIENCE_SECONDS)
     assert (folder / "socket").exists()
     listener = LocalListener(folder / "socket")
     other = folder / "another"
@@ -180,26 +189,35 @@ def test_a_folder_that_cannot_be_locked_is_named(folder: Path, monkeypatch: pyte
     LocalListener(folder / "socket").close()
 
 
-def test_a_socket_and_options_of_tcp_exclude_each_other(folder: Path) -> None:
-    for more in (["--port", "0"], ["--host", "127.0.0.1"], ["--tls_cert", "x"]):
-        command = [sys.executable, "-m", "gputune.server", "--unix", str(folder / "socket"), *more]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-        assert ended.returncode == 2
-        assert "for TCP; drop one" in ended.stderr or "cannot be used as certificate" in ended.stderr
-        assert not (folder / "socket").exists()
-
-
-def test_an_ended_start_leaves_no_socket(folder: Path) -> None:
-    command = [sys.executable, "-m", "gputune.server", "--device", "no such device", "--unix", str(folder / "socket")]
-    assert subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS).returncode == 8, "no device"
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (["--port", "0"], 2, "for TCP; drop one"),
+        (["--host", "127.0.0.1"], 2, "for TCP; drop one"),
+        (["--tls_cert", "x"], 2, "cannot be used as certificate"),
+        (["--device", "no such device"], 8, "no such device"),
+    ],
+)
+def test_an_ended_start_leaves_no_socket(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    code: int,
+    words: str,
+) -> None:
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(folder))
+    assert main(["--unix", str(folder / "socket"), *more]) == code
+    assert words in capsys.readouterr().err
     assert not (folder / "socket").exists()
 
 
 # --- inferences on registered memory ------------------------------------------------------------------
 
 
-def test_inferences_on_memory_carry_no_tensors(server: Server, context: Path) -> None:
-    with server.connect() as client:
+def test_inferences_on_memory_carry_no_tensors(shared_local: Server, context: Path) -> None:
+    with shared_local.connect() as client:
         executor = RemoteExecutor(client, context, None, strict=True)
         x, y = MemHandle.allocate(32), MemHandle.allocate(4096)
         x.view(np.float32, (2, 4))[...] = X
@@ -223,20 +241,23 @@ def test_inferences_on_memory_carry_no_tensors(server: Server, context: Path) ->
         assert client.status().memory_bytes == 0
 
 
-def test_the_example_of_the_documentation_runs(server: Server, folder: Path, context: Path) -> None:
+def test_the_example_of_the_documentation_runs(shared_local: Server, context: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "memory.md"
     section = page.read_text(encoding="utf-8").split("\n## Between processes and to a local server\n")[1]
     (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(
-        code.replace("/run/user/1000/gputune.socket", str(folder / "socket")).replace("model.bin", str(context)), names
+        code.replace("/run/user/1000/gputune.socket", shared_local.host.removeprefix("unix:")).replace(
+            "model.bin", str(context)
+        ),
+        names,
     )
     assert names["outputs"]["y"].shape == (8,)
     assert names["executor"].copied_bytes == 0
 
 
 def test_net_run_shares_its_memory_with_a_local_target(
-    server: Server, shared_server: Server, folder: Path, context: Path
+    shared_local: Server, shared_server: Server, folder: Path, context: Path
 ) -> None:
     (folder / "x.raw").write_bytes(X.tobytes())
     (folder / "list.txt").write_text(f"x:={folder / 'x.raw'}\n" * 3)
@@ -247,11 +268,11 @@ def test_net_run_shares_its_memory_with_a_local_target(
         command = [sys.executable, "-m", "gputune", "net-run", *map(str, (*options, *more))]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
 
-    done = net_run(server.host)
+    done = net_run(shared_local.host)
     assert done.returncode == 0, done.stderr
     assert (folder / "out" / "Result_2" / "y.raw").read_bytes() == bytes(32)
     summary = json.loads((folder / "run.json").read_text())
-    assert (summary["copied_bytes"], summary["target"], len(summary["round_trip_ns"])) == (0, server.host, 3)
+    assert (summary["copied_bytes"], summary["target"], len(summary["round_trip_ns"])) == (0, shared_local.host, 3)
     done = net_run(f"{shared_server.host}:{shared_server.port}")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "--shared_buffer: a target over TCP does not share this machine's memory" in done.stderr
@@ -272,23 +293,23 @@ def test_memory_is_registered_again_after_a_lost_connection(folder: Path, launch
 
 
 def test_a_worker_that_is_started_again_gets_the_memory_again(
-    server: Server, context: Path, is_gone: Callable[[int], bool]
+    shared_local: Server, context: Path, is_gone: Callable[[int], bool]
 ) -> None:
-    with server.connect() as client:
+    with shared_local.connect() as client:
         executor = RemoteExecutor(client, context, None, strict=True)
         x, y = MemHandle.allocate(32), MemHandle.allocate(32)
         for _ in range(3):
             y.array[:] = 255  # type: ignore[index]
             executor.run_timed({"x": x}, {"y": y})
             assert not y.array.any()  # type: ignore[union-attr]
-            (worker,) = server.children()
+            (worker,) = shared_local.children()
             os.kill(worker, signal.SIGKILL)
             assert is_gone(worker)
         assert client.requests["register_memory"] == 2
 
 
-def test_what_does_not_fit_is_told_by_name(server: Server, context: Path) -> None:
-    with server.connect() as client:
+def test_what_does_not_fit_is_told_by_name(shared_local: Server, context: Path) -> None:
+    with shared_local.connect() as client:
         executor = RemoteExecutor(client, context, None, strict=True)
         x, y, small = MemHandle.allocate(32), MemHandle.allocate(32), MemHandle.allocate(31)
         for inputs, outputs, words in (
@@ -307,8 +328,9 @@ def test_what_does_not_fit_is_told_by_name(server: Server, context: Path) -> Non
         executor.run_timed({"x": x}, {"y": y})
 
 
-def test_memory_that_is_given_up_is_not_found_any_more(server: Server, context: Path) -> None:
-    with server.peer() as peer, closing_fd(memfd()) as fd:
+def test_memory_that_is_given_up_is_not_found_any_more(shared_local: Server, context: Path) -> None:
+    with shared_local.peer() as peer, closing_fd(memfd()) as fd:
+        restarts = peer.ask(Status()).worker_restarts
         buffer = peer.upload(context.read_bytes())
         loaded = peer.ask(LoadContext(buffer, "", True)).context
         for _ in range(20):  # given up while inferences on it wait, or are under way
@@ -325,24 +347,24 @@ def test_memory_that_is_given_up_is_not_found_any_more(server: Server, context: 
             assert names <= {"Done", "ContextExecuted", "unknown_memory", "unusable_memory"}
             with pytest.raises(Refused, match="unknown_memory"):
                 peer.ask(ExecuteContext(loaded, {}, {"x": memory}))
-    with server.peer() as peer:  # handles are of their connection
+    with shared_local.peer() as peer:  # handles are of their connection
         with pytest.raises(Refused, match="unknown_buffer"):
             peer.ask(FreeBuffers((memory,)))
-        assert peer.ask(Status()).worker_restarts == 0
+        assert peer.ask(Status()).worker_restarts == restarts
 
 
-def test_many_handles_come_and_go(server: Server, context: Path) -> None:
-    (worker,) = server.children()
-    with server.connect() as client:
+def test_many_handles_come_and_go(shared_local: Server, context: Path) -> None:
+    (worker,) = shared_local.children()
+    with shared_local.connect() as client:
         executor = RemoteExecutor(client, context, None, strict=True)
         executor.run_timed({"x": X})
-        before = descriptors(server.process.pid), descriptors(worker)
+        before = descriptors(shared_local.process.pid), descriptors(worker)
         for _ in range(100):
             executor.run_timed({"x": MemHandle.allocate(32)}, {"y": MemHandle.allocate(32)})
-        during = descriptors(server.process.pid), descriptors(worker)
+        during = descriptors(shared_local.process.pid), descriptors(worker)
         assert during[0] - before[0] <= 16
         executor.close()
-        assert becomes(lambda: (descriptors(server.process.pid), descriptors(worker)) == before)
+        assert becomes(lambda: descriptors(shared_local.process.pid) <= before[0] and descriptors(worker) <= before[1])
 
 
 def test_over_tcp_memory_is_refused_by_name(client: TargetClient, peer: Peer) -> None:
@@ -404,7 +426,7 @@ def test_each_side_goes_on_with_its_own_user_and_root_only(monkeypatch: pytest.M
 def test_only_the_servers_own_user_and_root_are_served(
     folder: Path, daemon_here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with daemon_here(path=folder / "socket") as (_, address):
+    with daemon_here(path=folder / "socket", worker=works) as (_, address):
         with Peer(address) as peer:
             assert peer.ask(Ping()) == Pong()
         of_another_user(monkeypatch)
@@ -446,14 +468,15 @@ def test_a_client_refuses_a_server_of_another_user(folder: Path) -> None:
 
 
 @AS_ROOT
-def test_a_server_refuses_a_client_of_another_user(server: Server, folder: Path) -> None:
-    folder.chmod(0o711)
-    (folder / "socket").chmod(0o666)
-    command = [sys.executable, "-c", CONNECTING, server.host]
+def test_a_server_refuses_a_client_of_another_user(shared_local: Server) -> None:
+    path = Path(shared_local.host.removeprefix("unix:"))
+    path.parent.chmod(0o711)
+    path.chmod(0o666)
+    command = [sys.executable, "-c", CONNECTING, shared_local.host]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert f"this server is of user 0, and serves that user and root only, not user {OTHER_USER}" in ended.stderr
     assert ended.stderr.endswith("[wrong_user]\n")
-    with server.connect() as client:
+    with shared_local.connect() as client:
         client.ping()
 
 

@@ -21,6 +21,7 @@ from gputune.server.device_state import RecentState
 from gputune.server.protocol.framing import MAGIC
 from gputune.server.protocol.messages import Limits, Ping, Pong, Status
 from tests.server.peer import Peer
+from tests.server.workers.fake_worker import works
 from tests.waiting import PATIENCE_SECONDS
 
 Make = Callable[..., Any]
@@ -40,7 +41,7 @@ def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypat
     monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 4)
     monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 4)
     with (
-        daemon_here(Limits(connections=2), authentication=Authentication(TOKEN)) as (daemon, address),
+        daemon_here(Limits(connections=2), worker=works, authentication=Authentication(TOKEN)) as (daemon, address),
         Peer(address, TOKEN) as early,
         ExitStack() as stack,
     ):
@@ -70,7 +71,7 @@ def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monk
         return made[-at_most:]
 
     with (
-        daemon_here(Limits(), authentication=Authentication(TOKEN)) as (daemon, address),
+        daemon_here(worker=works, authentication=Authentication(TOKEN)) as (daemon, address),
         Peer(address, TOKEN) as served,
     ):
         monkeypatch.setattr(Listener, "accept", accept)
@@ -83,7 +84,7 @@ def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monk
 
 
 def test_the_time_to_prove_itself_is_over_once_a_client_has(daemon_here: Make) -> None:
-    with daemon_here(authentication=Authentication(TOKEN)) as (daemon, address):
+    with daemon_here(worker=works, authentication=Authentication(TOKEN)) as (daemon, address):
         for _ in range(2):
             with Peer(address, TOKEN) as peer:
                 daemon._admission.check(math.inf)
@@ -101,7 +102,10 @@ def test_a_connection_that_cannot_be_accepted_is_tried_again_after_a_pause(
         tried.append(time.monotonic())
         raise OSError(errno.EMFILE, "Too many open files")
 
-    with daemon_here(authentication=Authentication(TOKEN)) as (_, address), Peer(address, TOKEN) as served:
+    with (
+        daemon_here(worker=works, authentication=Authentication(TOKEN)) as (_, address),
+        Peer(address, TOKEN) as served,
+    ):
         with monkeypatch.context() as failing:
             failing.setattr(Listener, "accept", accept)
             with socket.create_connection(address):

@@ -1,20 +1,21 @@
 """Test one client's connection: what it writes together, and a defect that ends only it."""
 
 import errno
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gputune.server.clients.connection import ClientLink
+from gputune.server.daemon import Daemon
 from gputune.server.protocol.messages import Error, Ping, Pong, Status, StatusReport
 from tests.server.peer import Peer
 
-Make = Callable[..., Any]
+Shared = tuple[Daemon, tuple[str, int]]
 
 
-def test_pings_that_come_together_are_answered_together(daemon_here: Make) -> None:
-    with daemon_here() as (daemon, address), Peer(address) as peer:
+def test_pings_that_come_together_are_answered_together(shared_daemon: Shared) -> None:
+    daemon, address = shared_daemon
+    with Peer(address) as peer:
         (link,) = daemon._links
         writes: list[bytes] = []
         transport = link._transport
@@ -35,7 +36,7 @@ def test_pings_that_come_together_are_answered_together(daemon_here: Make) -> No
 
 
 def test_a_client_that_has_gone_without_a_word_is_no_defect(
-    daemon_here: Make, caplog: pytest.LogCaptureFixture
+    shared_daemon: Shared, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The socket knows it before the transport does: shutting it down raises then."""
 
@@ -49,7 +50,8 @@ def test_a_client_that_has_gone_without_a_word_is_no_defect(
         def __getattr__(self, name: str) -> Any:
             return getattr(self._transport, name)
 
-    with daemon_here() as (daemon, address), Peer(address) as peer:
+    daemon, address = shared_daemon
+    with Peer(address) as peer:
         (link,) = daemon._links
         link._transport = Gone(link._transport)
         peer.socket.sendall(b"nonsense" * 8)
@@ -59,9 +61,10 @@ def test_a_client_that_has_gone_without_a_word_is_no_defect(
 
 
 def test_a_defect_ends_one_connection_and_is_logged(
-    daemon_here: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shared_daemon: Shared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with daemon_here() as (_, address), Peer(address) as other:
+    address = shared_daemon[1]
+    with Peer(address) as other:
         with Peer(address) as peer:
             monkeypatch.setattr(ClientLink, "_take", lambda self, request_id, message: 1 / 0)
             peer.send(Status())

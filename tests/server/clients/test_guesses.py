@@ -11,6 +11,7 @@ from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.tenants import address_of
 from gputune.server.protocol.messages import Limits, Ping, Pong
 from tests.server.peer import Peer
+from tests.server.workers.fake_worker import works
 
 Make = Callable[..., Any]
 TOKEN = b"correct horse battery staple"
@@ -93,7 +94,7 @@ def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr(guesses, "FIRST_SECONDS", 0.01)
-    with daemon_here(authentication=Authentication(TOKEN)) as (daemon, address):
+    with daemon_here(worker=works, authentication=Authentication(TOKEN)) as (daemon, address):
         seconds = daemon.guesses.seconds
 
         def noted(where: str) -> float:
@@ -112,7 +113,10 @@ def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
 
 @pytest.mark.slow
 def test_a_proof_that_has_to_wait_is_not_read(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    with daemon_here(Limits(authenticate_seconds=1), authentication=Authentication(TOKEN)) as (daemon, address):
+    with daemon_here(Limits(authenticate_seconds=1), worker=works, authentication=Authentication(TOKEN)) as (
+        daemon,
+        address,
+    ):
         monkeypatch.setattr(daemon.guesses, "seconds", lambda where: 3600.0)
         with pytest.raises((EOFError, ConnectionError)):  # the time to prove the token is over before
             Peer(address, TOKEN)

@@ -16,6 +16,7 @@ from gputune.server.protocol.framing import MAGIC
 from gputune.server.protocol.messages import DownloadBuffer, Limits, LoadContext, Status
 from gputune.server.sessions.memory import Memory, UnderWay, sensible_bytes
 from tests.server.peer import Peer, Refused
+from tests.server.workers.fake_worker import works
 
 Make = Callable[..., Any]
 MIB = 1 << 20
@@ -44,9 +45,8 @@ def test_the_default_is_a_share_of_the_memory_that_the_control_group_allows(tmp_
     assert sensible_bytes(tmp_path / "some") == MIB // 2
 
 
-@pytest.mark.slow
 def test_sessions_share_the_memory_of_the_server(daemon_here: Make) -> None:
-    with daemon_here(Limits(total_bytes=8 * MIB)) as (_, address), Peer(address) as other:
+    with daemon_here(Limits(total_bytes=8 * MIB), worker=works) as (_, address), Peer(address) as other:
         assert other.welcome.limits.total_bytes == other.welcome.limits.session_bytes == 8 * MIB
         with Peer(address) as first:
             first.upload(bytes(6 * MIB))
@@ -60,7 +60,7 @@ def test_sessions_share_the_memory_of_the_server(daemon_here: Make) -> None:
 
 
 def test_a_frame_counts_when_it_is_announced(daemon_here: Make) -> None:
-    with daemon_here(Limits(total_bytes=8 * MIB)) as (_, address), Peer(address) as other:
+    with daemon_here(Limits(total_bytes=8 * MIB), worker=works) as (_, address), Peer(address) as other:
         upload = MAGIC + struct.pack("<IIQ", 10, 1, 5 * MIB) + bytes(10)
         with Peer(address) as announcing:
             announcing.socket.sendall(upload)
@@ -72,9 +72,12 @@ def test_a_frame_counts_when_it_is_announced(daemon_here: Make) -> None:
         other.ping_until(lambda: other.ask(Status()).memory_bytes == 0)
 
 
-@pytest.mark.slow
 def test_replies_that_are_not_read_count(daemon_here: Make) -> None:
-    with daemon_here(Limits(total_bytes=64 * MIB)) as (_, address), Peer(address) as other, ExitStack() as stack:
+    with (
+        daemon_here(Limits(total_bytes=64 * MIB), worker=works) as (_, address),
+        Peer(address) as other,
+        ExitStack() as stack,
+    ):
         lazy = stack.enter_context(Peer(address, receive_bytes=4096))
         lazy.send(DownloadBuffer(lazy.upload(bytes(16 * MIB))))
         other.ping_until(lambda: other.ask(Status()).memory_bytes > 20 * MIB)
@@ -84,7 +87,7 @@ def test_replies_that_are_not_read_count(daemon_here: Make) -> None:
 
 
 def test_a_client_that_leaves_with_requests_leaves_nothing(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here(Limits(total_bytes=64 * MIB)) as (_, address), Peer(address) as other:
+    with daemon_here(Limits(total_bytes=64 * MIB), worker=works) as (_, address), Peer(address) as other:
         for _ in range(3):
             with Peer(address) as leaving:
                 data = leaving.upload(bytes(64))
@@ -95,15 +98,14 @@ def test_a_client_that_leaves_with_requests_leaves_nothing(daemon_here: Make, ma
 
 
 def test_a_context_that_is_refused_leaves_nothing(daemon_here: Make) -> None:
-    with daemon_here(Limits(contexts=1)) as (_, address), Peer(address) as other:
+    with daemon_here(Limits(contexts=1), worker=works) as (_, address), Peer(address) as other:
         with Peer(address) as peer, pytest.raises(Refused, match="no buffer 77"):
             peer.ask(LoadContext(77, "", False))
         other.ping_until(lambda: other.ask(Status()).memory_bytes == 0)
 
 
-@pytest.mark.slow
 def test_a_refused_upload_is_an_error_of_the_target_with_its_name(daemon_here: Make) -> None:
-    with daemon_here(Limits(total_bytes=8 * MIB)) as (_, address), Peer(address) as first:
+    with daemon_here(Limits(total_bytes=8 * MIB), worker=works) as (_, address), Peer(address) as first:
         first.upload(bytes(6 * MIB))
         with TargetClient.connect(*address) as client, pytest.raises(TargetError, match="total_bytes") as caught:
             client.upload(bytes(3 * MIB))

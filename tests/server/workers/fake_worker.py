@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gputune.core.launches import Trial
@@ -97,6 +99,27 @@ async def works(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
     if not isinstance(message, ProfileKernel):
         return Compiled(b"binary", 1, 1)
     return Profiled((OK,) * len(message.variants), message.variants[0].number, b"binary", None, {}, {})
+
+
+class Gate:
+    """Hold the requests of a made-up worker while it is closed."""
+
+    def __init__(self) -> None:
+        self._open = threading.Event()
+        self._open.set()
+
+    async def behave(self, worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        while not self._open.is_set():
+            await asyncio.sleep(0.005)
+        return await works(worker, message, progress)
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        self._open.clear()
+        try:
+            yield
+        finally:
+            self._open.set()
 
 
 def hits(configuration: int, act: Callable[[FakeWorker, int], None]) -> Behaviour:
