@@ -257,28 +257,14 @@ def test_the_help_names_every_option(app: Path) -> None:
 
 @pytest.mark.slow
 def test_classes_of_cpp_run_it(app: Path, tmp_path: Path) -> None:
-    (tmp_path / "main.cpp").write_text(
-        "#include <gputune.hpp>\n#include <cstdio>\n"
-        "int main(int, char **arguments) {\n"
-        "    std::vector<float> x(64, 3.0f), y(64);\n"
-        "    gputune::File file(arguments[1]);\n"
-        "    gputune::Device device(file);\n"
-        "    gputune::Memory given(device, 256);\n"
-        "    gputune::Memory moved = std::move(given);\n"
-        "    static_cast<float *>(moved.data())[63] = 4.0f;\n"
-        "    {\n"
-        "        gputune::Graph graph(device, file);\n"
-        "        graph.run({gputune::value(moved)}, {gputune::value(y.data(), \"y\")});\n"
-        "        std::printf(\"%g\\n\", y[63]);\n"
-        "        try {\n"
-        "            graph.run({gputune::value(x.data(), \"z\")}, {});\n"
-        "        } catch (const gputune::Error &error) {\n"
-        "            std::printf(\"%s: %s\\n\", gputune_code_name(error.code), error.what());\n"
-        "        }\n"
-        "    }\n"
-        "}\n"
-    )  # fmt: skip
-    flags = ["-std=c++11", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", "main.cpp"]
+    flags: list[str | Path] = [
+        "-std=c++11",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        f"-I{INCLUDE}",
+        HERE / "drivers" / "classes.cpp",
+    ]
     built = bare(["c++", *flags, str(app / "build" / "libgputune.a"), "-ldl", "-lm", "-pthread"], tmp_path)
     assert built.returncode == 0, built.stderr
     ran = bare(["./a.out", app / "model.bin"], tmp_path, GPUTUNE_OPENCL_LIBRARY=str(fake_library()))

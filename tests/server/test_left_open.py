@@ -311,32 +311,9 @@ def a_file_that_cannot_be_written(folder: Path, patch: Patch) -> None:
 
 
 PATHS = [
-    memory_that_cannot_grow,
-    memory_that_cannot_be_sealed,
-    memory_that_cannot_be_mapped,
-    memory_of_another_that_is_none,
-    memory_that_the_device_does_not_take,
-    a_descriptor_that_cannot_be_doubled,
-    a_port_that_is_taken,
-    a_port_without_options,
-    a_local_socket_that_cannot_be_made,
-    a_client_of_whom_the_system_says_nothing,
-    a_server_that_is_not_there,
-    a_server_of_another_user,
-    a_server_that_does_not_speak_tls,
-    a_page_that_cannot_be_made,
-    a_worker_that_cannot_be_started,
-    a_worker_that_ends_at_once,
-    an_embedded_server_that_does_not_start,
-    an_embedded_server_that_is_waited_for_no_more,
-    a_device_that_another_worker_has,
-    a_device_that_cannot_be_locked,
-    votes_that_cannot_be_written,
-    a_folder_in_memory_without_locks,
-    a_log_that_is_none,
-    counters_that_the_system_refuses,
-    files_that_are_no_contexts,
-    a_file_that_cannot_be_written,
+    each
+    for each in list(vars().values())
+    if list(getattr(each, "__annotations__", ())) == ["folder", "patch", "return"]
 ]
 
 

@@ -14,106 +14,32 @@ from gputune.core.resources import Resources
 from gputune.runtime.devices.resources import MOST_BYTES, TELLS_SPILLS, asked_resources, ptxas_resources
 from tests.runtime.memory.fake_opencl import identity
 
-PTXAS_13 = """ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'spills' for 'sm_90'
-ptxas info    : Function properties for spills
-    1264 bytes stack frame, 872 bytes spill stores, 1216 bytes spill loads
-ptxas info    : Used 64 registers, used 0 barriers, 1264 bytes cumulative stack size
-ptxas info    : Compile time = 280.404 ms
-ptxas info    : Compiling entry function 'tiles' for 'sm_90'
-ptxas info    : Function properties for tiles
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 10 registers, used 1 barriers, 1024 bytes smem
-ptxas info    : Compile time = 2.278 ms
-"""
-PTXAS_11 = """ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'indexed' for 'sm_75'
-ptxas info    : Function properties for indexed
-    256 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 72 registers, 364 bytes cmem[0]
-ptxas info    : Compiling entry function 'tiles' for 'sm_75'
-ptxas info    : Function properties for tiles
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 10 registers, 1024 bytes smem, 360 bytes cmem[0]
-"""
-PTXAS_2 = """ptxas info    : Compiling entry function 'main'
-ptxas info    : Used 4 registers, 60+56 bytes lmem, 44+40 bytes smem, 20 bytes cmem[1], 12 bytes cmem[14]
-ptxas info    : Compiling entry function 'plain' for 'sm_13'
-ptxas info    : Used 1 registers, 16+16 bytes smem
-"""
-OPENCL = """
-ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'reduce' for 'sm_50'
-ptxas info    : Function properties for reduce
-ptxas         .     8 bytes stack frame, 4 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 32 registers, 1032 bytes smem, 348 bytes cmem[0]
-ptxas info    : Compiling entry function 'copy' for 'sm_50'
-ptxas info    : Function properties for copy
-ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 6 registers, 336 bytes cmem[0]
-info    : 0 bytes gmem
-info    : Function properties for 'copy':
-info    : used 6 registers, 0 stack, 0 bytes smem, 336 bytes cmem[0], 0 bytes lmem
-info    : Function properties for 'reduce':
-info    : used 32 registers, 0 stack, 1032 bytes smem, 348 bytes cmem[0], 0 bytes lmem
-"""
-LINKER = """info    : 0 bytes gmem
-info    : Function properties for 'first':
-info    : used 28 registers, 0 stack, 0 bytes smem, 412 bytes cmem[0], 0 bytes lmem
-info    : Function properties for 'second':
-info    : used 30 registers, 24 stack, 96 bytes smem, 412 bytes cmem[0], 0 bytes lmem
-"""
-CALLS = """ptxas info    : Compiling entry function 'run' for 'sm_90'
-ptxas info    : Function properties for run
-    16 bytes stack frame, 24 bytes spill stores, 40 bytes spill loads
-ptxas info    : Function properties for helper
-    88 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 52 registers, used 1 barriers, 1088 bytes smem, 104 bytes cumulative stack size
-ptxas info    : Function properties for after
-    8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-"""
-LOGS: Mapping[str, tuple[str, Mapping[str, Resources]]] = {
-    "13.0": (PTXAS_13, {"spills": Resources(64, 2088, 1264, 0), "tiles": Resources(10, 0, 0, 1024)}),
-    "11.8": (PTXAS_11, {"indexed": Resources(72, 0, 256, 0), "tiles": Resources(10, 0, 0, 1024)}),
-    "2": (PTXAS_2, {"main": Resources(4, None, 116, 84), "plain": Resources(1, None, None, 32)}),
-    "OpenCL": (OPENCL, {"reduce": Resources(32, 4, 8, 1032), "copy": Resources(6, 0, 0, 0)}),
-    "linker": (LINKER, {"first": Resources(28, None, 0, 0), "second": Resources(30, None, 24, 96)}),
-    "calls": (CALLS, {"run": Resources(52, 64, 104, 1088)}),
+KERNELS: Mapping[str, Mapping[str, Resources]] = {
+    "13.0": {"spills": Resources(64, 2088, 1264, 0), "tiles": Resources(10, 0, 0, 1024)},
+    "11.8": {"indexed": Resources(72, 0, 256, 0), "tiles": Resources(10, 0, 0, 1024)},
+    "2": {"main": Resources(4, None, 116, 84), "plain": Resources(1, None, None, 32)},
+    "OpenCL": {"reduce": Resources(32, 4, 8, 1032), "copy": Resources(6, 0, 0, 0)},
+    "linker": {"first": Resources(28, None, 0, 0), "second": Resources(30, None, 24, 96)},
+    "calls": {"run": Resources(52, 64, 104, 1088)},
 }
-"""Logs of versions, and what they say of kernels."""
+"""By version, what its log says of kernels."""
+LOGS = {name: (Path(__file__).parent / "ptxas" / f"{name}.log").read_text(encoding="utf-8") for name in KERNELS}
 
 
-@pytest.mark.parametrize("version", LOGS)
+@pytest.mark.parametrize("version", KERNELS)
 def test_logs_of_ptxas_are_read(version: str) -> None:
-    log, kernels = LOGS[version]
-    found = ptxas_resources(log)
+    kernels, found = KERNELS[version], ptxas_resources(LOGS[version])
     assert {name: found[name] for name in kernels} == kernels
 
 
 def test_functions_do_not_mix_with_the_kernel_that_calls_them() -> None:
-    found = ptxas_resources(CALLS)
+    found = ptxas_resources(LOGS["calls"])
     assert (found["helper"], found["after"]) == (Resources(None, 0, 88), Resources(None, 0, 8))
-
-
-PTX = """.version 6.4
-.target sm_75
-.address_size 64
-.visible .entry gputune_1_run(.param .u64 x) {
-    .shared .align 4 .b8 tile[512];
-    .reg .b64 %a;
-    .reg .b32 %b;
-    ld.param.u64 %a, [x];
-    ld.shared.u32 %b, [tile+4];
-    st.global.u32 [%a], %b;
-    ret;
-}
-"""
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
 def test_the_log_of_the_ptxas_here_is_read(tmp_path: Path) -> None:
-    source = tmp_path / "kernel.ptx"
-    source.write_text(PTX)
+    source = Path(__file__).parent / "ptxas" / "kernel.ptx"
     command = ["ptxas", "-v", "-arch=sm_75", str(source), "-o", str(tmp_path / "cubin")]
     log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     (kernel,) = ptxas_resources(log).items()
@@ -123,7 +49,7 @@ def test_the_log_of_the_ptxas_here_is_read(tmp_path: Path) -> None:
 
 
 ODD = ("", "\n", "\r", "\0", "\u2028", "\ud800", "'", "+", "-", "9" * 5000, "99999999", "\u0661\u0662", "bytes", "'f'")
-PIECES = [*ODD, *dict.fromkeys(line for log, _ in LOGS.values() for line in log.splitlines(keepends=True))]
+PIECES = [*ODD, *dict.fromkeys(line for log in LOGS.values() for line in log.splitlines(keepends=True))]
 PIECES += dict.fromkeys(word for piece in PIECES[len(ODD) :] for word in re.split(r"(\s+)", piece))
 
 

@@ -1,6 +1,7 @@
 """Test the state of an agent's machine: it is what that machine would read itself."""
 
 import errno
+import json
 import math
 import tempfile
 from pathlib import Path
@@ -13,32 +14,8 @@ from gputune.server.agent import state as agent_state
 from gputune.server.agent.messages import Contents, ReadFiles
 from gputune.server.agent.state import AgentState, ConnectedState, load_of
 
-FILES = {
-    "proc/loadavg": "0.5 0.25 0.1 1/2 3",
-    "proc/cpuinfo": "cpu MHz : 2400.5\n",
-    "sys/class/kgsl/kgsl-3d0/gpuclk": "585000000",
-    "sys/class/kgsl/kgsl-3d0/gpubusy": "30 120",
-    "sys/class/kgsl/kgsl-3d0/temp": "51000",
-    "sys/class/devfreq/1.mali/cur_freq": "800000000",
-    "sys/class/drm/card0/gt_act_freq_mhz": "1150",
-    "sys/class/drm/card1/device/gpu_busy_percent": "40",
-    "sys/class/drm/card1/device/hwmon/hwmon3/freq1_input": "900000000",
-    "sys/class/drm/card1/device/hwmon/hwmon3/temp1_input": "61000",
-    "sys/class/thermal/thermal_zone0/temp": "43000",
-    "sys/class/thermal/thermal_zone0/trip_point_0_type": "passive",
-    "sys/class/thermal/thermal_zone0/trip_point_0_temp": "95000",
-    "sys/class/thermal/cooling_device0/type": "cpufreq-cpu0",
-    "sys/class/thermal/cooling_device0/cur_state": "2",
-    "sys/class/thermal/cooling_device1/type": "fan",
-    "sys/class/thermal/cooling_device1/cur_state": "7",
-    "sys/devices/system/cpu/cpu0/cpufreq/scaling_cur_freq": "1800000",
-    "sys/devices/system/cpu/cpu11/cpufreq/scaling_cur_freq": "2800000",
-    "sys/devices/system/cpu/cpu11/thermal_throttle/core_throttle_count": "3",
-    "proc/uptime": "100.5 150.25",
-    "proc/stat": "cpu 9 9 9 9 9\ncpu0 5 0 5 1000 200 0\ncpu1 5 0 5 2000 0 0\nctxt 7\n",
-    "proc/self/stat": "77 (a (b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0",
-    "proc/self/status": "Name: x\nnonvoluntary_ctxt_switches:\t12\n",
-}
+FILES = json.loads(Path(__file__).with_name("machine.json").read_text(encoding="utf-8"))
+"""The content of each file of a machine."""
 
 
 class Machine:
