@@ -85,6 +85,8 @@ def _object(source: Path, flags: Sequence[str], strict: Sequence[str]) -> Path:
     own = [flag for flag in flags if not flag.startswith(LINKING)]
     own = [flag for flag in own if not flag.startswith("-D") or flag[2:].partition("=")[0] in text]
     is_ours = native.FOLDER in source.parents
+    if is_ours:  # all programs share it, whatever their own sources are compiled with
+        own = [*OPTIMISED, *(flag for flag in own if not flag.startswith(("-O", "-g")))]
     others = _files(".h") if is_ours else [*_files(".h", ".c"), *sorted(source.parent.glob("*.h"))]
     arguments = [*(STRICT if is_ours else strict), *own, "-c", str(source)]
     return _made(f"{source.stem}.o", list(dict.fromkeys(arguments)), [source, *others])
