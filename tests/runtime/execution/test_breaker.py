@@ -68,7 +68,7 @@ class Run:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("machine", [QUIET, RARE, STOLEN])
+@pytest.mark.parametrize("machine", [QUIET, *(pytest.param(each, marks=pytest.mark.night) for each in (RARE, STOLEN))])
 def test_what_disturbs_both_forms_alike_opens_nothing(machine: Machine) -> None:
     shares = [Run(seed).run(machine, 20_000) for seed in range(10)]
     assert np.median(shares) > 0.98
