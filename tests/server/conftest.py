@@ -1,6 +1,7 @@
 """Provide target servers on the null device, and requests that they understand."""
 
 import asyncio
+import inspect
 import os
 import re
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 from gputune.client.target.client import TargetClient
 from gputune.core.launches import Launch, Variant, Work
 from gputune.runtime.devices.discovery import NULL_REPORT, DeviceReport
+from gputune.server import logs
+from gputune.server.__main__ import main
 from gputune.server.clients.listener import Listener
 from gputune.server.clients.local_socket import LocalListener
 from gputune.server.daemon import Daemon
@@ -91,6 +94,16 @@ def launching() -> Iterator[Callable[..., Server]]:
         end(server)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), PATIENCE_SECONDS))
+    return True
+
+
 @pytest.fixture
 def launch_server() -> Iterator[Callable[..., Server]]:
     """Starts servers that are gone when the test is over."""
@@ -107,11 +120,16 @@ def end(server: Server) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_server() -> Iterator[Server]:
-    """One server for all tests that leave it alive."""
-    server = start()
-    yield server
-    end(server)
+def _server_of_all() -> Iterator[Server]:
+    with launching() as launch:
+        yield launch()
+
+
+@pytest.fixture
+def shared_server(_server_of_all: Server) -> Iterator[Server]:
+    """Give the server that tests share; the next test finds nothing of this one's."""
+    yield _server_of_all
+    becomes_idle(_server_of_all.peer())
 
 
 @pytest.fixture
@@ -138,43 +156,32 @@ def peer(shared_server: Server) -> Iterator[Peer]:
         yield peer
 
 
-@pytest.fixture
-def make_launch() -> Callable[..., Launch]:
-    return launch_of
-
-
-@pytest.fixture
-def make_batch() -> Callable[..., ProfileKernel]:
-    """A ProfileKernel for handles of an input and a reference, with one variant per build option."""
-
-    def make(input_handle: int, reference: int, options: tuple[str, ...] = ("",), **fields: Any) -> ProfileKernel:
-        variants = tuple(
-            Variant({"N": index}, (), launch_of(options=option), {}, number=index)
-            for index, option in enumerate(options)
-        )
-        values: dict[str, Any] = {
-            "task": "copy",
-            "buffers": {"input": input_handle},
-            "output_bytes": 64,
-            "reference": reference,
-            "relative": 1e-3,
-            "absolute": 0.0,
-            "dtype": "float32",
-            "variants": variants,
-            "baseline": None,
-            "best_ns": 0.0,
-            "work": Work(1000, 128),
-            "samples": 3,
-            "sample_ns": 1000,
-            "warm_up_ns": 1000,
-            "cold": False,
-            "together": True,
-            "harvest": True,
-            **fields,
-        }
-        return ProfileKernel(**values)
-
-    return make
+def batch_of(input_handle: int, reference: int, options: tuple[str, ...] = ("",), **fields: Any) -> ProfileKernel:
+    """Return a request for handles of an input and a reference, with one variant per build option."""
+    variants = tuple(
+        Variant({"N": index}, (), launch_of(options=option), {}, number=index) for index, option in enumerate(options)
+    )
+    values: dict[str, Any] = {
+        "task": "copy",
+        "buffers": {"input": input_handle},
+        "output_bytes": 64,
+        "reference": reference,
+        "relative": 1e-3,
+        "absolute": 0.0,
+        "dtype": "float32",
+        "variants": variants,
+        "baseline": None,
+        "best_ns": 0.0,
+        "work": Work(1000, 128),
+        "samples": 3,
+        "sample_ns": 1000,
+        "warm_up_ns": 1000,
+        "cold": False,
+        "together": True,
+        "harvest": True,
+        **fields,
+    }
+    return ProfileKernel(**values)
 
 
 @contextmanager
@@ -200,7 +207,7 @@ def serving(
     host: str = "127.0.0.1",
     worker: Behaviour | None = None,
     **options: Any,
-) -> Iterator[tuple[Daemon, tuple[str, int]]]:
+) -> Iterator[tuple[Any, tuple[str, int]]]:
     """Give a daemon in a thread of this process, and its address.
 
     path: of a local socket instead of a port. worker: how made-up workers behave; without it, they are processes.
@@ -225,11 +232,6 @@ def serving(
             loop.call_soon_threadsafe(daemon.stop_now)
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
-
-
-@pytest.fixture
-def daemon_here() -> Callable[..., Any]:
-    return serving
 
 
 @pytest.fixture(scope="session")
@@ -269,8 +271,17 @@ def gone(pid: int) -> bool:
 
 
 @pytest.fixture
-def is_gone() -> Callable[[int], bool]:
-    return gone
+def failing_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Give a call that starts a server which refuses, and returns its exit code, its line and what it said before."""
+    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it is this process's log, too
+
+    def start(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        said, errors = capsys.readouterr()
+        assert errors.startswith("error: ") and errors.count("\n") == 1
+        return code, errors, said
+
+    return start
 
 
 @pytest.fixture

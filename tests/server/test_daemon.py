@@ -24,7 +24,6 @@ from gputune.server.protocol.messages import (
     PROTOCOL_VERSION,
     DownloadBuffer,
     Error,
-    FreeBuffers,
     Hello,
     Limits,
     Ping,
@@ -33,9 +32,11 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
     Welcome,
 )
+from tests.server.conftest import batch_of, gone, serving
 from tests.waiting import PATIENCE_SECONDS
 
 from .peer import Peer, converse, frame, in_threads
+from .workers.fake_worker import works
 
 pytestmark = pytest.mark.slow  # each starts processes
 
@@ -117,82 +118,51 @@ def test_frames_cut_off_anywhere_leave_the_server_well(shared_server: Any, peer:
     assert bytes(peer.ask(DownloadBuffer(peer.upload(b"well"))).data) == b"well"
 
 
-def test_several_clients_at_once_get_what_is_theirs(shared_server: Any, make_batch: Make) -> None:
+def test_several_clients_at_once_get_what_is_theirs(shared_server: Any) -> None:
     def work(number: int) -> None:
         with shared_server.peer() as peer:
             data, reference = peer.upload(bytes(64)), peer.upload(bytes([number]) * 64)
             for _ in range(5):
-                assert peer.ask(make_batch(data, reference)).best == 0
+                assert peer.ask(batch_of(data, reference)).best == 0
                 assert bytes(peer.ask(DownloadBuffer(reference)).data) == bytes([number]) * 64
 
     in_threads(work, 8)
 
 
-def test_requests_are_counted_by_kind(launch_server: Make, make_batch: Make) -> None:
-    server = launch_server("--log_level", "info")
-    with server.peer() as peer:
-        data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        peer.ask(make_batch(data, reference))
-        peer.ask(FreeBuffers((data,)))
-    line = ""
-    while "closed after" not in line:
-        line = server.process.stderr.readline()
-        assert line
-    assert re.search(r"connection 1 from 127\.0\.0\.1:\d+ closed after 1 free, 1 profile, 2 upload$", line)
-
-
 # --- beginning and end ----------------------------------------------------------------------------
-
-
-def run_server(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gputune.server", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-    )
 
 
 def test_the_choice_of_the_device_is_printed(shared_server: Any) -> None:
     assert shared_server.lines[0] == "using the null device as asked: outputs are not computed"
 
 
-def test_ctrl_c_in_the_terminal_reaches_the_daemon_only(launch_server: Make, is_gone: Callable[[int], bool]) -> None:
+def test_ctrl_c_in_the_terminal_reaches_the_daemon_only(launch_server: Make) -> None:
     server = launch_server()
     (worker,) = server.children()
     os.killpg(server.process.pid, signal.SIGINT)
     assert server.process.wait(PATIENCE_SECONDS) == 0
-    assert is_gone(worker)
+    assert gone(worker)
 
 
-def test_no_worker_outlives_a_killed_server(launch_server: Make, is_gone: Callable[[int], bool]) -> None:
+def test_no_worker_outlives_a_killed_server(launch_server: Make) -> None:
     server = launch_server()
     (worker,) = server.children()
     server.process.kill()
-    assert is_gone(worker)
+    assert gone(worker)
 
 
-def test_it_exits_with_its_parent(launch_server: Make, is_gone: Callable[[int], bool]) -> None:
-    server = launch_server("--exit_with_parent", stdin=subprocess.PIPE)
-    (worker,) = server.children()
-    server.process.stdin.close()
-    assert server.process.wait(PATIENCE_SECONDS) == 0
-    assert is_gone(worker)
-    server.process.stdin = None
+def test_exit_with_parent_needs_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with Path(os.devnull).open() as nothing, pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        main(["--exit_with_parent"])
+    assert ended.value.code == 2
+    assert "needs a pipe" in capsys.readouterr().err
 
 
-def test_exit_with_parent_needs_a_pipe() -> None:
-    ended = run_server("--exit_with_parent")
-    assert ended.returncode == 2
-    assert "needs a pipe" in ended.stderr
-
-
-def test_a_port_in_use_is_one_clear_line(shared_server: Any) -> None:
-    ended = run_server("--port", str(shared_server.port), "--device", "null")
-    assert ended.returncode == 4
-    assert ended.stderr == (
+def test_a_port_in_use_is_one_clear_line(shared_server: Any, failing_start: Make) -> None:
+    code, line, _ = failing_start("--port", str(shared_server.port), "--device", "null")
+    assert code == 4
+    assert line == (
         f"error: cannot listen on 127.0.0.1 port {shared_server.port}: Address already in use; --port chooses another, "
         "and `gputune target-status` says whether a target server has this one\n"
     )
@@ -216,8 +186,9 @@ def test_of_two_that_have_bound_a_port_only_one_listens() -> None:
             second.listen()
 
 
-def test_small_messages_are_sent_at_once(daemon_here: Make) -> None:
-    with daemon_here() as (daemon, address), Peer(address):
+def test_small_messages_are_sent_at_once(shared_daemon: Any) -> None:
+    daemon, address = shared_daemon
+    with Peer(address):
         (link,) = daemon._links
         sock = link._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -235,21 +206,22 @@ def test_only_a_port_that_cannot_be_had_is_reported_as_one(
     assert "No space left on device" in error and "listen" not in error
 
 
-def test_a_device_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
-    ended = run_server("--port", "0", "--device", "no such device", OCL_ICD_VENDORS=str(tmp_path))
-    assert ended.returncode == 8
-    assert ended.stderr.startswith("error: no ")
-    assert "no such device" in ended.stderr and "Traceback" not in ended.stderr
+def test_a_device_that_is_not_there_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_start: Make
+) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    code, line, _ = failing_start("--port", "0", "--device", "no such device")
+    assert code == 8
+    assert line.startswith("error: no ") and "no such device" in line
 
 
-def test_it_listens_on_ipv6(launch_server: Make) -> None:
+def test_it_listens_on_ipv6() -> None:
     try:
         with socket.socket(socket.AF_INET6) as sock:
             sock.bind(("::1", 0))
     except OSError:
         pytest.skip("this machine has no IPv6 loopback")
-    server = launch_server("--host", "::1")
-    with server.peer() as peer:
+    with serving(host="::1", worker=works) as (_, address), Peer(address) as peer:
         assert bytes(peer.ask(DownloadBuffer(peer.upload(b"six"))).data) == b"six"
 
 
@@ -296,9 +268,9 @@ def test_a_server_that_says_nothing_is_not_waited_for() -> None:
         assert caught.value.name == "connection_lost"
 
 
-def test_a_client_is_not_waited_for_either(daemon_here: Make) -> None:
+def test_a_client_is_not_waited_for_either() -> None:
     with (
-        daemon_here(Limits(authenticate_seconds=1)) as (_, address),
+        serving(Limits(authenticate_seconds=1), worker=works) as (_, address),
         socket.create_connection(address, timeout=10) as silent,
         socket.create_connection(address, timeout=10) as slow,
     ):

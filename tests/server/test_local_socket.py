@@ -29,8 +29,6 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.core import peers
 from gputune.core.errors import MemoryInUse, UnusableMemory
 from gputune.runtime.memory.handles import MemHandle
-from gputune.server import logs
-from gputune.server.__main__ import main
 from gputune.server.clients import local_socket
 from gputune.server.clients.listener import CannotListen
 from gputune.server.clients.local_socket import LocalArrival, LocalListener
@@ -46,6 +44,8 @@ from gputune.server.protocol.messages import (
     RegisterMemory,
     Status,
 )
+from tests.client.commands import Gputune, Ran
+from tests.server.conftest import gone, serving
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 from .conftest import Server
@@ -65,26 +65,18 @@ Launch = Callable[..., Server]
 # --- the socket ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.own("it ends the server")
-def test_a_local_socket_is_for_its_user_only_and_is_removed(folder: Path, launch_server: Launch) -> None:
+@pytest.mark.own("it has a token, and ends")
+def test_a_local_socket_is_for_its_user_who_knows_the_token_and_is_removed(folder: Path, launch_server: Launch) -> None:
     path = folder / "socket"
-    server = launch_server("--unix", str(path))
+    (folder / "token").write_text(TOKEN)
+    (folder / "token").chmod(0o600)
+    server = launch_server("--unix", str(path), "--token_file", str(folder / "token"))
     assert stat.S_ISSOCK(path.stat().st_mode)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with server.connect() as client:
+    with TargetClient.connect(server.host, 0, Credentials(TOKEN)) as client:
         assert client.address == f"unix:{path}"
         assert client.status().clients == 1
         client.pings(3)
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(PATIENCE_SECONDS) == 0
-    assert not path.exists()
-
-
-def test_tokens_hold_on_local_sockets(folder: Path, launch_server: Launch) -> None:
-    (folder / "token").write_text(TOKEN)
-    (folder / "token").chmod(0o600)
-    server = launch_server("--unix", str(folder / "socket"), "--token_file", str(folder / "token"))
-    with TargetClient.connect(server.host, 0, Credentials(TOKEN)) as client:
         handle = MemHandle.allocate(64)
         assert bytes(client.download(client.upload(b"told"))) == b"told"
         client.unregister_memory(client.register_memory(handle))
@@ -92,18 +84,16 @@ def test_tokens_hold_on_local_sockets(folder: Path, launch_server: Launch) -> No
         server.connect()
     with pytest.raises(TargetError, match=r"\[authentication_failed\]"):
         TargetClient.connect(server.host, 0, Credentials(TOKEN[::-1]))
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(PATIENCE_SECONDS) == 0
+    assert not path.exists()
 
 
-def test_a_stale_socket_is_replaced_and_nothing_else(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it is this process's log, too
-
+def test_a_stale_socket_is_replaced_and_nothing_else(folder: Path, failing_start: Callable[..., Any]) -> None:
     def refused(path: Path) -> str:
-        assert main(["--device", "null", "--unix", str(path)]) == 4
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        return said
+        code, said, _ = failing_start("--device", "null", "--unix", str(path))
+        assert code == 4
+        return str(said)
 
     with socket.socket(socket.AF_UNIX) as killed:
         killed.bind(str(folder / "socket"))
@@ -201,15 +191,14 @@ def test_a_folder_that_cannot_be_locked_is_named(folder: Path, monkeypatch: pyte
 def test_an_ended_start_leaves_no_socket(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    failing_start: Callable[..., Any],
     more: list[str],
     code: int,
     words: str,
 ) -> None:
-    monkeypatch.setattr(logs, "set_up", lambda *_: None)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(folder))
-    assert main(["--unix", str(folder / "socket"), *more]) == code
-    assert words in capsys.readouterr().err
+    failed, said, _ = failing_start("--unix", str(folder / "socket"), *more)
+    assert failed == code and words in said
     assert not (folder / "socket").exists()
 
 
@@ -246,36 +235,31 @@ def test_the_example_of_the_documentation_runs(shared_local: Server, context: Pa
     section = page.read_text(encoding="utf-8").split("\n## Between processes and to a local server\n")[1]
     (code,) = re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
-    exec(
-        code.replace("/run/user/1000/gputune.socket", shared_local.host.removeprefix("unix:")).replace(
-            "model.bin", str(context)
-        ),
-        names,
-    )
+    code = code.replace("/run/user/1000/gputune.socket", shared_local.host.removeprefix("unix:"))
+    exec(code.replace("model.bin", str(context)), names)
     assert names["outputs"]["y"].shape == (8,)
     assert names["executor"].copied_bytes == 0
 
 
 def test_net_run_shares_its_memory_with_a_local_target(
-    shared_local: Server, shared_server: Server, folder: Path, context: Path
+    shared_local: Server, shared_server: Server, folder: Path, context: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "x.raw").write_bytes(X.tobytes())
     (folder / "list.txt").write_text(f"x:={folder / 'x.raw'}\n" * 3)
 
-    def net_run(target: str) -> "subprocess.CompletedProcess[str]":
+    def net_run(target: str) -> Ran:
         options = ["--retrieve_context", context, "--input_list", folder / "list.txt", "--output_dir", folder / "out"]
         more = ["--shared_buffer", "--target", target, "--summary_json", folder / "run.json"]
-        command = [sys.executable, "-m", "gputune", "net-run", *map(str, (*options, *more))]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+        return Gputune(capfd)("net-run", *options, *more)
 
     done = net_run(shared_local.host)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     assert (folder / "out" / "Result_2" / "y.raw").read_bytes() == bytes(32)
     summary = json.loads((folder / "run.json").read_text())
     assert (summary["copied_bytes"], summary["target"], len(summary["round_trip_ns"])) == (0, shared_local.host, 3)
     done = net_run(f"{shared_server.host}:{shared_server.port}")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--shared_buffer: a target over TCP does not share this machine's memory" in done.stderr
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "--shared_buffer: a target over TCP does not share this machine's memory" in done.err
 
 
 def test_memory_is_registered_again_after_a_lost_connection(folder: Path, launch_server: Launch, context: Path) -> None:
@@ -292,9 +276,7 @@ def test_memory_is_registered_again_after_a_lost_connection(folder: Path, launch
         assert client.requests["register_memory"] == 4
 
 
-def test_a_worker_that_is_started_again_gets_the_memory_again(
-    shared_local: Server, context: Path, is_gone: Callable[[int], bool]
-) -> None:
+def test_a_worker_that_is_started_again_gets_the_memory_again(shared_local: Server, context: Path) -> None:
     with shared_local.connect() as client:
         executor = RemoteExecutor(client, context, None, strict=True)
         x, y = MemHandle.allocate(32), MemHandle.allocate(32)
@@ -304,7 +286,7 @@ def test_a_worker_that_is_started_again_gets_the_memory_again(
             assert not y.array.any()  # type: ignore[union-attr]
             (worker,) = shared_local.children()
             os.kill(worker, signal.SIGKILL)
-            assert is_gone(worker)
+            assert gone(worker)
         assert client.requests["register_memory"] == 2
 
 
@@ -423,10 +405,8 @@ def test_each_side_goes_on_with_its_own_user_and_root_only(monkeypatch: pytest.M
     assert [user for user in (0, 1, 999, 1000, 1001, OTHER_USER) if not peers.Peer(1, user).stranger] == [0, 1000]
 
 
-def test_only_the_servers_own_user_and_root_are_served(
-    folder: Path, daemon_here: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with daemon_here(path=folder / "socket", worker=works) as (_, address):
+def test_only_the_servers_own_user_and_root_are_served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(path=folder / "socket", worker=works) as (_, address):
         with Peer(address) as peer:
             assert peer.ask(Ping()) == Pong()
         of_another_user(monkeypatch)

@@ -21,6 +21,7 @@ from gputune.server.protocol.messages import (
     Progress,
     UploadBuffer,
 )
+from tests.server.conftest import batch_of, launch_of
 
 from .peer import Peer, Refused
 
@@ -91,21 +92,21 @@ def test_the_server_checks_handles_itself(peer: Peer, client: TargetClient) -> N
     assert bytes(client.download(1)) == b"mine"
 
 
-def test_measuring(client: TargetClient, make_batch: Make) -> None:
+def test_measuring(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(np.arange(16, dtype=np.float32))
-    measured = client.measure_kernel(make_batch(data, reference, ("-DA", "-DB", "-DC")))
+    measured = client.measure_kernel(batch_of(data, reference, ("-DA", "-DB", "-DC")))
     assert [trial.status for trial in measured.trials] == ["ok"] * 3
     assert all(len(trial.samples_ns) == len(trial.wall_ns) == 3 for trial in measured.trials)
     medians = [sorted(trial.samples_ns)[1] for trial in measured.trials]
     assert measured.best == medians.index(min(medians))
     assert bytes(measured.binary).startswith(b"gputune-null")
-    again = client.measure_kernel(make_batch(data, reference, ("-DA", "-DB", "-DC")))
+    again = client.measure_kernel(batch_of(data, reference, ("-DA", "-DB", "-DC")))
     assert [trial.samples_ns for trial in again.trials] == [trial.samples_ns for trial in measured.trials]
 
 
-def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient, make_batch: Make) -> None:
+def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = make_batch(data, reference, ("-DA", "-DB"))
+    request: ProfileKernel = batch_of(data, reference, ("-DA", "-DB"))
     broken = replace(request.variants[0], main=replace(request.variants[0].main, local_size=(5,)))
     measured = client.measure_kernel(replace(request, variants=(broken, request.variants[1])))
     assert [trial.status for trial in measured.trials] == ["constraints", "ok"]
@@ -114,14 +115,14 @@ def test_a_variant_that_fails_keeps_its_place_and_says_why(client: TargetClient,
     assert measured.best == 1
 
 
-def test_a_reference_of_another_size_is_refused(client: TargetClient, make_batch: Make) -> None:
+def test_a_reference_of_another_size_is_refused(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(60))
     with pytest.raises(TargetError, match="the reference has 60 bytes, but output_bytes is 64"):
-        client.measure_kernel(make_batch(data, reference))
+        client.measure_kernel(batch_of(data, reference))
 
 
-def test_compile(client: TargetClient, make_launch: Make) -> None:
-    variants = [Variant({}, (), make_launch(options=f"-DN={number}"), {}) for number in range(60)]
+def test_compile(client: TargetClient) -> None:
+    variants = [Variant({}, (), launch_of(options=f"-DN={number}"), {}) for number in range(60)]
     compiled: dict[int, Compiled] = {}
     client.compile_kernels(
         [CompileKernel(each, {"input": 64, "output": 64}) for each in variants], compiled.__setitem__
@@ -131,29 +132,29 @@ def test_compile(client: TargetClient, make_launch: Make) -> None:
     assert len({bytes(each.binary) for each in compiled.values()}) == 60
 
 
-def test_execute_returns_the_outputs_asked_for(client: TargetClient, make_launch: Make) -> None:
+def test_execute_returns_the_outputs_asked_for(client: TargetClient) -> None:
     data = client.upload(bytes(64))
-    outputs = client.execute_kernel(ExecuteKernel((make_launch(),), {"input": data}, {"output": 64, "b": 8}))
+    outputs = client.execute_kernel(ExecuteKernel((launch_of(),), {"input": data}, {"output": 64, "b": 8}))
     assert {name: len(content) for name, content in outputs.items()} == {"output": 64, "b": 8}
 
 
-def test_a_launch_that_fails_outside_of_measuring_is_an_error(client: TargetClient, make_launch: Make) -> None:
+def test_a_launch_that_fails_outside_of_measuring_is_an_error(client: TargetClient) -> None:
     data = client.upload(bytes(64))
-    request = ExecuteKernel((make_launch(local_size=(3,)),), {"input": data}, {"output": 64})
+    request = ExecuteKernel((launch_of(local_size=(3,)),), {"input": data}, {"output": 64})
     with pytest.raises(TargetError, match=r"\(3,\) does not divide") as caught:
         client.execute_kernel(request)
     assert caught.value.name == "launch_failed"
     assert caught.value.details == {"status": "constraints"}
 
 
-def test_requests_are_counted_by_kind(client: TargetClient, make_batch: Make) -> None:
+def test_requests_are_counted_by_kind(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    client.measure_kernel(make_batch(data, reference))
+    client.measure_kernel(batch_of(data, reference))
     client.free(data)
     assert client.requests == {"upload": 2, "profile": 1, "free": 1}
 
 
-def test_a_source_travels_once(client: TargetClient, make_batch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_travels_once(client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     connection = client._session.link.connection
     ask, sent = connection.ask, []
@@ -164,54 +165,52 @@ def test_a_source_travels_once(client: TargetClient, make_batch: Make, monkeypat
 
     monkeypatch.setattr(connection, "ask", spy)
     for _ in range(2):
-        assert client.measure_kernel(make_batch(data, reference, ("-DA", "-DB"))).best is not None
+        assert client.measure_kernel(batch_of(data, reference, ("-DA", "-DB"))).best is not None
     client._session.link.sources.add(source_sha256("another"))  # as if it had been sent
-    request = make_batch(data, reference)
+    request = batch_of(data, reference)
     launch = replace(request.variants[0].main, source="another", source_sha256=source_sha256("another"))
     another = replace(request, variants=(replace(request.variants[0], main=launch),))
     assert client.measure_kernel(another).trials[0].status == "ok"
     assert sent == [[True, False], [False, False], [False], [True]]
 
 
-def test_a_source_under_a_wrong_hash_is_refused(client: TargetClient, make_launch: Make) -> None:
-    launch = replace(make_launch(), source_sha256="0" * 64)
+def test_a_source_under_a_wrong_hash_is_refused(client: TargetClient) -> None:
+    launch = replace(launch_of(), source_sha256="0" * 64)
     with pytest.raises(TargetError, match="source_sha256 is not"):
         client.execute_kernel(ExecuteKernel((launch,), {}, {"input": 4, "output": 4}))
 
 
-def test_a_limit_is_refused_before_anything_is_sent(client: TargetClient, make_batch: Make) -> None:
+def test_a_limit_is_refused_before_anything_is_sent(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     with pytest.raises(TargetError, match="asks for 17, the server's limit variants is 16") as caught:
-        client.measure_kernel(make_batch(data, reference, tuple(f"-D{i}" for i in range(17))))
+        client.measure_kernel(batch_of(data, reference, tuple(f"-D{i}" for i in range(17))))
     assert caught.value.name == "limit_exceeded"
     assert client.requests["profile"] == 0
 
 
-def test_the_server_checks_the_limits_itself(
-    client: TargetClient, make_batch: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_checks_the_limits_itself(client: TargetClient, monkeypatch: pytest.MonkeyPatch) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
     monkeypatch.setattr("gputune.client.target.client.check_limits", lambda request, limits: None)
     with pytest.raises(TargetError, match="the server's limit variants is 16"):
-        client.measure_kernel(make_batch(data, reference, tuple(f"-D{i}" for i in range(17))))
+        client.measure_kernel(batch_of(data, reference, tuple(f"-D{i}" for i in range(17))))
     with pytest.raises(TargetError, match="the server's limit buffer_bytes is"):
-        variant = Variant({}, (), make_batch(1, 1).variants[0].main, {"p": 1 << 39})
+        variant = Variant({}, (), batch_of(1, 1).variants[0].main, {"p": 1 << 39})
         client.compile_kernels([CompileKernel(variant, {})], lambda place, reply: None)
     assert bytes(client.download(data)) == bytes(64)  # the connection goes on
 
 
-def test_a_batch_has_a_baseline_beside_its_variants(client: TargetClient, make_batch: Make) -> None:
+def test_a_batch_has_a_baseline_beside_its_variants(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = make_batch(data, reference, ("-DA", "-DB"))
+    request: ProfileKernel = batch_of(data, reference, ("-DA", "-DB"))
     measured = client.measure_kernel(replace(request, variants=request.variants[1:], baseline=request.variants[0]))
     assert measured.baseline is not None and measured.baseline.status == "ok" and measured.baseline.samples_ns
     assert [trial.status for trial in measured.trials] == ["ok"]
     assert set(measured.state) == {"before", "after"}
 
 
-def test_failures_are_told_as_they_happen(client: TargetClient, make_batch: Make) -> None:
+def test_failures_are_told_as_they_happen(client: TargetClient) -> None:
     data, reference = client.upload(bytes(64)), client.upload(bytes(64))
-    request: ProfileKernel = make_batch(data, reference, ("-DA", "-DB"))
+    request: ProfileKernel = batch_of(data, reference, ("-DA", "-DB"))
     broken = replace(request.variants[1], main=replace(request.variants[1].main, local_size=(5,)))
     told: list[Progress] = []
     measured = client.measure_kernel(replace(request, variants=(request.variants[0], broken)), told.append)
@@ -219,8 +218,8 @@ def test_failures_are_told_as_they_happen(client: TargetClient, make_batch: Make
     assert trials[1] == measured.trials[1]
 
 
-def test_the_server_says_how_it_is(client: TargetClient, make_batch: Make) -> None:
-    client.measure_kernel(make_batch(client.upload(bytes(64)), client.upload(bytes(64))))
+def test_the_server_says_how_it_is(client: TargetClient) -> None:
+    client.measure_kernel(batch_of(client.upload(bytes(64)), client.upload(bytes(64))))
     client.pings(200)
     status = client.status()
     assert status.software.startswith("gputune")

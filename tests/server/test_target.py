@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,13 @@ from gputune.client.target.transport.credentials import Credentials
 from gputune.client.target.transport.stream import unreachable
 from gputune.runtime.devices.discovery import AGENT_TOKEN_VARIABLE
 from gputune.server.agent.messages import Begin, Failed, ListDevices
+from gputune.server.clients.authentication import Authentication
 from gputune.server.protocol import codec, framing
 from gputune.server.protocol.messages import Hello
 from tests.server.agent import lying
 from tests.server.agent.lying import LyingAgent
+from tests.server.conftest import gone, serving
+from tests.server.workers.fake_worker import works
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS
 
@@ -98,6 +101,21 @@ def null_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUTUNE_DEVICE", "null")
 
 
+@pytest.fixture(scope="session")
+def _embedded_server_of_all() -> Iterator[EmbeddedServer]:
+    server = EmbeddedServer.start("null")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def embedded(_embedded_server_of_all: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> EmbeddedServer:
+    """Give the embedded server that is lent to all that would start one, and that nothing stops."""
+    monkeypatch.setattr(EmbeddedServer, "start", lambda *arguments: _embedded_server_of_all)
+    monkeypatch.setattr(EmbeddedServer, "stop", lambda self: None)
+    return _embedded_server_of_all
+
+
 def test_the_option_comes_before_the_variable() -> None:
     target = choose_target("a:1", {VARIABLE: "b:2"})
     assert (target.host, target.port, target.server) == ("a", 1, None)
@@ -123,11 +141,13 @@ def test_a_server_on_the_default_port_comes_before_an_embedded_one(shared_server
             assert client.device["name"] == "null"
 
 
-def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
+@pytest.mark.own("it is started and stopped")
+def test_an_embedded_server_comes_last() -> None:
     port = unused_port()
     with choose_target(None, {}, default_port=port) as target:
         assert isinstance(target.server, EmbeddedServer)
         server = target.server._process.pid
+        assert os.getpgid(server) != os.getpgid(0), "Ctrl-C leaves it to this process"
         assert target.explanation == (
             f"no target server on 127.0.0.1:{port}",
             f"embedded target server 127.0.0.1:{target.port}",
@@ -136,7 +156,7 @@ def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
         with target.connect() as client:
             assert bytes(client.download(client.upload(b"data"))) == b"data"
     assert target.server._process.returncode == 0
-    assert is_gone(server)
+    assert gone(server)
     target.close()
 
 
@@ -148,16 +168,18 @@ def test_an_embedded_server_comes_last(is_gone: Callable[[int], bool]) -> None:
         (b"".join(framing.encode(codec.pack(Hello(99, "gputune 99"), 0))), "speaks protocol 99"),
     ],
 )
-def test_something_else_on_the_default_port_is_passed_over_and_said(answer: bytes, says: str) -> None:
+def test_something_else_on_the_default_port_is_passed_over_and_said(
+    embedded: EmbeddedServer, answer: bytes, says: str
+) -> None:
     with something_else(answer) as port, choose_target(None, {}, default_port=port) as target:
-        assert target.server is not None
+        assert target.server is embedded
         assert target.explanation[0].startswith("passed over: ")
         assert says in target.explanation[0] and f"127.0.0.1:{port}" in target.explanation[0]
 
 
-def test_a_device_means_a_server_of_our_own(shared_server: Any) -> None:
+def test_a_device_means_a_server_of_our_own(shared_server: Any, embedded: EmbeddedServer) -> None:
     with choose_target(None, {}, "null", default_port=shared_server.port) as target:
-        assert target.server is not None
+        assert target.server is embedded
         assert "--device" in target.explanation[0]
     for option, environment, origin in (("a:1", {}, "--target"), (None, {VARIABLE: "a:1"}, VARIABLE)):
         with pytest.raises(TargetError, match=f"drop --device or {origin}") as caught:
@@ -165,9 +187,9 @@ def test_a_device_means_a_server_of_our_own(shared_server: Any) -> None:
         assert caught.value.name == "contradiction"
 
 
-def test_the_device_variable_means_a_server_of_our_own_too(shared_server: Any) -> None:
+def test_the_device_variable_means_a_server_of_our_own_too(shared_server: Any, embedded: EmbeddedServer) -> None:
     with choose_target(None, {"GPUTUNE_DEVICE": "null"}, default_port=shared_server.port) as target:
-        assert target.server is not None
+        assert target.server is embedded
         assert "because GPUTUNE_DEVICE asks for a device" in target.explanation[0]
     for option, environment in (("a:1", {}), (None, {VARIABLE: "a:1"})):
         given = choose_target(option, {**environment, "GPUTUNE_DEVICE": "null"})
@@ -178,21 +200,21 @@ def test_the_device_variable_means_a_server_of_our_own_too(shared_server: Any) -
 TOKEN = "correct horse battery staple"
 
 
-def test_a_server_with_a_token_on_the_default_port_is_used_by_who_knows_it(launch_server: Any) -> None:
-    server = launch_server(GPUTUNE_TOKEN=TOKEN)
-    with (
-        choose_target(None, {}, default_port=server.port, credentials=Credentials(TOKEN)) as target,
-        target.connect() as client,
-    ):
-        assert (target.port, target.server) == (server.port, None)
-        client.ping()
-    with choose_target(None, {}, default_port=server.port) as target:
-        assert isinstance(target.server, EmbeddedServer)
-        assert target.explanation[0].startswith("passed over: ")
-        assert "--token_file or GPUTUNE_TOKEN" in target.explanation[0]
+def test_a_server_with_a_token_on_the_default_port_is_used_by_who_knows_it(embedded: EmbeddedServer) -> None:
+    with serving(worker=works, authentication=Authentication(TOKEN.encode())) as (_, (_, port)):
+        with (
+            choose_target(None, {}, default_port=port, credentials=Credentials(TOKEN)) as target,
+            target.connect() as client,
+        ):
+            assert (target.port, target.server) == (port, None)
+            client.ping()
+        with choose_target(None, {}, default_port=port) as target:
+            assert target.server is embedded
+            assert target.explanation[0].startswith("passed over: ")
+            assert "--token_file or GPUTUNE_TOKEN" in target.explanation[0]
 
 
-def test_credentials_are_for_servers_that_run_already(shared_server: Any) -> None:
+def test_credentials_are_for_servers_that_run_already(embedded: EmbeddedServer) -> None:
     with choose_target(None, {"GPUTUNE_TOKEN": TOKEN}, "null") as target, target.connect() as client:
         assert target.explanation[-1] == "GPUTUNE_TOKEN does not apply: the embedded server has a token of its own"
         client.ping()
@@ -201,14 +223,12 @@ def test_credentials_are_for_servers_that_run_already(shared_server: Any) -> Non
     assert caught.value.name == "contradiction"
 
 
-def test_an_embedded_server_lets_in_nobody_else() -> None:
-    with choose_target(None, {}, "null") as target:
-        with pytest.raises(TargetError, match="token_required"):
-            TargetClient.connect(target.host, target.port)
-        with pytest.raises(TargetError, match="authentication_failed"):
-            TargetClient.connect(target.host, target.port, Credentials(TOKEN))
-        assert isinstance(target.server, EmbeddedServer)
-        assert target.server.token not in Path(f"/proc/{target.server._process.pid}/cmdline").read_text()
+def test_an_embedded_server_lets_in_nobody_else(embedded: EmbeddedServer) -> None:
+    with pytest.raises(TargetError, match="token_required"):
+        TargetClient.connect(embedded.host, embedded.port)
+    with pytest.raises(TargetError, match="authentication_failed"):
+        TargetClient.connect(embedded.host, embedded.port, Credentials(TOKEN))
+    assert embedded.token not in Path(f"/proc/{embedded._process.pid}/cmdline").read_text()
 
 
 @pytest.mark.parametrize("option", ["--target", "--device"])
@@ -219,9 +239,10 @@ def test_a_phone_contradicts_what_names_something_else(option: str) -> None:
     assert caught.value.name == "contradiction"
 
 
-def test_a_phone_has_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    embedded = EmbeddedServer.start("null")
+def test_a_phone_has_a_server_of_its_own(embedded: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
+    stopped: list[EmbeddedServer] = []
+    monkeypatch.setattr(EmbeddedServer, "stop", lambda self: stopped.append(self))
 
     def start(*arguments: Any) -> EmbeddedServer:
         asked.append(arguments)
@@ -234,9 +255,10 @@ def test_a_phone_has_a_server_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
             client.ping()
         assert target.explanation == (*embedded.explanation, f"{VARIABLE} does not apply: --adb is given")
     assert asked == [("serial", "python3", None, ("--log_level", "info"), None, None)]
-    assert embedded._process.returncode == 0, "closing the target stops it"
+    assert stopped == [embedded], "closing the target stops it"
 
 
+@pytest.mark.own("it is killed")
 def test_an_embedded_server_is_started_again_and_its_last_words_are_said() -> None:
     """It logs as much as asked."""
     lines: list[str] = []
@@ -256,8 +278,9 @@ def test_an_embedded_server_is_started_again_and_its_last_words_are_said() -> No
     assert len(lines) == 2 and "is back after" in lines[1]
 
 
+@pytest.mark.own("it is stopped for ever")
 def test_an_embedded_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputune.client.target.connecting.CONNECT_SECONDS", 3.0)
+    monkeypatch.setattr("gputune.client.target.connecting.CONNECT_SECONDS", 1.0)
     with choose_target(None, {}, "null") as target, target.connect() as client:
         assert isinstance(target.server, EmbeddedServer)
         first = target.server._process
@@ -337,8 +360,8 @@ def test_an_embedded_server_that_the_system_does_not_start_says_why(
     assert caught.value.name == "server_not_started"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_an_embedded_server_ends_with_its_client(number: int, is_gone: Callable[[int], bool]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.night)])
+def test_an_embedded_server_ends_with_its_client(number: int) -> None:
     code = """
         import signal, time
         from gputune.client.target.embedded_server import EmbeddedServer
@@ -359,12 +382,4 @@ def test_an_embedded_server_ends_with_its_client(number: int, is_gone: Callable[
         server = int(client.stdout.readline())
         worker = int(Path(f"/proc/{server}/task/{server}/children").read_text())
         os.killpg(client.pid, number)
-    assert is_gone(server) and is_gone(worker)
-
-
-def test_ctrl_c_leaves_the_embedded_server_to_its_client() -> None:
-    server = EmbeddedServer.start()
-    try:
-        assert os.getpgid(server._process.pid) != os.getpgid(0)
-    finally:
-        server.stop()
+    assert gone(server) and gone(worker)

@@ -5,11 +5,9 @@ Each test makes an object with a state, of server/, runtime/memory or runtime/ba
 
 import asyncio
 import itertools
-import logging
 import os
 import signal
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +16,7 @@ import numpy as np
 import pytest
 
 from gputune.core.errors import BuildFailed, CannotImport, DeviceError, MemoryInUse
-from gputune.core.launches import Launch, Variant
+from gputune.core.launches import Variant
 from gputune.runtime.backends import ProgramCache, open_backend
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.devices.scratch import remove_scratch, scratch_folder
@@ -32,34 +30,31 @@ from gputune.server.clients.listener import Listener
 from gputune.server.clients.local_socket import LocalListener
 from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
-from gputune.server.clients.slots import Slots
 from gputune.server.device_state import RecentState
-from gputune.server.logs import LINES_AT_MOST, LinesToLog
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import (
     BufferReady,
     Compiled,
     CompileKernel,
-    Done,
     DownloadBuffer,
     FreeBuffers,
     FreeContexts,
     Limits,
     LoadContext,
-    ProfileKernel,
     RegisterMemory,
     SetPerfProfile,
     UploadBuffer,
 )
-from gputune.server.sessions.memory import Memory, UnderWay
+from gputune.server.sessions.memory import Memory
 from gputune.server.sessions.session import Session
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.link import ProgramsBuilt, PutSources
+from gputune.server.worker.link import ProgramsBuilt
 from gputune.server.workers import builder
 from gputune.server.workers.pool import Workers
 from gputune.server.workers.process import OnProgress, WorkerProcess
 from gputune.server.workers.supervisor import Supervisor
 from tests.runtime.memory.fake_opencl import FakeOpenCL, identity
+from tests.server.conftest import batch_of, launch_of
 from tests.server.workers.fake_worker import FakeWorker, works
 from tests.server.workers.test_pool import Client, until
 
@@ -73,56 +68,41 @@ DEVICE = NULL_REPORT.identity
 # --- clients ------------------------------------------------------------------------------------------
 
 
-def test_a_client_that_comes_back_finds_nothing_of_before(make_launch: Callable[..., Launch]) -> None:
+async def test_a_client_that_comes_back_finds_nothing_of_before() -> None:
     workers: list[FakeWorker] = []
 
-    async def compiles(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        return Done() if isinstance(message, PutSources) else await works(worker, message, progress)
-
     async def start() -> FakeWorker:
-        workers.append(FakeWorker(compiles))
+        workers.append(FakeWorker(works))
         return workers[-1]
 
-    async def run() -> None:
-        service = Service(Workers(Supervisor(start, LIMITS)), LIMITS, None, PerfProfiles(DEVICE))  # type: ignore[arg-type]
-        serving, client = asyncio.ensure_future(service.serve()), Client()
-        handles: set[int] = set()
-        for _ in range(3):
-            client.told.clear()
-            service.join(client)
-            service.request(client, 1, UploadBuffer(b"data"))
-            ready = client.told[1]
-            assert isinstance(ready, BufferReady)
-            for old in handles:
-                service.request(client, 2, DownloadBuffer(old))
-                assert client.told[2].name == "unknown_buffer"
-            handles.add(ready.buffer)
-            for number in (3, 4, 3):  # a number that was answered may be used again
-                client.told.pop(number, None)
-                service.request(client, number, CompileKernel(Variant({}, (), make_launch(), {}), {}))
-                await until(lambda: number in client.told)  # noqa: B023
-                assert isinstance(client.told[number], Compiled)
-            service.request(client, 5, SetPerfProfile(PerfProfile.from_preset("burst").to_dict()))
-            await until(lambda: 5 in client.told)
-            assert service.perf_profiles.state()["perf_profiles"] == {"burst": 1}
-            service.hold_back(client, True)
-            service.leave(client)
-            assert (service.memory.bytes, service.clients, service.waiting()) == (0, 0, [])
-            assert "perf_profiles" not in service.perf_profiles.state()
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-        assert len(workers) == 1
-
-    asyncio.run(run())
-
-
-def test_a_slot_is_taken_and_left_twice() -> None:
-    slots: Slots[str] = Slots(2)
-    for _ in range(2):
-        assert [slots.take("a", "one"), slots.take("b", "one"), slots.take("c", "two")] == [None, None, "a"]
-        for newcomer in "abcabc":
-            slots.leave(newcomer)
-        assert (len(slots), list(slots), slots._addresses) == (0, [], {})
+    service = Service(Workers(Supervisor(start, LIMITS)), LIMITS, None, PerfProfiles(DEVICE))  # type: ignore[arg-type]
+    serving, client = asyncio.ensure_future(service.serve()), Client()
+    handles: set[int] = set()
+    for _ in range(3):
+        client.told.clear()
+        service.join(client)
+        service.request(client, 1, UploadBuffer(b"data"))
+        ready = client.told[1]
+        assert isinstance(ready, BufferReady)
+        for old in handles:
+            service.request(client, 2, DownloadBuffer(old))
+            assert client.told[2].name == "unknown_buffer"
+        handles.add(ready.buffer)
+        for number in (3, 4, 3):  # a number that was answered may be used again
+            client.told.pop(number, None)
+            service.request(client, number, CompileKernel(Variant({}, (), launch_of(), {}), {}))
+            await until(lambda: number in client.told)  # noqa: B023
+            assert isinstance(client.told[number], Compiled)
+        service.request(client, 5, SetPerfProfile(PerfProfile.from_preset("burst").to_dict()))
+        await until(lambda: 5 in client.told)
+        assert service.perf_profiles.state()["perf_profiles"] == {"burst": 1}
+        service.hold_back(client, True)
+        service.leave(client)
+        assert (service.memory.bytes, service.clients, service.waiting()) == (0, 0, [])
+        assert "perf_profiles" not in service.perf_profiles.state()
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+    assert len(workers) == 1
 
 
 def test_a_session_that_was_full_is_not_once_something_is_freed() -> None:
@@ -157,35 +137,18 @@ def test_a_session_that_was_full_is_not_once_something_is_freed() -> None:
         assert session.bytes == memory.bytes == 0
 
 
-def test_what_did_not_go_in_counts_for_nothing() -> None:
-    memory = Memory(100, 1)
-    ways = UnderWay(memory), UnderWay(memory)
-    for _ in range(2):
-        ways[0].become(60)
-        with pytest.raises(ProtocolError, match="total_bytes"):
-            ways[1].become(41)
-        assert memory.bytes == 60
-        ways[1].become(40)
-        ways[1].become(0)
-        ways[0].become(0)
-        assert memory.bytes == 0
-
-
-def test_a_profile_is_exchanged_and_set_again() -> None:
-    async def run() -> None:
-        profiles = PerfProfiles(DEVICE)
-        for name in ("burst", "power_saver", "burst"):
-            await profiles.set("client", SetPerfProfile(PerfProfile.from_preset(name).to_dict()))
-            assert profiles.state()["perf_profiles"] == {name: 1}
-            for _ in range(2):
-                async with profiles.voted("client"):
-                    pass
+async def test_a_profile_is_exchanged_and_set_again() -> None:
+    profiles = PerfProfiles(DEVICE)
+    for name in ("burst", "power_saver", "burst"):
+        await profiles.set("client", SetPerfProfile(PerfProfile.from_preset(name).to_dict()))
+        assert profiles.state()["perf_profiles"] == {name: 1}
         for _ in range(2):
-            profiles.leave("client")
-            await until(lambda: profiles.state() == {})
-            profiles.close()
-
-    asyncio.run(run())
+            async with profiles.voted("client"):
+                pass
+    for _ in range(2):
+        profiles.leave("client")
+        await until(lambda: profiles.state() == {})
+        profiles.close()
 
 
 @pytest.mark.parametrize("kind", ["tcp", "local"])
@@ -206,7 +169,7 @@ def test_the_same_address_is_listened_on_again(kind: str, folder: Path) -> None:
     assert not (folder / "socket").exists()
 
 
-def test_a_state_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_state_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: list[Any] = [OSError("gone"), {"load": 1.0}, OSError("gone"), {"load": 2.0}]
 
     def read() -> dict[str, float]:
@@ -219,34 +182,28 @@ def test_a_state_that_could_not_be_read_is_read_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr("gputune.server.device_state.load.read", dict)
     monkeypatch.setattr(device_state, "FRESH_SECONDS", 0.0)
 
-    async def run() -> None:
-        state = RecentState()
-        for load in (1.0, 2.0):
-            with pytest.raises(OSError, match="gone"):
-                await state.read()
-            assert await state.read() == {"load": load}
-
-    asyncio.run(run())
+    state = RecentState()
+    for load in (1.0, 2.0):
+        with pytest.raises(OSError, match="gone"):
+            await state.read()
+        assert await state.read() == {"load": load}
 
 
 # --- workers ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_worker_is_ended_twice_and_another_is_started() -> None:
-    async def run() -> None:
-        for kill in (False, True):
-            worker = await WorkerProcess.start(NULL_REPORT, LIMITS)
-            if kill:
-                worker.kill("a test")
-                worker.kill("a second reason")
-                assert worker.killed_for == "a test"
-            await worker.stop()
-            await worker.stop()
-            worker.kill("it is dead")
-            assert worker.ended.done() and worker.killed_for == ("a test" if kill else "")
-
-    asyncio.run(run())
+async def test_a_worker_is_ended_twice_and_another_is_started() -> None:
+    for kill in (False, True):
+        worker = await WorkerProcess.start(NULL_REPORT, LIMITS)
+        if kill:
+            worker.kill("a test")
+            worker.kill("a second reason")
+            assert worker.killed_for == "a test"
+        await worker.stop()
+        await worker.stop()
+        worker.kill("it is dead")
+        assert worker.ended.done() and worker.killed_for == ("a test" if kill else "")
 
 
 def test_a_page_serves_one_request_after_the_other() -> None:
@@ -268,16 +225,6 @@ def test_a_page_serves_one_request_after_the_other() -> None:
         worker.rest()
         assert daemon.read().step is None
     daemon.detach()
-
-
-def test_each_worker_may_print_as_much_as_the_first(caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):
-        lines = LinesToLog(logging.getLogger("gputune.server.worker"))
-        caplog.clear()
-        lines.data_received(b"a line\n" * (LINES_AT_MOST + 10))
-        lines.data_received(b"another\n")
-        lines.connection_lost(None)
-        assert len(caplog.messages) == LINES_AT_MOST and "without end" in caplog.messages[-1]
 
 
 # --- memory -------------------------------------------------------------------------------------------
@@ -345,11 +292,9 @@ def test_memory_is_closed_twice_and_had_again() -> None:
 # --- backends -----------------------------------------------------------------------------------------
 
 
-def test_a_program_that_could_not_be_built_is_tried_again(
-    make_launch: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_could_not_be_built_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = open_backend(NULL_REPORT)
-    programs, launch = ProgramCache(backend), make_launch()
+    programs, launch = ProgramCache(backend), launch_of()
     working, built = backend._build, []
 
     def build(source: str, options: str) -> Any:
@@ -366,12 +311,10 @@ def test_a_program_that_could_not_be_built_is_tried_again(
     assert programs.program_for(launch) == (program, 0) and len(built) == 2
 
 
-def test_launches_go_together_again_once_each_was_built_alone(
-    make_launch: Callable[..., Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launches_go_together_again_once_each_was_built_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = open_backend(NULL_REPORT)
     programs = ProgramCache(backend)
-    launches = [make_launch(options=f"-DN={number}") for number in range(2)]
+    launches = [launch_of(options=f"-DN={number}") for number in range(2)]
     real = backend.build
 
     def build(source: str, options: str) -> Any:
@@ -391,8 +334,8 @@ def test_launches_go_together_again_once_each_was_built_alone(
     assert programs.build_together(launches) == 0, "they are known to work alone, and not together"
 
 
-def test_a_backend_does_the_same_twice(make_launch: Callable[..., Launch]) -> None:
-    launch = make_launch()
+def test_a_backend_does_the_same_twice() -> None:
+    launch = launch_of()
     times = []
     for _ in range(2):
         backend = open_backend(NULL_REPORT)
@@ -418,9 +361,7 @@ def test_a_folder_in_memory_is_removed_twice_and_made_again(folder: Path) -> Non
         assert not made.exists()
 
 
-def test_a_builder_pauses_as_after_its_first_failure_once_it_has_built(
-    make_batch: Callable[..., ProfileKernel], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_builder_pauses_as_after_its_first_failure_once_it_has_built(monkeypatch: pytest.MonkeyPatch) -> None:
     factors: list[float] = []
 
     class Noted(float):
@@ -440,7 +381,7 @@ def test_a_builder_pauses_as_after_its_first_failure_once_it_has_built(
         return FakeWorker(builds)
 
     async def run() -> None:
-        jobs: list[Any] = [SimpleNamespace(programs=None, request=make_batch(1, 2), sources={}) for _ in range(6)]
+        jobs: list[Any] = [SimpleNamespace(programs=None, request=batch_of(1, 2), sources={}) for _ in range(6)]
         building = builder.Builder(start, LIMITS, lambda: [job for job in jobs if job.programs is None])
         serving = asyncio.ensure_future(building.serve())
         await until(lambda: len(factors) == 4 and jobs[5].programs is not None)

@@ -1,6 +1,5 @@
 """Test admission: a connection without the token keeps no other out, with TLS or without."""
 
-import asyncio
 import errno
 import itertools
 import math
@@ -20,6 +19,7 @@ from gputune.server.clients.listener import Arrival, Listener
 from gputune.server.device_state import RecentState
 from gputune.server.protocol.framing import MAGIC
 from gputune.server.protocol.messages import Limits, Ping, Pong, Status
+from tests.server.conftest import serving
 from tests.server.peer import Peer
 from tests.server.workers.fake_worker import works
 from tests.waiting import PATIENCE_SECONDS
@@ -37,11 +37,11 @@ def closed(sock: socket.socket) -> bool:
         return True
 
 
-def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_prove_itself_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 4)
     monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 4)
     with (
-        daemon_here(Limits(connections=2), worker=works, authentication=Authentication(TOKEN)) as (daemon, address),
+        serving(Limits(connections=2), worker=works, authentication=Authentication(TOKEN)) as (daemon, address),
         Peer(address, TOKEN) as early,
         ExitStack() as stack,
     ):
@@ -59,7 +59,7 @@ def test_who_does_not_prove_itself_keeps_nobody_out(daemon_here: Make, monkeypat
         assert daemon._admission.standing <= 8
 
 
-def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_connections_keeps_no_session_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 8)
     made: list[Arrival] = []
     others: deque[socket.socket] = deque(maxlen=100)  # open until a few were made behind them
@@ -71,7 +71,7 @@ def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monk
         return made[-at_most:]
 
     with (
-        daemon_here(worker=works, authentication=Authentication(TOKEN)) as (daemon, address),
+        serving(worker=works, authentication=Authentication(TOKEN)) as (daemon, address),
         Peer(address, TOKEN) as served,
     ):
         monkeypatch.setattr(Listener, "accept", accept)
@@ -83,8 +83,8 @@ def test_a_flood_of_connections_keeps_no_session_waiting(daemon_here: Make, monk
             assert daemon._admission.standing <= 8
 
 
-def test_the_time_to_prove_itself_is_over_once_a_client_has(daemon_here: Make) -> None:
-    with daemon_here(worker=works, authentication=Authentication(TOKEN)) as (daemon, address):
+def test_the_time_to_prove_itself_is_over_once_a_client_has() -> None:
+    with serving(worker=works, authentication=Authentication(TOKEN)) as (daemon, address):
         for _ in range(2):
             with Peer(address, TOKEN) as peer:
                 daemon._admission.check(math.inf)
@@ -92,9 +92,7 @@ def test_the_time_to_prove_itself_is_over_once_a_client_has(daemon_here: Make) -
                 assert daemon._admission.standing == 0
 
 
-def test_a_connection_that_cannot_be_accepted_is_tried_again_after_a_pause(
-    daemon_here: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_that_cannot_be_accepted_is_tried_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputune.server.clients.admission.PAUSE_SECONDS", 0.05)
     tried: list[float] = []
 
@@ -103,7 +101,7 @@ def test_a_connection_that_cannot_be_accepted_is_tried_again_after_a_pause(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with (
-        daemon_here(worker=works, authentication=Authentication(TOKEN)) as (_, address),
+        serving(worker=works, authentication=Authentication(TOKEN)) as (_, address),
         Peer(address, TOKEN) as served,
     ):
         with monkeypatch.context() as failing:
@@ -115,7 +113,7 @@ def test_a_connection_that_cannot_be_accepted_is_tried_again_after_a_pause(
             assert late.ask(Ping()) == Pong()
 
 
-def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[int] = []
     answers = threading.Event()
 
@@ -128,16 +126,13 @@ def test_a_slow_driver_holds_nobody_who_asks_how_the_server_is(monkeypatch: pyte
     monkeypatch.setattr("gputune.server.device_state.load.read", dict)
     monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", 0.01)
 
-    async def run() -> None:
-        state = RecentState()
-        while not await state.read():
-            pass
-        assert await state.read() == {"load_1_minute": 1.0}
-        assert len(reads) == 1
-        monkeypatch.setattr("gputune.server.device_state.FRESH_SECONDS", 0.0)
-        assert await state.read() == {"load_1_minute": 1.0}  # the new one is not there yet
-        monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", PATIENCE_SECONDS)
-        answers.set()
-        assert await state.read() != {"load_1_minute": 1.0}
-
-    asyncio.run(run())
+    state = RecentState()
+    while not await state.read():
+        pass
+    assert await state.read() == {"load_1_minute": 1.0}
+    assert len(reads) == 1
+    monkeypatch.setattr("gputune.server.device_state.FRESH_SECONDS", 0.0)
+    assert await state.read() == {"load_1_minute": 1.0}  # the new one is not there yet
+    monkeypatch.setattr("gputune.server.device_state.WAIT_SECONDS", PATIENCE_SECONDS)
+    answers.set()
+    assert await state.read() != {"load_1_minute": 1.0}

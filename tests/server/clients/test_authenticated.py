@@ -4,16 +4,15 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gputune.server import logs
-from gputune.server.__main__ import main
 from gputune.server.clients.authentication import Authentication, server_context
 from gputune.server.clients.listener import Exposed, Listener
 from gputune.server.protocol.connection import Connection
@@ -30,7 +29,9 @@ from gputune.server.protocol.messages import (
     UploadBuffer,
 )
 from stress.server import wire
+from tests.server.conftest import batch_of, serving
 from tests.server.peer import Peer, Refused, converse, frame
+from tests.server.workers.fake_worker import works
 from tests.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.slow  # each starts processes
@@ -39,32 +40,13 @@ Make = Callable[..., Any]
 TOKEN = "correct horse battery staple"
 
 
-def run_server(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gputune.server", "--port", "0", "--device", "null", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-    )
-
-
 # --- the token --------------------------------------------------------------------------------------------
 
 
-def write_token(folder: Path) -> Path:
-    path = folder / "token"
-    path.write_text(f"{TOKEN}\n")
-    path.chmod(0o600)
-    return path
-
-
-@pytest.fixture(scope="module", params=["file", "variable"])
-def guarded(request: pytest.FixtureRequest, launch_shared: Make, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    if request.param == "file":
-        return launch_shared("--token_file", str(write_token(tmp_path_factory.mktemp("guarded"))))
-    return launch_shared(GPUTUNE_TOKEN=TOKEN)
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Any]:
+    with serving(worker=works, authentication=Authentication(TOKEN.encode())) as (_, (host, port)):
+        yield SimpleNamespace(host=host, port=port, peer=partial(Peer, (host, port)))
 
 
 def test_who_knows_the_token_is_let_in(guarded: Any) -> None:
@@ -111,12 +93,6 @@ def test_nothing_can_be_asked_before_the_proof(guarded: Any) -> None:
                 connection.filled(sock.recv_into(connection.space()))
 
 
-def test_no_child_sees_the_token(launch_server: Make) -> None:
-    server = launch_server(GPUTUNE_TOKEN=TOKEN)
-    (worker,) = server.children()
-    assert TOKEN.encode() not in Path(f"/proc/{worker}/environ").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("arguments", "environment", "says"),
     [
@@ -135,30 +111,21 @@ def test_what_would_not_be_safe_is_refused_in_one_line(
     environment: dict[str, str],
     says: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    failing_start: Make,
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(logs, "set_up", lambda *_: None)  # it is this process's log, too
-    assert main(["--port", "0", "--device", "null", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""  # before anything else, also before the device is looked for
-    assert err.startswith("error: ") and err.count("\n") == 1
-    assert says in err
+    code, line, said_before = failing_start("--port", "0", "--device", "null", *arguments)
+    assert (code, said_before) == (2, "")  # before anything else, also before the device is looked for
+    assert says in line
 
 
-def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    token_file = write_token(tmp_path)
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path, failing_start: Make) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text(f"{TOKEN}\n")
     token_file.chmod(0o644)
-    ended = run_server("--token_file", str(token_file))
-    assert ended.returncode == 2
-    assert "chmod 600" in ended.stderr
-
-
-def test_a_server_with_a_token_may_listen_to_the_network(launch_server: Make) -> None:
-    server = launch_server("--host", "0.0.0.0", GPUTUNE_TOKEN=TOKEN)
-    with Peer(("127.0.0.1", server.port), token=TOKEN.encode()) as peer:
-        assert peer.ask(Ping()) == Pong()
+    code, line, _ = failing_start("--port", "0", "--device", "null", "--token_file", str(token_file))
+    assert code == 2 and "chmod 600" in line
 
 
 def test_an_address_is_bound_only_when_it_is_protected() -> None:
@@ -213,13 +180,11 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("theirs"), "theirs")
 
 
-def test_handshakes_that_never_end_keep_nobody_out(
-    daemon_here: Make, ours: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_handshakes_that_never_end_keep_nobody_out(ours: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputune.server.clients.admission.SILENT_AT_MOST", 2)
     monkeypatch.setattr("gputune.server.clients.admission.UNPROVEN_AT_MOST", 2)
     authentication = Authentication(TOKEN.encode(), server_context(*ours.sign("server"), None))
-    with daemon_here(authentication=authentication) as (daemon, address), ExitStack() as stack:
+    with serving(worker=works, authentication=authentication) as (daemon, address), ExitStack() as stack:
         strangers = [
             stack.enter_context(socket.create_connection(address, timeout=PATIENCE_SECONDS)) for _ in range(20)
         ]
@@ -231,43 +196,50 @@ def test_handshakes_that_never_end_keep_nobody_out(
             assert daemon._admission.standing <= 4
 
 
-def test_requests_and_replies_travel_over_tls(launch_server: Make, ours: Authority, make_batch: Make) -> None:
-    certificate, key = ours.sign("server")
-    server = launch_server("--tls_cert", str(certificate), "--tls_key", str(key), GPUTUNE_TOKEN=TOKEN)
-    with server.peer(token=TOKEN.encode(), tls=ours.context()) as peer:
+def test_requests_and_replies_travel_over_tls(ours: Authority) -> None:
+    authentication = Authentication(TOKEN.encode(), server_context(*ours.sign("server"), None))
+    with (
+        serving(worker=works, authentication=authentication) as (_, address),
+        Peer(address, TOKEN.encode(), ours.context()) as peer,
+    ):
         large = os.urandom(5 << 20)
         handle = peer.upload(large)
         assert bytes(peer.ask(DownloadBuffer(handle)).data) == large
         data = peer.upload(bytes(64))
-        assert peer.ask(make_batch(data, data)).best == 0
+        assert peer.ask(batch_of(data, data)).best == 0
         numbers = [peer.send(DownloadBuffer(handle)) for _ in range(8)]  # more than the buffers between us hold
         assert all(bytes(peer.reply(number).data) == large for number in numbers)
 
 
 def test_a_client_that_does_not_trust_the_server_keeps_away(
+    ours: Authority, theirs: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    authentication = Authentication(tls=server_context(*ours.sign("server"), None))
+    with serving(worker=works, authentication=authentication) as (_, address):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            Peer(address, tls=theirs.context())
+        with pytest.raises((OSError, EOFError, RemoteProtocolError)):
+            Peer(address)  # no TLS at all
+        with Peer(address, tls=ours.context()) as peer:
+            assert peer.ask(Ping()) == Pong()
+    assert caplog.text == ""  # handshakes cannot fill the log
+
+
+@pytest.mark.own("its options name a token, certificates and the network")
+def test_a_server_with_a_token_may_listen_to_the_network_and_asks_clients_for_a_certificate(
     launch_server: Make, ours: Authority, theirs: Authority
 ) -> None:
     certificate, key = ours.sign("server")
-    server = launch_server("--tls_cert", str(certificate), "--tls_key", str(key))
-    with pytest.raises(ssl.SSLCertVerificationError):
-        server.peer(tls=theirs.context())
-    with pytest.raises((OSError, EOFError, RemoteProtocolError)):
-        server.peer()  # no TLS at all
-    with server.peer(tls=ours.context()) as peer:
-        assert peer.ask(Ping()) == Pong()
-    server.process.terminate()
-    assert server.process.communicate(timeout=PATIENCE_SECONDS) == ("", "")  # handshakes cannot fill the log
-
-
-def test_clients_can_be_asked_for_a_certificate(launch_server: Make, ours: Authority, theirs: Authority) -> None:
-    certificate, key = ours.sign("server")
     files = ("--tls_cert", str(certificate), "--tls_key", str(key), "--tls_ca", str(ours.certificate))
-    server = launch_server(*files)
+    server = launch_server("--host", "0.0.0.0", *files, GPUTUNE_TOKEN=TOKEN)
+    peer = partial(Peer, ("127.0.0.1", server.port), token=TOKEN.encode())
     for context in (ours.context(), ours.context(*theirs.sign("stranger"))):
         with pytest.raises((OSError, EOFError)):  # in TLS 1.3 the client hears of it when it reads
-            server.peer(tls=context)
-    with server.peer(tls=ours.context(*ours.sign("friend"))) as peer:
-        assert peer.ask(Ping()) == Pong()
+            peer(tls=context)
+    with peer(tls=ours.context(*ours.sign("friend"))) as friend:
+        assert friend.ask(Ping()) == Pong()
+    (worker,) = server.children()
+    assert TOKEN.encode() not in Path(f"/proc/{worker}/environ").read_bytes(), "no child sees the token"
 
 
 def test_files_that_do_not_go_together_are_named(ours: Authority, theirs: Authority, tmp_path: Path) -> None:

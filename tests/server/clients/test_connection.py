@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from gputune.server.clients.connection import ClientLink
-from gputune.server.daemon import Daemon
 from gputune.server.protocol.messages import Error, Ping, Pong, Status, StatusReport
 from tests.server.peer import Peer
 
-Shared = tuple[Daemon, tuple[str, int]]
+Shared = tuple[Any, tuple[str, int]]
 
 
 def test_pings_that_come_together_are_answered_together(shared_daemon: Shared) -> None:

@@ -10,6 +10,7 @@ from gputune.server.clients.authentication import Authentication
 from gputune.server.clients.guesses import Guesses
 from gputune.server.clients.tenants import address_of
 from gputune.server.protocol.messages import Limits, Ping, Pong
+from tests.server.conftest import serving
 from tests.server.peer import Peer
 from tests.server.workers.fake_worker import works
 
@@ -89,12 +90,10 @@ def test_addresses_are_bounded() -> None:
     assert len(slow._failed) == guesses.ADDRESSES
 
 
-def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
-    daemon_here: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(guesses, "FIRST_SECONDS", 0.01)
-    with daemon_here(worker=works, authentication=Authentication(TOKEN)) as (daemon, address):
+    with serving(worker=works, authentication=Authentication(TOKEN)) as (daemon, address):
         seconds = daemon.guesses.seconds
 
         def noted(where: str) -> float:
@@ -112,8 +111,8 @@ def test_wrong_proofs_are_counted_and_the_next_one_is_read_later(
 
 
 @pytest.mark.slow
-def test_a_proof_that_has_to_wait_is_not_read(daemon_here: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    with daemon_here(Limits(authenticate_seconds=1), worker=works, authentication=Authentication(TOKEN)) as (
+def test_a_proof_that_has_to_wait_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Limits(authenticate_seconds=1), worker=works, authentication=Authentication(TOKEN)) as (
         daemon,
         address,
     ):

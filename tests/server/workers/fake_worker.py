@@ -15,6 +15,8 @@ from gputune.server.protocol.messages import (
     Done,
     Error,
     ExecuteContext,
+    Executed,
+    ExecuteKernel,
     Limits,
     Profiled,
     ProfileKernel,
@@ -23,7 +25,7 @@ from gputune.server.protocol.messages import (
 from gputune.server.sessions.jobs import Assignment
 from gputune.server.sessions.session import Materials
 from gputune.server.worker.heartbeat_page import HeartbeatPage
-from gputune.server.worker.link import Forget, PutBuffer, PutContext, PutPrograms, WorkerReady
+from gputune.server.worker.link import Forget, PutBuffer, PutContext, PutPrograms, PutSources, WorkerReady
 from gputune.server.workers.process import DeviceUnavailable, OnProgress, WorkerEnded
 from gputune.server.workers.supervisor import Supervisor
 
@@ -48,7 +50,7 @@ class FakeWorker:
         self.asked.append(message)
         if isinstance(message, PutBuffer) and bytes(message.data) == b"too large":
             return Error("launch_failed", "no room")
-        if isinstance(message, PutBuffer | PutPrograms | Forget):
+        if isinstance(message, PutBuffer | PutPrograms | PutSources | Forget):
             return Done()
         if isinstance(message, PutContext):
             return ContextLoaded(message.context, True, (), 1)
@@ -96,6 +98,8 @@ class Stage:
 async def works(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
     if isinstance(message, ExecuteContext):
         return ContextExecuted({}, 1)
+    if isinstance(message, ExecuteKernel):
+        return Executed({name: bytes(nbytes) for name, nbytes in message.outputs.items()})
     if not isinstance(message, ProfileKernel):
         return Compiled(b"binary", 1, 1)
     return Profiled((OK,) * len(message.variants), message.variants[0].number, b"binary", None, {}, {})

@@ -9,6 +9,7 @@ import pytest
 from gputune.core.launches import Trial
 from gputune.server.protocol.messages import Profiled, ProfileKernel, Progress
 from gputune.server.workers.crash_recovery import Batch, Death, Missed
+from tests.server.conftest import batch_of
 
 Make = Callable[..., ProfileKernel]
 SEGFAULT = Death("SIGSEGV", "launching", 0)
@@ -24,8 +25,8 @@ def trial(status: Any = "ok") -> Trial:
 
 
 @pytest.fixture
-def request_of_four(make_batch: Make) -> ProfileKernel:
-    return make_batch(1, 2, ("-D0", "-D1", "-D2", "-D3"), together=False)
+def request_of_four() -> ProfileKernel:
+    return batch_of(1, 2, ("-D0", "-D1", "-D2", "-D3"), together=False)
 
 
 def reply(count: int, best: int | None = 0) -> Profiled:
@@ -222,8 +223,8 @@ def test_a_baseline_that_is_a_variant_which_does_not_work_is_not_measured_again(
     assert second is not None and second.baseline is None
 
 
-def test_a_batch_of_nothing_but_failures_needs_no_worker(make_batch: Make) -> None:
-    batch = Batch(make_batch(1, 2))
+def test_a_batch_of_nothing_but_failures_needs_no_worker() -> None:
+    batch = Batch(batch_of(1, 2))
     batch.remaining()
     batch.lost(SEGFAULT)
     assert batch.remaining() is None

@@ -16,6 +16,7 @@ from gputune.server.protocol.messages import (
     ExecuteKernel,
     Progress,
 )
+from tests.server.conftest import batch_of
 from tests.server.peer import Peer
 from tests.waiting import becomes
 
@@ -52,62 +53,57 @@ class Killing:
 
 
 @pytest.fixture
-def killing(launch_server: Make) -> Iterator[tuple[Peer, Killing]]:
-    server = launch_server()
-    with server.peer() as peer:
-        yield peer, Killing(server)
+def killing(shared_server: Any) -> Iterator[tuple[Peer, Killing]]:
+    with shared_server.peer() as peer:
+        yield peer, Killing(shared_server)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_batch_outlives_its_worker_and_so_do_buffers_and_sources(
-    killing: tuple[Peer, Killing], make_batch: Make, number: int
-) -> None:
+def test_a_batch_outlives_its_worker_and_so_do_buffers_and_sources(killing: tuple[Peer, Killing], number: int) -> None:
     peer, kill = killing
     data, reference = peer.upload(bytes(64)), peer.upload(bytes(range(64)))
-    first = peer.ask(make_batch(data, reference))
+    first = peer.ask(batch_of(data, reference))
     worker = kill.worker()
     kill.soon(number)
-    second = peer.ask(make_batch(data, reference))
+    second = peer.ask(batch_of(data, reference))
     assert second.trials[0].samples_ns == first.trials[0].samples_ns
     assert "recovering" in [progress.phase for progress in peer.progress]
     assert kill.worker() != worker
 
 
 def test_a_worker_that_dies_while_nothing_is_asked_is_back_before_the_next_request(
-    killing: tuple[Peer, Killing], make_batch: Make
+    killing: tuple[Peer, Killing],
 ) -> None:
     peer, kill = killing
     data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
-    peer.ask(make_batch(data, reference))
+    peer.ask(batch_of(data, reference))
     time.sleep(1.1)  # it has lived long enough to be worth a replacement
     worker = kill.worker()
     os.kill(worker, signal.SIGKILL)
     peer.ping_until(partial(kill.replaced, worker))
-    assert peer.ask(make_batch(data, reference)).best == 0
+    assert peer.ask(batch_of(data, reference)).best == 0
 
 
-def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killing], make_batch: Make) -> None:
+def test_a_daemon_survives_one_death_after_the_other(killing: tuple[Peer, Killing]) -> None:
     peer, kill = killing
     data, reference = peer.upload(bytes(64)), peer.upload(bytes(64))
     options = tuple(f"-DN={number}" for number in range(16))
-    for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL):
+    for number in (signal.SIGKILL, signal.SIGSEGV):
         worker = kill.worker()
         death = threading.Timer(0.003, os.kill, (worker, number))
         death.start()
-        reply = peer.ask(make_batch(data, reference, options, samples=256))
+        reply = peer.ask(batch_of(data, reference, options, samples=256))
         assert {trial.status for trial in reply.trials} <= {"ok", "crash"}
         assert [trial.status for trial in reply.trials].count("ok") >= 15
         death.join()
         # a young worker that died after its reply is replaced for the next request only
-        assert peer.ask(make_batch(data, reference)).best == 0
+        assert peer.ask(batch_of(data, reference)).best == 0
         assert kill.replaced(worker)
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_started_once_more(
-    killing: tuple[Peer, Killing], make_batch: Make
-) -> None:
+def test_a_worker_that_is_killed_while_it_starts_is_started_once_more(killing: tuple[Peer, Killing]) -> None:
     peer, kill = killing
-    launch = make_batch(1, 1).variants[0].main
+    launch = batch_of(1, 1).variants[0].main
     kill.soon(signal.SIGKILL)
 
     def again(progress: Progress) -> None:

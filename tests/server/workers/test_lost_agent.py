@@ -26,29 +26,23 @@ GONE = f"{AGENT} ended, or the connection to it, while launching; waiting for it
         (-signal.SIGKILL, ["the worker ended with SIGKILL while launching; what it worked on is tried again"]),
     ],
 )
-def test_a_lost_agent_is_named_and_so_is_its_return(batch: ProfileKernel, code: int, told: list[str]) -> None:
-    async def run() -> None:
-        stage = Stage(hits(1, dies(code)), works, agent=AGENT)
-        assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
-        assert [(one.phase, one.message) for one in stage.told] == [("recovering", each) for each in told]
-
-    asyncio.run(run())
+async def test_a_lost_agent_is_named_and_so_is_its_return(batch: ProfileKernel, code: int, told: list[str]) -> None:
+    stage = Stage(hits(1, dies(code)), works, agent=AGENT)
+    assert statuses(await stage.run(batch)) == ["ok", "ok", "ok"]
+    assert [(one.phase, one.message) for one in stage.told] == [("recovering", each) for each in told]
 
 
-def test_a_lost_agent_is_named_whatever_was_asked_of_it(batch: ProfileKernel) -> None:
+async def test_a_lost_agent_is_named_whatever_was_asked_of_it(batch: ProfileKernel) -> None:
     async def loses(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
         worker.page.begin("launching", None, 30)
         worker.die(AGENT_LOST)
         await asyncio.sleep(60)
 
-    async def run() -> None:
-        request = CompileKernel(batch.variants[0], {})
-        stage = Stage(loses, works, agent=AGENT)
-        assert await stage.run(request) == Compiled(b"binary", 1, 1)
-        told = [one.message for one in stage.told]
-        assert told == [f"{GONE}; the request is tried once more", f"{AGENT} is back"]
-        stage = Stage(loses, None, agent=AGENT)
-        assert (await stage.run(request)).name == "device_unavailable"
-        assert [one.message for one in stage.told] == told[:1]
-
-    asyncio.run(run())
+    request = CompileKernel(batch.variants[0], {})
+    stage = Stage(loses, works, agent=AGENT)
+    assert await stage.run(request) == Compiled(b"binary", 1, 1)
+    told = [one.message for one in stage.told]
+    assert told == [f"{GONE}; the request is tried once more", f"{AGENT} is back"]
+    stage = Stage(loses, None, agent=AGENT)
+    assert (await stage.run(request)).name == "device_unavailable"
+    assert [one.message for one in stage.told] == told[:1]

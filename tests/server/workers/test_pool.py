@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,19 +17,19 @@ from gputune.server.protocol.messages import (
     Cancel,
     Compiled,
     CompileKernel,
-    Done,
     Error,
     Limits,
     Profiled,
     ProfileKernel,
     UploadBuffer,
 )
-from gputune.server.worker.link import PutBuffer, PutSources
+from gputune.server.worker.link import PutBuffer
 from gputune.server.workers import pool
 from gputune.server.workers.compiled_programs import CompiledPrograms
 from gputune.server.workers.pool import WORKERS_AT_MOST, Workers, most_compilers
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
 from gputune.server.workers.supervisor import Supervisor
+from tests.server.conftest import batch_of, launch_of
 from tests.server.workers.fake_worker import OK, FakeWorker
 
 Make = Callable[..., Any]
@@ -47,6 +48,18 @@ class Client:
 
     def cost(self, request_id: int) -> int:
         return 0
+
+
+@asynccontextmanager
+async def serving(service: Service, workers: Workers) -> AsyncIterator[None]:
+    """Run a service."""
+    running = asyncio.ensure_future(service.serve())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await workers.stop()
 
 
 class Hall:
@@ -78,8 +91,6 @@ class Hall:
         return await self._start()
 
     async def _behave(self, worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-        if isinstance(message, PutSources):
-            return Done()
         self.running.append(type(message))
         self.together.append(tuple(self.running))
         try:
@@ -95,6 +106,13 @@ class Hall:
             return Compiled(options.encode(), 1, 1)
         finally:
             self.running.remove(type(message))
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Run the service; all workers end with it."""
+        async with serving(self.service, self.workers):
+            yield
+        assert all(worker.ended.done() for worker in self.started)
 
     def client(self, tenant: str = "here") -> Client:
         client = Client(tenant)
@@ -113,45 +131,27 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.002)
 
 
-def played(hall: Hall, play: Callable[[], Any]) -> None:
-    """Runs the service while `play` does."""
-
-    async def run() -> None:
-        serving = asyncio.ensure_future(hall.service.serve())
-        try:
-            await play()
-        finally:
-            serving.cancel()
-            await asyncio.gather(serving, return_exceptions=True)
-            await hall.workers.stop()
-            assert all(worker.ended.done() for worker in hall.started)
-
-    asyncio.run(run())
-
-
 @pytest.fixture
-def program(make_launch: Make) -> Callable[[int], CompileKernel]:
-    return lambda number: CompileKernel(Variant({}, (), make_launch(options=f"-D{number}"), {}), {})
+def program() -> Callable[[int], CompileKernel]:
+    return lambda number: CompileKernel(Variant({}, (), launch_of(options=f"-D{number}"), {}), {})
 
 
-def test_programs_are_compiled_together_and_no_more_than_allowed(program: Make) -> None:
+async def test_programs_are_compiled_together_and_no_more_than_allowed(program: Make) -> None:
     hall = Hall(at_most=2)
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         numbers = [hall.ask(client, program(number)) for number in range(9)]
         await until(lambda: all(isinstance(client.told.get(number), Compiled) for number in numbers))
         assert [client.told[number].binary for number in numbers] == [f"-D{n}".encode() for n in range(9)]
         assert hall.order[:3] == ["-D0", "-D1", "-D2"]
-
-    played(hall, play)
     assert max(map(len, hall.together)) == len(hall.started) == 3
 
 
-def test_what_measures_is_alone_and_has_its_turn(program: Make, make_batch: Make) -> None:
+async def test_what_measures_is_alone_and_has_its_turn(program: Make) -> None:
     hall = Hall(at_most=3)
 
-    async def play() -> None:
+    async with hall.opened():
         hall.service._fair_queue._tolerance = 0.0
         builds, measures = hall.client(), hall.client()
         handles = []
@@ -160,21 +160,19 @@ def test_what_measures_is_alone_and_has_its_turn(program: Make, make_batch: Make
             handles.append(list(measures.told.values())[-1].buffer)
         numbers = [hall.ask(builds, program(number)) for number in range(20)]
         await until(lambda: len(hall.order) > 4)
-        measured = hall.ask(measures, make_batch(*handles))
+        measured = hall.ask(measures, batch_of(*handles))
         await until(lambda: isinstance(measures.told.get(measured), Profiled))
         assert len(hall.order) < 20, "it waited for all that came before"
         await until(lambda: all(isinstance(builds.told.get(number), Compiled) for number in numbers))
-
-    played(hall, play)
     assert all(len(each) == 1 for each in hall.together if ProfileKernel in each)
     assert max(map(len, hall.together)) == 4
 
 
 @pytest.mark.parametrize("code", [-signal.SIGSEGV, -signal.SIGABRT])
-def test_a_crash_costs_its_program_and_no_other(program: Make, code: int) -> None:
+async def test_a_crash_costs_its_program_and_no_other(program: Make, code: int) -> None:
     hall = Hall(at_most=2, acts={"-D4": lambda worker: worker.die(code)})
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         numbers = [hall.ask(client, program(number)) for number in range(9)]
         await until(lambda: all(isinstance(client.told.get(number), Compiled | Error) for number in numbers))
@@ -182,29 +180,25 @@ def test_a_crash_costs_its_program_and_no_other(program: Make, code: int) -> Non
         assert [error.name for error in errors] == ["worker_died"] and errors[0] is client.told[numbers[4]]
         assert hall.workers.restarts == 1 and "SIG" in hall.workers.last_restart
 
-    played(hall, play)
 
-
-def test_a_process_that_crashed_is_not_replaced_while_something_may_be_measured(program: Make) -> None:
+async def test_a_process_that_crashed_is_not_replaced_while_something_may_be_measured(program: Make) -> None:
     hall = Hall(at_most=1, acts={"-D1": lambda worker: worker.die(-signal.SIGSEGV)})
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         numbers = [hall.ask(client, program(number)) for number in range(2)]
         await until(lambda: all(isinstance(client.told.get(number), Compiled | Error) for number in numbers))
         assert isinstance(client.told[numbers[1]], Error)
         assert [worker for worker in hall.started if not worker.ended.done()] == hall.started[:1]
 
-    played(hall, play)
 
-
-def test_a_hang_is_ended_by_its_limit_while_others_go_on(program: Make) -> None:
+async def test_a_hang_is_ended_by_its_limit_while_others_go_on(program: Make) -> None:
     def hangs(worker: FakeWorker) -> None:
         worker.page.begin("building", None, 0.2)
 
     hall = Hall(at_most=1, acts={"-D0": hangs})
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         numbers = [hall.ask(client, program(number)) for number in range(6)]
         await until(lambda: all(isinstance(client.told.get(number), Compiled) for number in numbers[1:]))
@@ -212,23 +206,19 @@ def test_a_hang_is_ended_by_its_limit_while_others_go_on(program: Make) -> None:
         await until(lambda: isinstance(client.told.get(numbers[0]), Error))
         assert client.told[numbers[0]].name == "worker_timeout"
 
-    played(hall, play)
 
-
-def test_without_room_for_more_the_first_worker_does_it_all(program: Make) -> None:
+async def test_without_room_for_more_the_first_worker_does_it_all(program: Make) -> None:
     hall = Hall(at_most=2)
     hall.further_start = False
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         numbers = [hall.ask(client, program(number)) for number in range(6)]
         await until(lambda: all(isinstance(client.told.get(number), Compiled) for number in numbers))
-
-    played(hall, play)
     assert len(hall.started) == 1
 
 
-def test_what_the_system_kills_is_compiled_by_another(program: Make) -> None:
+async def test_what_the_system_kills_is_compiled_by_another(program: Make) -> None:
     hall = Hall(at_most=1)
     behave = hall._behave
 
@@ -239,18 +229,16 @@ def test_what_the_system_kills_is_compiled_by_another(program: Make) -> None:
 
     hall._behave = killed  # type: ignore[method-assign]
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         numbers = [hall.ask(client, program(number)) for number in range(6)]
         await until(lambda: all(isinstance(client.told.get(number), Compiled) for number in numbers))
 
-    played(hall, play)
 
-
-def test_cancelled_ones_end_and_those_of_a_client_that_leaves_are_dropped(program: Make) -> None:
+async def test_cancelled_ones_end_and_those_of_a_client_that_leaves_are_dropped(program: Make) -> None:
     hall = Hall(at_most=1, acts={"-D0": lambda worker: None})
 
-    async def play() -> None:
+    async with hall.opened():
         client, other = hall.client(), hall.client()
         first, *rest = [hall.ask(client, program(number)) for number in range(40)]
         await until(lambda: "-D0" in hall.order)
@@ -263,22 +251,20 @@ def test_cancelled_ones_end_and_those_of_a_client_that_leaves_are_dropped(progra
         await until(lambda: isinstance(other.told.get(mine), Compiled))
         assert len(hall.order) < 40
 
-    played(hall, play)
 
-
-def test_further_workers_are_ended_when_they_have_nothing_to_do(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_further_workers_are_ended_when_they_have_nothing_to_do(
+    program: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pool, "IDLE_SECONDS", 0.05)
     hall = Hall(at_most=2)
 
-    async def play() -> None:
+    async with hall.opened():
         client, numbers = hall.client(), list[int]()
         for _ in range(2):
             numbers.extend(hall.ask(client, program(number)) for number in range(6))
             await until(lambda: all(isinstance(client.told.get(number), Compiled) for number in numbers))
             await until(lambda: [worker.ended.done() for worker in hall.started].count(False) == 1)
             assert not hall.started[0].ended.done()
-
-    played(hall, play)
     assert len(hall.started) == 5
 
 
@@ -300,30 +286,28 @@ class FullOnce(CompiledPrograms):
         self.emptied += 1
 
 
-def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make, make_batch: Make) -> None:
+async def test_a_full_folder_is_emptied_when_no_worker_uses_it(program: Make) -> None:
     compiled = FullOnce(after=7)
     hall = Hall(at_most=2, compiled=compiled)
     compiled.workers = hall.started
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         hall.ask(client, UploadBuffer(bytes(64)))
         (ready,) = client.told.values()
-        batch = make_batch(ready.buffer, ready.buffer)
+        batch = batch_of(ready.buffer, ready.buffer)
         numbers = [hall.ask(client, each) for each in (batch, *map(program, range(12)))]
         await until(lambda: all(isinstance(client.told.get(n), Compiled | Profiled) for n in numbers))
         assert compiled.emptied == 1, "also while there is always something to compile"
         last = hall.ask(client, batch)
         await until(lambda: isinstance(client.told.get(last), Profiled))
-
-    played(hall, play)
     assert compiled.emptied == 1
     assert hall.workers.restarts == 0
     firsts = [worker for worker in hall.started if any(isinstance(each, PutBuffer) for each in worker.asked)]
     assert len(firsts) == 2, "its buffers came back"
 
 
-def test_no_worker_compiles_into_a_folder_that_is_lost(program: Make) -> None:
+async def test_no_worker_compiles_into_a_folder_that_is_lost(program: Make) -> None:
     class Lost(CompiledPrograms):
         """Lost until it is emptied, while no worker is alive."""
 
@@ -340,7 +324,7 @@ def test_no_worker_compiles_into_a_folder_that_is_lost(program: Make) -> None:
     compiled = Lost(NULL_REPORT)
     hall = Hall(at_most=1, compiled=compiled)
 
-    async def play() -> None:
+    async with hall.opened():
         client = hall.client()
         for turn in range(3):
             number = hall.ask(client, program(turn))
@@ -348,10 +332,8 @@ def test_no_worker_compiles_into_a_folder_that_is_lost(program: Make) -> None:
             assert (compiled.lost, len(hall.started)) == (False, turn + 1)
             compiled.gone = True
 
-    played(hall, play)
 
-
-def test_clients_share_the_time_that_several_workers_give_them(program: Make) -> None:
+async def test_clients_share_the_time_that_several_workers_give_them(program: Make) -> None:
     hall = Hall(at_most=3)
     spent: dict[Client, float] = {}
     turns = hall.service._fair_queue
@@ -363,7 +345,7 @@ def test_clients_share_the_time_that_several_workers_give_them(program: Make) ->
 
     turns.spent = noted  # type: ignore[method-assign,assignment]
 
-    async def play() -> None:
+    async with hall.opened():
         loop = asyncio.get_running_loop()
         one, other = hall.client(), hall.client()
         began = loop.time()
@@ -371,8 +353,6 @@ def test_clients_share_the_time_that_several_workers_give_them(program: Make) ->
         await until(lambda: all(isinstance(client.told.get(number), Compiled) for client, number in asked))
         assert sum(spent.values()) <= loop.time() - began
         assert 0.5 < spent[one] / spent[other] < 2
-
-    played(hall, play)
 
 
 @pytest.mark.parametrize(("usable", "most"), [(0.5, 1), (1.5, 1), (2, 2), (1000, WORKERS_AT_MOST)])

@@ -1,7 +1,7 @@
 """Test real worker processes: how their end is noticed, what ends with them, and what a failed start leaves."""
 
 import asyncio
-import logging
+import gc
 import os
 import resource
 import signal
@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from gputune.runtime.devices.discovery import NULL_REPORT
-from gputune.server import logs
 from gputune.server.agent.connection import LOST
 from gputune.server.protocol.messages import Limits
 from gputune.server.worker.link import DEVICE_LOST, Forget
 from gputune.server.workers.process import DeviceUnavailable, WorkerEnded, WorkerProcess
-from tests.waiting import PATIENCE_SECONDS
+from tests.server.conftest import gone
+from tests.server.descriptors import own_descriptors
 
 HELPER = f"""
 import os, subprocess, sys
@@ -73,27 +73,25 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_dead_worker_is_noticed_though_a_helper_holds_its_link(
-    helper: Path, is_gone: Callable[[int], bool], number: int
-) -> None:
+def test_a_dead_worker_is_noticed_though_a_helper_holds_its_link(helper: Path, number: int) -> None:
     async def work(worker: WorkerProcess) -> None:
         os.kill(worker.pid, number)
         assert await asyncio.wait_for(asyncio.shield(worker.ended), 5) == -number
         worker.kill("it is dead already")
         with pytest.raises(WorkerEnded, match=signal.Signals(number).name):
             await worker.ask(Forget((), ()))
-        assert await asyncio.to_thread(is_gone, int(helper.read_text()))
+        assert await asyncio.to_thread(gone, int(helper.read_text()))
 
     with_worker(work)
 
 
 @pytest.mark.slow
-def test_helpers_end_with_a_worker_that_is_killed(helper: Path, is_gone: Callable[[int], bool]) -> None:
+def test_helpers_end_with_a_worker_that_is_killed(helper: Path) -> None:
     async def work(worker: WorkerProcess) -> None:
         worker.kill("it is late")
         with pytest.raises(WorkerEnded, match="the worker was ended: it is late"):
             await worker.ask(Forget((), ()))
-        assert await asyncio.to_thread(is_gone, int(helper.read_text()))
+        assert await asyncio.to_thread(gone, int(helper.read_text()))
 
     with_worker(work)
 
@@ -112,36 +110,36 @@ def test_a_worker_leaves_no_descriptor_to_what_it_starts_and_goes_first_without_
     with_worker(work)
 
 
+async def failed_start() -> str:
+    """Return why a worker does not start."""
+    try:
+        await WorkerProcess.start(NULL_REPORT, Limits())
+    except DeviceUnavailable as error:
+        return str(error)
+    raise AssertionError("it has started")
+
+
 @pytest.mark.slow
-def test_without_descriptors_a_worker_is_refused_and_nothing_is_left_behind() -> None:
-    async def run() -> None:
-        worker = await WorkerProcess.start(NULL_REPORT, Limits())  # whatever is opened once is open now
-        await worker.stop()
-        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-        for more in range(1, 10):
-            with few_descriptors(more):
-                try:
-                    started = await WorkerProcess.start(NULL_REPORT, Limits())
-                except DeviceUnavailable as error:
-                    assert "cannot be started" in str(error)
-                else:
-                    await started.stop()
-                    del started  # with its page
-            await asyncio.sleep(0.05)
-        for _ in range(100):
-            if len(os.listdir("/proc/self/fd")) <= before:  # noqa: PTH208
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError("descriptors are left behind")
-
-    asyncio.run(asyncio.wait_for(run(), PATIENCE_SECONDS))
-
-
-def test_once_a_kernel_has_printed_too_much_nothing_is_done_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = logs.LinesToLog(logging.getLogger("gputune.test"))
-    lines.data_received(b"again\n" * logs.LINES_AT_MOST)
-    lines.data_received(b"no end")
-    assert lines._rest == b""
+async def test_without_descriptors_a_worker_is_refused_and_nothing_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is started ends at once."""
+    monkeypatch.setattr("gputune.server.workers.process.sys.executable", "/bin/false")
+    said = [await failed_start()]  # whatever is opened once is open now
+    gc.collect()
+    before = len(own_descriptors())
+    for more in range(1, 10):
+        with few_descriptors(more):
+            said.append(await failed_start())
+        await asyncio.sleep(0.05)
+    gc.collect()  # pages
+    for _ in range(100):
+        if len(own_descriptors()) <= before:
+            break
+        await asyncio.sleep(0.05)
+    assert len(own_descriptors()) <= before
+    assert all("cannot be started" in each or "exit code 1 while it opened" in each for each in said)
+    assert "exit code 1" in said[0]
 
 
 def test_a_worker_whose_device_was_lost_says_so() -> None:

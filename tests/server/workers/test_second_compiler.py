@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from gputune.server.workers import second_compiler
 from gputune.server.workers.process import DeviceUnavailable, OnProgress
 from gputune.server.workers.second_compiler import VARIANTS_AT_LEAST, SecondCompiler, with_what_it_took
 from gputune.server.workers.supervisor import Supervisor
+from tests.server.conftest import batch_of
 from tests.server.workers.fake_worker import FakeWorker, works
 
 WORK = CompileAhead((), {}, {})
@@ -27,8 +27,8 @@ LIMITS = Limits()
 
 
 @pytest.fixture
-def request_of_five(make_batch: Callable[..., ProfileKernel]) -> ProfileKernel:
-    return make_batch(1, 2, tuple(f"-D{n}" for n in range(5)))
+def request_of_five() -> ProfileKernel:
+    return batch_of(1, 2, tuple(f"-D{n}" for n in range(5)))
 
 
 @pytest.fixture
@@ -164,40 +164,35 @@ def test_a_page_that_never_says_so_holds_nobody_for_ever(page: HeartbeatPage, mo
     page.wait_until_alone()  # who is cancelled does not wait either
 
 
-def test_the_supervisor_has_half_of_a_batch_compiled_and_waits_for_both(request_of_five: ProfileKernel) -> None:
-    async def run() -> None:
-        measured = asyncio.Event()
+async def test_the_supervisor_has_half_of_a_batch_compiled_and_waits_for_both(request_of_five: ProfileKernel) -> None:
+    measured = asyncio.Event()
 
-        async def waits(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-            if isinstance(message, PutAhead | PutSources):
-                return Done()
-            await asyncio.to_thread(worker.page.wait_until_alone)
-            measured.set()
-            return await works(worker, message, progress)
+    async def waits(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        if isinstance(message, PutAhead | PutSources):
+            return Done()
+        await asyncio.to_thread(worker.page.wait_until_alone)
+        measured.set()
+        return await works(worker, message, progress)
 
-        async def compiles(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
-            assert not measured.is_set()
-            return CompiledAhead((7, 8), (9, 10))
+    async def compiles(worker: FakeWorker, message: Any, progress: OnProgress) -> Any:
+        assert not measured.is_set()
+        return CompiledAhead((7, 8), (9, 10))
 
-        second = Second(compiles)
-        worker = FakeWorker(waits)
-        worker.ready = WorkerReady({}, "fake", {}, finds_compiled=True)
+    second = Second(compiles)
+    worker = FakeWorker(waits)
+    worker.ready = WorkerReady({}, "fake", {}, finds_compiled=True)
 
-        async def start() -> FakeWorker:
-            return worker
+    async def start() -> FakeWorker:
+        return worker
 
-        supervisor = Supervisor(start, LIMITS, second=second.compiler)
-        materials = Materials(buffers={1: b"input", 2: b"reference"}, sources={"hash": "text"})
-        work = Assignment(
-            request_of_five, lambda: materials, lambda told: None, asyncio.get_running_loop().create_future()
-        )
-        reply = await asyncio.wait_for(supervisor.run(work), 20)
-        assert isinstance(reply, Profiled) and len(reply.trials) == 5
-        (asked,) = second.workers[0].asked
-        assert [each.configuration["N"] for each in asked.variants] == [3, 4]
-        assert asked.buffers == {"input": 5, "output": 64} and asked.sources == {"hash": "text"}
-        assert PutAhead(3) in worker.asked
-        await supervisor.stop()
-        assert second.workers[0].ended.done()
-
-    asyncio.run(run())
+    supervisor = Supervisor(start, LIMITS, second=second.compiler)
+    materials = Materials(buffers={1: b"input", 2: b"reference"}, sources={"hash": "text"})
+    work = Assignment(request_of_five, lambda: materials, lambda told: None, asyncio.get_running_loop().create_future())
+    reply = await asyncio.wait_for(supervisor.run(work), 20)
+    assert isinstance(reply, Profiled) and len(reply.trials) == 5
+    (asked,) = second.workers[0].asked
+    assert [each.configuration["N"] for each in asked.variants] == [3, 4]
+    assert asked.buffers == {"input": 5, "output": 64} and asked.sources == {"hash": "text"}
+    assert PutAhead(3) in worker.asked
+    await supervisor.stop()
+    assert second.workers[0].ended.done()
