@@ -23,9 +23,12 @@ import random
 import sys
 from typing import Protocol
 
+import tool
+
+sys.path.append(str(tool.ROOT))
+from stress import graphs
 from stress.farm import hostile
 from stress.fuzz import cache, connections, context, ep_context, frames, models, native, package, profile, tests
-from stress.graphs import fuzzing
 from stress.native import agent
 from stress.sources import fuzzing as sources
 
@@ -50,7 +53,7 @@ COMMANDS: dict[str, Command] = {
     "epcontext": ep_context,
     "farm": hostile,
     "frames": frames,
-    "graphs": fuzzing,
+    "graphs": graphs,
     "models": models,
     "native": native,
     "package": package,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from stress.graphs.random_graphs import Array
+from tests.strategies.graphs.making import Array
 
 Inputs = Sequence[Array | None]
 

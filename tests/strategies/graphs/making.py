@@ -63,7 +63,7 @@ class Made:
 
 
 class Maker:
-    """Draws one model from a seed. What draws nodes (random_nodes.py) reads `random`, `numbers`, `opset`, `values`.
+    """Draws one model from a seed. What draws nodes (nodes.py) reads `random`, `numbers`, `opset`, `values`.
     hard: models are of one to five nodes, and there are HARD values among their inputs, weights and results."""
 
     def __init__(self, seed: int, draws: Sequence[Callable[["Maker", str], Drawn | None]], hard: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Draw the nodes of random_graphs.py: each function draws a node that reads the tensor x, or none if it does not fit.
+"""Draw the nodes of making.py: each function draws a node that reads the tensor x, or none if it does not fit.
 
 Attributes are odd on purpose. Many a draw means nothing; onnxruntime refuses that, and another one is drawn.
 """
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from stress.graphs import random_moves as moves
-from stress.graphs.random_graphs import Drawn, Maker
+from tests.strategies.graphs import moves
+from tests.strategies.graphs.making import Drawn, Maker
 
 UNARY = (
     "Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Erf", "Softsign", "Softplus", "Sin", "Cos", "Tan", "Atan", "Asinh",

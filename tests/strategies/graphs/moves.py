@@ -1,11 +1,11 @@
-"""Draw the nodes of random_graphs.py that move elements: reshapes, slices, look-ups, resizes; see random_nodes.py."""
+"""Draw the nodes of making.py that move elements: reshapes, slices, look-ups, resizes; see nodes.py."""
 
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from stress.graphs.random_graphs import Array, Drawn, Maker
+from tests.strategies.graphs.making import Array, Drawn, Maker
 
 
 def transpose(make: Maker, x: str) -> Drawn:

@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 
 from gputune.client.model.graph import PRECISION_MODES, Graph, Precision
 from gputune.core.dtypes import FLOAT
-from stress.graphs.random_graphs import Array, Made, alone
+from tests.strategies.graphs.making import Array, Made, alone
 
 TYPES = ("float32", "float16", "int64", "int32", "int8", "bool")
 WEIGHTS: Mapping[str, Sequence[int]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto, FunctionProto, NodeProto, TensorProto, helper, numpy_helper
 
-from stress.graphs.random_graphs import Array, Made
+from tests.strategies.graphs.making import Array, Made
 
 SIZE = 4
 """Of both axes of all tensors."""
