@@ -21,7 +21,7 @@ warnings.filterwarnings("ignore")  # build logs, which are kept where they matte
 
 import pyopencl as cl  # noqa: E402  # reads the variables
 
-__all__ = ["Device", "address_of", "cl", "in_turns", "set_pointer"]
+__all__ = ["Device", "address_of", "cl", "in_turns"]
 
 PROGRAMS = Path(__file__).parent / "programs"
 Enqueue = Callable[[], Any]
@@ -74,14 +74,11 @@ class Device:
         return result
 
     def kernel(self, program: Any, name: str, *arguments: Any) -> Any:
-        """Return a kernel with its arguments; pointers into shared virtual memory are given as int."""
+        """Return a kernel with its arguments."""
         kernel = cl.Kernel(program, name)
         self._held.append(arguments)
         for place, argument in enumerate(arguments):
-            if isinstance(argument, int):
-                set_pointer(kernel, place, argument)
-            else:
-                kernel.set_arg(place, argument)
+            kernel.set_arg(place, argument)
         return kernel
 
     def event_us(self, kernel: Any, size: Sequence[int], local: Sequence[int]) -> float:
@@ -101,14 +98,6 @@ class Device:
 
 
 LIBRARY = ctypes.CDLL(cl._cl.__file__)
-_set_pointer = LIBRARY.clSetKernelArgSVMPointer
-_set_pointer.argtypes = [ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p]
-
-
-def set_pointer(kernel: Any, place: int, pointer: int) -> None:
-    """Give a kernel a pointer into shared virtual memory. Raises OSError with the error's number."""
-    if code := _set_pointer(kernel.int_ptr, place, pointer):
-        raise OSError(code, f"clSetKernelArgSVMPointer: error {code}")
 
 
 def address_of(name: str) -> int:

@@ -14,17 +14,14 @@ from gpu.keeping import read
 DAYS = Path(__file__).resolve().parents[2] / "docs" / "gpu_days"
 HEAD = ("date", "card", "platform", "driver")
 KEPT: Mapping[str, tuple[str, ...]] = {
-    "facts": ("device", "probes"),
-    "launches": ("launches", "gaps", "bandwidth"),
-    "barrier": ("groups_at_once", "us_per_barrier"),
+    "facts": ("device",),
     "gemm": ("gemm",),
     "baselines": ("torch", "networks", "products", "convolutions", "rows", "launches", "copies"),
     "clblast": ("products",),
     "kernel_tests": ("tests",),
     "recordings": ("recordings",),
     "models": ("squeezenet", "squeezenet_half", "resnet50", "mobilenet_v2"),
-    "chains": ("made", "untuned", "squeezenet", "resnet50", "mobilenet_v2"),
-    "crash": ("forms",),
+    "chains": ("squeezenet", "resnet50", "mobilenet_v2"),
 }
 """The results that a kept day has of each phase."""
 LEFT_OUT = ("said", "log", "slowest", "memory", "seen and us", "detail", "warnings", "in_chain", "inference_ns")
@@ -49,21 +46,6 @@ NETWORKS: Mapping[str, str] = {
     "mobilenet_v2": "mobilenet_v2",
 }
 """Our networks, and those of torchvision that compute the same."""
-WAYS = {
-    "whole inference": "whole inference",
-    "python": "launches from Python",
-    "c": "launches from C",
-    "c, events": "launches from C, with events",
-}
-CHAINS = {
-    "plain": "plain",
-    "32 programs": "32 different programs",
-    "8 arguments": "8 arguments",
-    "busy": "kernels of about 20 µs",
-    "4096 groups": "4096 work-groups",
-    "stack 1536": "1536 bytes of private memory",
-    "local 32768": "32768 bytes of local memory",
-}
 NOTHING = "–"
 
 Day = Mapping[str, Any]
@@ -112,9 +94,8 @@ def _day(day: Day) -> str:
         ("Defaults of today, estimated", "facts", _estimated),
         ("Products next to CLBlast", "clblast", _clblast),
         ("Prototypes of products", "gemm", _products),
-        ("The launches of a network", "chains", _ways),
-        ("A launch in a chain of 32", "chains", _made),
-        ("Features of the driver", "facts", _probes),
+        ("Launches by the use of a program", "chains", _uses),
+        ("Kernel tests", "kernel_tests", _tests),
     )
     for title, phase, rows in tables:
         if phase in day and (found := rows(day)):
@@ -136,10 +117,9 @@ CAPTIONS = {
     "Prototypes of products": "TFLOP/s of square products with the best tile. The error is the largest difference as a"
     " part of the largest value. `local` keeps tiles in local memory, as gputune's kernels do today. `mma3` uses matrix"
     " units, with three TF32 products for each float32 product, and gputune does not use it yet.",
-    "The launches of a network": "Microseconds until all launches are enqueued, and until all are done.",
-    "A launch in a chain of 32": "Microseconds for each launch of a small kernel, until all are enqueued and until all"
-    " are done. Each chain differs from the plain chain in a single respect.",
-    "Features of the driver": "Small kernels were built, run and checked.",
+    "Launches by the use of a program": "Microseconds of the host for a launch whose program is used for the first time"
+    " in an inference, and for others; and until all launches are enqueued, and done.",
+    "Kernel tests": "How the tests of all kernels ended on the card.",
 }
 
 
@@ -240,32 +220,14 @@ def _products(day: Day) -> list[list[Any]]:
     return [*rows, errors]
 
 
-def _ways(day: Day) -> list[list[Any]]:
-    rows: list[list[Any]] = [["network", "measured", "enqueued", "done"]]
-    for name in ("untuned", *NETWORKS):
-        ways = _at(day["chains"], name, "ways") or {}
-        for way, words in WAYS.items():
-            if way in ways:
-                rows.append([name, words, _median(ways, way, "enqueue_us"), _median(ways, way, "us")])
-    return rows if len(rows) > 1 else []
+def _uses(day: Day) -> list[list[Any]]:
+    """Return the table of launches; none for a day before a launch had a use."""
+    keys = ("first use", "later use", "enqueue_us", "us")
+    found = {name: [_median(day["chains"].get(name), key) for key in keys] for name in NETWORKS}
+    rows: list[list[Any]] = [[name, *cells] for name, cells in found.items() if cells[0] is not None]
+    return [["network", "first use", "later use", "enqueued", "done"], *rows] if rows else []
 
 
-def _made(day: Day) -> list[list[Any]]:
-    made = day["chains"].get("made") or {}
-    rows = [
-        [words, *(_median(made, name, key) for key in ("enqueue_us", "us"))]
-        for name, words in CHAINS.items()
-        if name in made
-    ]
-    return [["chain", "enqueued", "done"], *rows] if rows else []
-
-
-def _probes(day: Day) -> list[list[Any]]:
-    works: dict[bool, list[str]] = {True: [], False: []}
-    for name, probe in day["facts"]["probes"].items():
-        works[bool(probe["works"])].append(f"`{name}`")
+def _tests(day: Day) -> list[list[Any]]:
     counts = _at(day, "kernel_tests", "tests", "counts") or {}
-    tests = ", ".join(f"{count} {how.lower()}" for how, count in counts.items())
-    return [["result", "features"], ["works", ", ".join(works[True])], ["does not", ", ".join(works[False])]] + (
-        [["kernel tests", tests]] if tests else []
-    )
+    return [[how.lower() for how in counts], list(counts.values())] if counts else []

@@ -23,18 +23,14 @@ class Phase:
 
 
 PHASES = (
-    Phase("facts", 30),
-    Phase("launches", 35),
-    Phase("barrier", 20),
+    Phase("facts", 10),
     Phase("gemm", 25),
     Phase("baselines", 50),
     Phase("clblast", 25),
     Phase("kernel_tests", 65),
-    Phase("recordings", 95, elastic=True),
-    Phase("models", 80, elastic=True),
-    Phase("chains", 45),
-    Phase("crash", 25),
-    Phase("counters", 25),
+    Phase("recordings", 110, elastic=True),
+    Phase("models", 100, elastic=True),
+    Phase("chains", 20),
 )
 
 

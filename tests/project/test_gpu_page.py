@@ -15,7 +15,6 @@ from gputune.client.model.parts.multiply_adds import multiply_adds
 from gputune.kernels.catalogue import family_of
 
 HEAD = {"date": "2026-11-27T18:43:32+00:00", "card": "a card", "driver": "1.2", "rehearsal": False}
-PROBES = {"half": {"works": True, "detail": "/tmp/x"}, "images": {"works": False}}
 
 
 def phase(**found: Any) -> dict[str, Any]:
@@ -32,14 +31,10 @@ def kept(tmp_path: Path, *days: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_kept_day_has_results_and_no_places(tmp_path: Path) -> None:
-    facts = phase(probes=PROBES, machine={"home": "/root"}, device={"NAME": "a card"})
+    facts = phase(machine={"home": "/root"}, device={"NAME": "a card", "said": "/tmp/x"})
     found = kept(tmp_path, {"outcomes": [], "facts": facts, "gemm": {"phase": "gemm"}})
     assert found == {
-        "facts": {key: value for key, value in HEAD.items() if key != "rehearsal"}
-        | {
-            "device": {"NAME": "a card"},
-            "probes": {"half": {"works": True}, "images": {"works": False}},
-        }
+        "facts": {key: value for key, value in HEAD.items() if key != "rehearsal"} | {"device": {"NAME": "a card"}}
     }
 
 
@@ -58,12 +53,13 @@ def test_a_page_shows_networks_by_the_latest_way_in_which_they_were_compared(
         "context-binary-generator": {"summary": {"end_to_end": {"untuned_ns": 14.2e6}}},
     }
     torch = {"squeezenet1_1": {"eager": {"median": 2500}, "graph": {"fp32": {"median": 600}}}}
-    chains = {"made": {"plain": {"us": {"median": 7.5}, "enqueue_us": {"median": 7.0}}}}
+    uses = {key: {"median": value} for key, value in (("first use", 17.0), ("enqueue_us", 700), ("us", 750))}
     day = {
-        "facts": phase(probes=PROBES),
+        "facts": phase(),
         "models": phase(squeezenet=compared, resnet50=ran),
         "baselines": phase(networks=torch),
-        "chains": phase(**chains),
+        "chains": phase(squeezenet={**uses, "later use": {"n": 0}}),
+        "kernel_tests": phase(tests={"counts": {"PASSED": 3}}),
     }
     kept(tmp_path, day)
     monkeypatch.setattr(page, "DAYS", tmp_path / "days")
@@ -71,8 +67,8 @@ def test_a_page_shows_networks_by_the_latest_way_in_which_they_were_compared(
     assert "## a card, 2026-11-27" in lines
     assert "| squeezenet | 3 | 2 | 2.5 | 0.6 | – | – |" in lines
     assert "| resnet50 | 14.2 | 13.2 | – | – | – | – |" in lines
-    assert "| plain | 7 | 7.5 |" in lines
-    assert "| does not | `images` |" in lines
+    assert "| squeezenet | 17 | – | 700 | 750 |" in lines
+    assert lines[lines.index("| passed |") + 2] == "| 3 |"
     assert not any("barrier" in line for line in lines)
     assert sum(line.startswith("a card, driver 1.2.") for line in lines) == 3
 
@@ -83,7 +79,7 @@ def network_multiply_adds(name: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["squeezenet", pytest.param("mobilenet_v2", marks=pytest.mark.slow),
-                                  pytest.param("resnet50", marks=pytest.mark.slow)])  # fmt: skip
+                                  pytest.param("resnet50", marks=pytest.mark.night)])  # fmt: skip
 def test_networks_are_compared_with_those_that_compute_as_much(name: str) -> None:
     theirs = baselines.NETWORKS[page.NETWORKS[name]]
     assert network_multiply_adds(name) == pytest.approx(theirs, rel=0.03)

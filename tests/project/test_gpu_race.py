@@ -134,7 +134,7 @@ def test_a_run_that_ends_early_is_no_run() -> None:
         run(Driver("none", Path("none"), {}), ["--no-such-option"], 1, SILENT)
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_barrier_and_a_check_of_bounds_taken_out_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted("oclgrind")
     (tmp_path / "taken_out.py").write_text(PLUGIN, encoding="utf-8")
@@ -151,14 +151,14 @@ def test_a_barrier_and_a_check_of_bounds_taken_out_are_named(tmp_path: Path, mon
     assert beyond["source"] == "STORE(value, p, 0);"
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_sample_of_the_kernel_tests_has_no_finding(capsys: pytest.CaptureFixture[str]) -> None:
     wanted("oclgrind")
     assert race.main(["--sample"]) == 0, capsys.readouterr().out
     assert "0 findings" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("name", list(found.THIRD))
 def test_a_kernel_runs_on_another_driver(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     wanted(name)

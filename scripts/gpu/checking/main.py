@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Check; returns the exit code."""
     options = parser().parse_args(arguments)
     results = Results()
-    chosen = _chosen(options.family, options.device, options.random)
+    chosen = chosen_cases(options.family, options.device, options.random)
     everything = len(options.device) == len(DEVICES) and options.family == parser().get_default("family")
     report = Report(everything and not results.left_out, results.left_out)
     with reporting(sys.stderr, "info") as progress:
@@ -79,8 +79,8 @@ def check(chosen: Sequence[Case], results: Results, report: Report, progress: Pr
             progress.advance(1, f"{case.problem.name} on {case.device.name}")
 
 
-def _chosen(families: Sequence[str], devices: Sequence[str], drawn: int) -> list[Case]:
-    """The cases of families for devices; the persistent kernel is for NVIDIA's, whose fences can be read."""
+def chosen_cases(families: Sequence[str], devices: Sequence[str], drawn: int) -> list[Case]:
+    """Return the cases of families for devices; the persistent kernel is for NVIDIA's, whose fences can be read."""
     wanted = [DEVICES[name] for name in devices]
     problems = [each for each in PROBLEMS if each.family in families]
     found = list(cases(problems, wanted, (DEFAULT, STARTER), drawn))

@@ -16,14 +16,6 @@ from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.core.statements import CONVERT, FENCE, KERNEL, written
 
 PROGRAMS = Path(__file__).parents[3] / "scripts/gpu/programs"
-PROBED = {
-    "PROBE_ptx_shuffle": {"ptx.shfl"},
-    "PROBE_ptx_mma_tf32": {"ptx.cvt", "ptx.mma.tf32"},
-    "PROBE_ptx_mma_f16": {"ptx.ldmatrix", "ptx.mma.f16", "ptx.mma.bf16"},
-    "PROBE_ptx_cp_async": {"ptx.cp_async"},
-    "PROBE_ptx_fence": {"ptx.fence"},
-    "PROBE_ptx_int_dot": {"ptx.dp4a"},
-}
 EVERY_FEATURE = {each.feature for each in INSTRUCTIONS}
 
 
@@ -69,20 +61,8 @@ def test_next_to_assembly_nothing_else_is_allowed(source: str, options: str) -> 
         refuse_files(source, options, proving(EVERY_FEATURE))
 
 
-@pytest.mark.parametrize("probe", PROBED)
-def test_the_probes_of_a_gpu_hold_only_what_is_listed(probe: str) -> None:
-    sections = re.split(r"\n\n(?=#if|//)", (PROGRAMS / "probes.cl").read_text())
-    (section,) = [section for section in sections if re.search(rf"#if.*\b{probe}\b", section)]
-    assert {each.feature for each in without_assembly(section)[1]} == PROBED[probe]
-    refuse_files(section, f"-D{probe}", proving(PROBED[probe]))
-
-
-@pytest.mark.parametrize(
-    ("program", "features"),
-    [("gemm_mma.cl", {"ptx.cvt", "ptx.cp_async", "ptx.mma.tf32"}), ("barrier.cl", {"ptx.fence"})],
-)
-def test_the_programs_for_a_gpu_hold_only_what_is_listed(program: str, features: set[str]) -> None:
-    source = (PROGRAMS / program).read_text()
+def test_a_program_for_a_gpu_holds_only_what_is_listed() -> None:
+    source, features = (PROGRAMS / "gemm_mma.cl").read_text(), {"ptx.cvt", "ptx.cp_async", "ptx.mma.tf32"}
     assert {each.feature for each in without_assembly(source)[1]} == features
     refuse_files(source, "", proving(features))
 
