@@ -1,19 +1,11 @@
 """Look for failures with random inputs, which a seed repeats.
 
-    scripts/fuzz agent          tampers with frames that the agent reads in C
-    scripts/fuzz connections    sends malformed and hostile inputs to a target server
-    scripts/fuzz frames         tampers with the frames of authenticated sessions
-    scripts/fuzz models         imports hostile and broken models
-    scripts/fuzz farm           sends hostile frames to the processes of a farm
-    scripts/fuzz graphs         compares random ONNX models with onnxruntime
-    scripts/fuzz cache          works with changed performance caches and exports
-    scripts/fuzz context        loads and runs changed context binaries
-    scripts/fuzz epcontext      reads changed ONNX files with EPContext nodes
+    scripts/fuzz tests          runs the property tests with new examples: files, frames, models and graphs
+    scripts/fuzz graphs         compares random ONNX models with onnxruntime, on a device
     scripts/fuzz native         reads changed files in C as in Python, and guided by coverage
-    scripts/fuzz package        reads, splits and loads changed packages of contexts
-    scripts/fuzz profile        shows changed profile logs and schematics
-    scripts/fuzz sources        looks for assembly that the filter of sources overlooks
-    scripts/fuzz tests          runs the property tests with new examples
+    scripts/fuzz agent          tampers with frames that the agent reads in C, and guided by coverage
+    scripts/fuzz connections    sends malformed and hostile inputs to a target server
+    scripts/fuzz farm           sends hostile frames to the processes of a farm
 
 Each prints its seed and takes --seed N; --help names the other options. The exit code is 1 when a failure was found.
 """
@@ -25,12 +17,11 @@ from typing import Protocol
 
 import tool
 
-sys.path.append(str(tool.ROOT))
+sys.path.append(str(tool.ROOT))  # strategies are tests
 from stress import graphs
 from stress.farm import hostile
-from stress.fuzz import cache, connections, context, ep_context, frames, models, native, package, profile, tests
+from stress.fuzz import connections, native, tests
 from stress.native import agent
-from stress.sources import fuzzing as sources
 
 
 class Command(Protocol):
@@ -39,31 +30,24 @@ class Command(Protocol):
     __doc__: str | None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Adds its options, all but --seed."""
+        """Add its options, all but --seed."""
 
     def run(self, options: argparse.Namespace) -> int:
-        """Runs with options.seed and returns the exit code. Raises RuntimeError, ValueError and OSError."""
+        """Run with options.seed and return the exit code. Raises RuntimeError, ValueError and OSError."""
 
 
 COMMANDS: dict[str, Command] = {
     "agent": agent,
-    "cache": cache,
     "connections": connections,
-    "context": context,
-    "epcontext": ep_context,
     "farm": hostile,
-    "frames": frames,
     "graphs": graphs,
-    "models": models,
     "native": native,
-    "package": package,
-    "profile": profile,
-    "sources": sources,
     "tests": tests,
 }
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run a command as the command line asks; return its exit code."""
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=(__doc__ or "").splitlines()[0])
     commands = parser.add_subparsers(dest="name", required=True)
     for name, module in COMMANDS.items():

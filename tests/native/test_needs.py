@@ -10,9 +10,9 @@ import pytest
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.context.format import REQUIRING_VERSION
 from gputune.runtime.context.records import NEEDS
-from stress.fuzz.context import header_of, need_of, with_head
 from tests.native.binding import Native, NativeError
 from tests.native.fake import DEVICE, ELEMENTS, SOURCE, STAGES, Fake, doubling_context
+from tests.strategies.files.contexts import header_of, need_of, with_head
 
 FEATURE = "x86.vpdpbusd"
 

@@ -13,13 +13,13 @@ import pytest
 import c_tables
 from gputune.core.ownership import TRUSTED_FOLDERS, untrusted
 from gputune.runtime.context import records
-from stress.fuzz import context as context_fuzzing
 from stress.fuzz.cases import chance_of
-from stress.fuzz.context import head_of, with_head
 from stress.native import files
 from stress.native.reading import DUMP, SOURCES, NativeReader, Reading, read_by_python
-from stress.native.refusals import Made, refusals
 from tests.native.compiling import BUILD, OPTIMISED, compiled, sanitizers
+from tests.native.refusals import Made, refusals
+from tests.strategies.files import contexts as context_fuzzing
+from tests.strategies.files.contexts import head_of, with_head
 
 CASES = 400
 NAMES = {"ok", "truncated", "checksum_mismatch", "malformed_header", "malformed_package", "malformed_ep_context"}

@@ -52,7 +52,7 @@ def test_exploring_runs_only_property_tests_with_the_seed(monkeypatch: pytest.Mo
         return type("Done", (), {"returncode": next(codes)})
 
     monkeypatch.setattr("stress.fuzz.tests.subprocess.run", run)
-    assert fuzz.main(["tests", "--seed", "7", "--rounds", "3", "-k", "bytes", "tests/cache"]) == 1
+    assert fuzz.main(["tests", "--seed", "7", "--count", "3", "-k", "bytes", "tests/cache"]) == 1
     assert [[word for word in command if "seed" in word] for command in ran] == [
         ["--hypothesis-seed=7"], ["--hypothesis-seed=8"],
     ]  # fmt: skip

@@ -33,7 +33,7 @@ from gputune.client.farm.frames import to_bytes
 from gputune.client.farm.pool import Pool
 from gputune.core.version import software_version
 from gputune.server.protocol.messages import PROTOCOL_VERSION, FreeBuffers, Hello
-from stress.fuzz.mutations import mutated_bytes
+from tests.strategies.changes import mutated_bytes
 
 FOLDER = tool.ROOT / "build" / "fuzz" / "farm"
 WORKER = "worker"

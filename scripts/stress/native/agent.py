@@ -34,8 +34,8 @@ from gputune.server.protocol.frame_mac import FrameMac
 from gputune.server.protocol.messages import PROTOCOL_VERSION, Hello
 from stress.fuzz import cases
 from stress.fuzz.cases import Broken
-from stress.fuzz.mutations import mutated_bytes
 from stress.fuzz.native import built, guided
+from tests.strategies.changes import mutated_bytes
 
 sys.path.append(str(tool.ROOT))
 from c_tables import AGENT_RECORDS

@@ -32,9 +32,11 @@ from gputune.runtime.context.records import (
     TensorRecord,
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
-from stress.fuzz import context, ep_context, package
-from stress.fuzz.context import FRONT_BYTES, head_of, need_of, with_head
-from stress.fuzz.mutations import mutated_bytes, mutated_leaves, mutated_value
+from tests.strategies.changes import mutated_bytes, mutated_leaves, mutated_value
+from tests.strategies.files import contexts as context
+from tests.strategies.files import ep_contexts as ep_context
+from tests.strategies.files import packages as package
+from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head
 
 ODD: tuple[Any, ...] = (0, -1, 3, 2**63 - 1, 2**64 - 1, float("nan"), "a\0b", "main", "status", b"x", True, [], [0],
     [2**62, 2**62], {"a": 1}, {b"a": 1})  # fmt: skip

@@ -34,10 +34,10 @@ from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.programs import load_persistent_programs
 from gputune.runtime.profiling.log import Log, read_log_of
 from gputune.runtime.profiling.profiler import Profiler
-from stress.fuzz.context import header_of, with_header
 from tests.client.model.test_alternatives import two_blocks
 from tests.client.models import save
 from tests.opencl.contexts import contexts, inputs_of, loaded, plan
+from tests.strategies.files.contexts import header_of, with_header
 
 __all__ = ["plan"]
 

@@ -8,10 +8,10 @@ import pytest
 from gputune.client.context.memory import weights
 from gputune.runtime.backends import Backend
 from gputune.runtime.context.format import context_of, open_context
-from stress.fuzz.context import head_of, header_of, need_of, with_head
 from tests.client.model.test_alternatives import two_blocks
 from tests.native.binding import Native, NativeError
 from tests.opencl.contexts import MODELS, compiling, inputs_of, opened, outputs, written
+from tests.strategies.files.contexts import head_of, header_of, need_of, with_head
 
 SEEDS = range(2)
 

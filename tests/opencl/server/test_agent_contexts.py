@@ -29,11 +29,11 @@ from gputune.server.agent.backend import AgentBackend
 from gputune.server.agent.contexts import AgentContext
 from gputune.server.protocol.errors import ProtocolError
 from gputune.server.protocol.messages import Limits
-from stress.fuzz.context import header_of
 from tests.client import models
 from tests.client.commands import read_json
 from tests.opencl.contexts import contexts, loaded, plan
 from tests.opencl.server.conftest import Agent
+from tests.strategies.files.contexts import header_of
 
 __all__ = ["plan"]
 

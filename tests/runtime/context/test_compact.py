@@ -20,9 +20,9 @@ from gputune.runtime.context.records import BufferRef, Context, GraphRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.execution.loading import executor_on
 from gputune.runtime.execution.verdict import verdict_on
-from stress.fuzz import context as context_fuzzing
-from stress.fuzz.context import head_of, need_of, with_head
 from tests.runtime.context.test_format import at
+from tests.strategies.files import contexts as context_fuzzing
+from tests.strategies.files.contexts import head_of, need_of, with_head
 
 PACKED_BYTES = 512
 

@@ -25,7 +25,7 @@ from gputune.core.errors import (
 )
 from gputune.runtime.context.format import open_context, read_header, write_context
 from gputune.runtime.context.records import STATUS_BYTES, BufferRef, Context, ContextHeader
-from stress.fuzz import context as context_fuzzing
+from tests.strategies.files import contexts as context_fuzzing
 
 ONCE = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

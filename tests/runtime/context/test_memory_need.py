@@ -16,7 +16,7 @@ from gputune.runtime.context.format import READ_FIRST_BYTES, read_header, read_m
 from gputune.runtime.context.memory_need import GraphNeed, MemoryNeed, largest_arenas
 from gputune.runtime.context.records import Context
 from gputune.runtime.context.stored import OpenFile
-from stress.fuzz import context as context_fuzzing
+from tests.strategies.files import contexts as context_fuzzing
 
 PLACE = 48  # of the block's length, behind magic, version, and the header's length and digest
 

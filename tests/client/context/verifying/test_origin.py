@@ -21,9 +21,9 @@ from gputune.runtime.backends import open_backend
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import FileRecord, ModelRecord, Tuning
 from gputune.runtime.devices.discovery import NULL_REPORT
-from stress.fuzz.context import head_of, with_head
 from tests.client import models
 from tests.client.contexts import DEVICE, small_context
+from tests.strategies.files.contexts import head_of, with_head
 
 RELU = "(float[2, 4] x) => (float[2, 4] y)", "y = Relu(x)"
 

@@ -1,6 +1,4 @@
-"""Use changed performance caches and exports.
-
-    scripts/fuzz cache [--seed N] [--count 3000] [--case NUMBER]
+"""Change performance caches and exports, and use them.
 
 A third of the cases each are files whose bytes have changed or that lie beside odd companions, files with odd values in
 cells or odd schemas, and exports with odd values. Each is read, written, travels, and is given to commands of
@@ -8,7 +6,6 @@ cells or odd schemas, and exports with odd values. Each is read, written, travel
 address space. No program may come back but the one that was kept, and none from another cache.
 """
 
-import argparse
 import contextlib
 import functools
 import io
@@ -27,9 +24,7 @@ from gputune.client.cli.main import cli
 from gputune.client.errors import GputuneError
 from gputune.client.tuning.search.seeding import Seeding
 from gputune.kernels.space import TuningSpace
-from stress.fuzz import cases
-from stress.fuzz.cases import Broken, check_line
-from stress.fuzz.mutations import NUMBERS, ODD_VALUES, mutated_bytes, mutated_value
+from tests.strategies.changes import NUMBERS, ODD_VALUES, Broken, check_line, mutated_bytes, mutated_value
 
 TASK = TaskKey(op="Conv", problem={"n": 1, "chain": {"steps": [["clip", [0.0, 6.0]]]}}, layout="NHWC")
 VALIDITY = Validity("pthread-a", "Portable Computing Language", "3.1", 2, "a" * 64, "b" * 64, 1, device_type="cpu")
@@ -62,19 +57,8 @@ STATEMENTS = (
 )  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `scripts/fuzz cache`."""
-    cases.add_arguments(parser, 3000)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Runs the cases and returns the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        return cases.explore("cache", options, functools.partial(examine, folder=Path(folder)))
-
-
 def examine(chance: random.Random, folder: Path) -> str:
-    """How one changed cache or export ends. Raises Broken, and whatever else is raised that must not be."""
+    """Return how one changed cache or export ends. Raises Broken, and whatever else is raised that must not be."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         path = Path(place) / "cache.sqlite"
         kind = chance.randrange(3)
@@ -89,7 +73,7 @@ def examine(chance: random.Random, folder: Path) -> str:
 
 
 def change_bytes(chance: random.Random, path: Path) -> None:
-    """Changes the file, or puts an odd companion beside it."""
+    """Change the file, or put an odd companion beside it."""
     if chance.random() < 0.2:
         suffix = chance.choice(("-wal", "-shm", "-journal", "-suspect"))
         Path(f"{path}{suffix}").write_bytes(mutated_bytes(original()[: chance.choice((0, 32, 4096))], chance))
@@ -98,7 +82,7 @@ def change_bytes(chance: random.Random, path: Path) -> None:
 
 
 def change_contents(chance: random.Random, path: Path) -> None:
-    """Puts odd values into cells, or changes the schema."""
+    """Put odd values into cells, or change the schema."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
         for _ in range(chance.choice((1, 1, 2, 4))):
             with contextlib.suppress(sqlite3.Error):  # what SQLite itself refuses
@@ -116,7 +100,7 @@ def change_contents(chance: random.Random, path: Path) -> None:
 
 
 def check_file(chance: random.Random, path: Path) -> str:
-    """Reads and writes a changed file, and gives it to commands."""
+    """Read and write a changed file, and give it to commands."""
     ended: list[str] = []
     with refusals(ended), PerformanceCache.open_readonly(path, secret=SECRET) as cache:
         use(cache)
@@ -144,7 +128,7 @@ def check_file(chance: random.Random, path: Path) -> str:
 
 
 def check_export(chance: random.Random, path: Path) -> str:
-    """Takes a changed export in."""
+    """Take a changed export in."""
     text = exported()
     if chance.random() < 0.7:
         text = json.dumps(mutated_value(json.loads(text), chance))
@@ -163,7 +147,7 @@ def check_export(chance: random.Random, path: Path) -> str:
 
 
 def use(cache: PerformanceCache) -> None:
-    """Asks for everything. Raises Broken for a program that is not the one that was kept under its digest."""
+    """Ask for everything. Raises Broken for a program that is not the one that was kept under its digest."""
     cache.winner_of(TASK, VALIDITY)
     cache.chain_of(CHAIN_DIGEST)
     cache.trials_of(TASK, VALIDITY)
@@ -176,7 +160,7 @@ def use(cache: PerformanceCache) -> None:
 
 
 def command(chance: random.Random, path: Path) -> None:
-    """One of the commands on a file."""
+    """Run one of the commands on a file."""
     json_option = ("--json",) if chance.random() < 0.5 else ()
     call(*chance.choice((
         ("list", "--performance_cache_dir", path.parent, *json_option), ("show", path, *json_option),
@@ -206,7 +190,7 @@ def _no_constant(name: str) -> None:
 
 @contextlib.contextmanager
 def refusals(ended: list[str]) -> Iterator[None]:
-    """Notes a refusal, which must be one line."""
+    """Note a refusal, which must be one line."""
     try:
         yield
     except CacheError as error:
@@ -215,7 +199,7 @@ def refusals(ended: list[str]) -> Iterator[None]:
 
 @functools.cache
 def original() -> bytes:
-    """The file of a small cache."""
+    """Return the file of a small cache."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cache.sqlite"
         with PerformanceCache.open(path, secret=SECRET) as cache:
@@ -231,7 +215,7 @@ def original() -> bytes:
 
 @functools.cache
 def exported() -> str:
-    """An export of the same."""
+    """Return an export of the same."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cache.sqlite"
         path.write_bytes(original())

@@ -1,8 +1,22 @@
-"""Change bytes and plain values at random, for inputs that are nearly right."""
+"""Change bytes and plain values at random, for inputs that are nearly right.
+
+A case is a number, which hypothesis draws, so that it is the same again wherever it fails:
+
+    @given(cases)
+    def test_a_changed_file_is_refused_in_one_line_or_read(case: int) -> None:
+        content = mutated_bytes(original(), Random(case))
+"""
 
 import copy
 import random
 from typing import Any
+
+from hypothesis import strategies as st
+
+cases = st.integers(0, 2**64 - 1)
+"""What decides all of a case."""
+
+LONGEST_LINE = 3000
 
 DEEP_LEVELS = 100  # a few of them in each other, and copying one takes several frames a level
 NUMBERS = (0, 1, -1, 2, 7, 64, 4096, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, -(2**63), 1.5, -0.0, 1e308)
@@ -23,8 +37,22 @@ ODD_VALUES: tuple[Any, ...] = (
 )
 
 
+class Broken(AssertionError):
+    """Say that a case ended in a way that was promised not to be."""
+
+
+def check_line(error: Exception) -> str:
+    """Return the name of an error that may end a case. Raises Broken if its text is not one line that can be shown."""
+    text = str(error)
+    if not text or len(text) > LONGEST_LINE:
+        raise Broken(f"{type(error).__name__} has a text of {len(text)} characters") from error
+    if not text.isprintable():
+        raise Broken(f"{type(error).__name__} has a text that is not one printable line: {text[:200]!r}") from error
+    return type(error).__name__
+
+
 def mutated_bytes(content: bytes, chance: random.Random) -> bytes:
-    """Content after one to four flips, cuts, insertions, splices or runs of one byte."""
+    """Return content after one to four flips, cuts, insertions, splices or runs of one byte."""
     data = bytearray(content)
     for _ in range(chance.choice((1, 1, 1, 2, 4))):
         place, length = chance.randrange(len(data) + 1), chance.choice((1, 4, 64, 4096))
@@ -46,8 +74,8 @@ def mutated_bytes(content: bytes, chance: random.Random) -> bytes:
 
 
 def mutated_value(value: Any, chance: random.Random, more: tuple[Any, ...] = ()) -> Any:
-    """A copy of nested maps and lists after one to three changes: a part is exchanged for an odd value (`more` are some
-    beside the usual ones) or for another part, removed or doubled."""
+    """Return a copy of nested maps and lists after one to three changes: a part is exchanged for an odd value (`more`
+    are some beside the usual ones) or for another part, removed or doubled."""
     result = copy.deepcopy(value)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         holders = [(holder, key) for holder, key in _places(result)]
@@ -68,8 +96,8 @@ def mutated_value(value: Any, chance: random.Random, more: tuple[Any, ...] = ())
 
 
 def mutated_leaves(value: Any, chance: random.Random, more: tuple[Any, ...] = ()) -> Any:
-    """A copy of nested maps and lists in which one to three texts or numbers are others of the same type, so that
-    readers take most of them."""
+    """Return a copy of nested maps and lists in which one to three texts or numbers are others of the same type, so
+    that readers take most of them."""
     result = copy.deepcopy(value)
     leaves = [(holder, key) for holder, key in _places(result) if not isinstance(holder[key], dict | list)]
     for _ in range(chance.choice((1, 1, 2, 3)) if leaves else 0):
@@ -80,7 +108,7 @@ def mutated_leaves(value: Any, chance: random.Random, more: tuple[Any, ...] = ()
 
 
 def _places(value: Any) -> list[tuple[Any, Any]]:
-    """Every part of nested maps and lists: what holds it, and its key there."""
+    """Return every part of nested maps and lists: its holder, and its key there."""
     found: list[tuple[Any, Any]] = []
     waiting = [value]
     while waiting:

@@ -1,13 +1,10 @@
-"""Load and run changed context binaries on the null device, and show their headers.
-
-    scripts/fuzz context [--seed N] [--count 10000] [--case NUMBER]
+"""Change context binaries, load and run them on the null device, and show their headers.
 
 Half of the files have a changed header under the right checksum, persistent kernels included; the others are flipped,
 cut and spliced. Each must be refused with a ContextError or DeviceError of one printable line, or do what its header
 says within 4 GiB of address space; one whose bytes alone have changed must be refused or hold what it held.
 """
 
-import argparse
 import functools
 import hashlib
 import json
@@ -44,9 +41,7 @@ from gputune.runtime.context.records import (
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
 from gputune.runtime.execution.loading import executor_on
-from stress.fuzz import cases
-from stress.fuzz.cases import Broken, check_line
-from stress.fuzz.mutations import mutated_bytes, mutated_value
+from tests.strategies.changes import Broken, check_line, mutated_bytes, mutated_value
 
 SOURCE = "__kernel void f(__global float *a) {}"
 PREFIX_BYTES, MEMORY_PREFIX_BYTES = 48, 36
@@ -56,19 +51,8 @@ ODD = (b"bytes", msgpack.Timestamp(1, 2), msgpack.ExtType(5, b"a"), {1: 2}, "are
        "input", "float64", "int8")  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `scripts/fuzz context`."""
-    cases.add_arguments(parser, 10_000)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Runs the cases and returns the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        return cases.explore("context", options, functools.partial(examine, folder=Path(folder)))
-
-
 def examine(chance: random.Random, folder: Path) -> str:
-    """How one changed context ends. Raises Broken, and whatever else is raised that must not be."""
+    """Return how one changed context ends. Raises Broken, and whatever else is raised that must not be."""
     whole = chance.choice((original(), compact()))
     header = chance.random() < 0.5
     content = changed_header(whole, chance) if header else mutated_bytes(whole, chance)
@@ -85,7 +69,7 @@ def examine(chance: random.Random, folder: Path) -> str:
 
 
 def changed_header(whole: bytes, chance: random.Random) -> bytes:
-    """A file whose header has another value under the right checksum."""
+    """Return a file whose header has another value under the right checksum."""
     fields = header_of(whole)
     if chance.random() < 0.1:
         fields["requires"] = chance.choice(([], ["sampler"], ["\n\x1b", "é" * 400]))
@@ -99,12 +83,12 @@ def changed_header(whole: bytes, chance: random.Random) -> bytes:
 
 
 def check_shown(path: Path) -> None:
-    """What context-binary-utility shows is JSON. Raises ContextError."""
+    """Check that what context-binary-utility shows is JSON. Raises ContextError."""
     json.dumps(read_header(path).to_dict(), allow_nan=False)
 
 
 def run_graphs(file: ContextFile) -> str:
-    """Runs each graph once; on a device that computes nothing outputs are zeros of the shapes and types that the header
+    """Run each graph once; on a device that computes nothing outputs are zeros of the shapes and types that the header
     says."""
     for graph in file.header.graphs:
         try:
@@ -120,20 +104,20 @@ def run_graphs(file: ContextFile) -> str:
 
 
 def contents(file: ContextFile) -> tuple[Any, ...]:
-    """All that a context holds."""
+    """Return all that a context holds."""
     sections = [bytes(file.section(index)) for index in range(len(file.header.sections))]
     return file.header, sections
 
 
 def header_of(whole: bytes) -> Any:
-    """The header as plain values."""
+    """Return the header as plain values."""
     place, length = _header_place(whole), int.from_bytes(whole[12:16], "little")
     return msgpack.unpackb(whole[place : place + length])
 
 
 def with_header(whole: bytes, fields: Any, version: int = BEFORE_MEMORY_BLOCKS) -> bytes:
-    """A file with another header, its right checksum, and the same sections; of a version that has no memory block,
-    which would have to agree with the header. fields: plain values, or the header's bytes."""
+    """Return a file with another header, its right checksum, and the same sections; of a version that has no memory
+    block, which would have to agree with the header. fields: plain values, or the header's bytes."""
     sections = whole[aligned(_header_place(whole) + int.from_bytes(whole[12:16], "little")) :]
     try:
         header: bytes = fields if isinstance(fields, bytes) else msgpack.packb(fields)
@@ -145,14 +129,14 @@ def with_header(whole: bytes, fields: Any, version: int = BEFORE_MEMORY_BLOCKS) 
 
 
 def head_of(whole: bytes) -> tuple[bytes, bytes]:
-    """Memory block and header."""
+    """Return memory block and header."""
     header_bytes, block_bytes = (int.from_bytes(whole[place : place + 4], "little") for place in (12, 48))
     end = FRONT_BYTES + block_bytes
     return whole[FRONT_BYTES:end], whole[end : end + header_bytes]
 
 
 def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
-    """A context with another memory block and header, bytes or plain values, under right checksums."""
+    """Return a context with another memory block and header, bytes or plain values, under right checksums."""
     sections = whole[aligned(FRONT_BYTES + sum(map(len, head_of(whole)))) :]
     block, content = (part if isinstance(part, bytes) else msgpack.packb(part) for part in (memory, header))
     prefix = whole[:12] + struct.pack("<I", len(content)) + hashlib.sha256(content).digest()
@@ -161,7 +145,7 @@ def with_head(whole: bytes, memory: Any, header: Any) -> bytes:
 
 
 def need_of(fields: Any, otherwise: bytes) -> Any:
-    """The memory block that agrees with a header."""
+    """Return the memory block that agrees with a header."""
     try:
         header = ContextHeader.from_dict(fields)
     except ContextError:
@@ -177,7 +161,7 @@ def _header_place(whole: bytes) -> int:
 
 @functools.cache
 def device() -> Any:
-    """The null device with the name of one whose groups may wait for each other, so that persistent kernels are run."""
+    """Return the null device with the name of one whose groups may wait for each other, so that persistent ones run."""
     backend = open_backend(NULL_REPORT)
     backend.identity = replace(
         backend.identity,
@@ -191,18 +175,18 @@ def device() -> Any:
 
 @functools.cache
 def original() -> bytes:
-    """A small context: two graphs that share a program, the first with persistent kernels."""
+    """Return a small context: two graphs that share a program, the first with persistent kernels."""
     return _written(BufferRef("weights", 0, 0, 32))
 
 
 @functools.cache
 def compact() -> bytes:
-    """The same, whose first graph reads what is packed at loading."""
+    """Return the same, whose first graph reads what is packed at loading."""
     return _written(BufferRef("packed", 0, 128, 32))
 
 
 def _written(read: BufferRef) -> bytes:
-    """A context whose second launch reads this."""
+    """Return a context whose second launch reads this."""
     program = device().build(SOURCE, "")
 
     def launch(name: str, *arguments: BufferRef | int) -> LaunchRecord:

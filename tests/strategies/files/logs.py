@@ -1,20 +1,16 @@
-"""Show changed profile logs and schematics in every form that profile-viewer writes.
-
-    scripts/fuzz profile [--seed N] [--count 4000] [--case NUMBER]
+"""Change profile logs and schematics, and show them in every form that profile-viewer writes.
 
 Half of the cases have a changed log, half a changed schematic: most of these are changed in their fields, others are
 flipped, cut and spliced. Each form must be written, or refused with an error of one printable line, within 10 s and
 4 GiB of address space; what is written as JSON must be JSON, and the account must add up.
 """
 
-import argparse
 import contextlib
 import functools
 import io
 import json
 import random
 import struct
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -32,11 +28,9 @@ from gputune.client.viewer.profile import Profile
 from gputune.client.viewer.schematic import KIND, VERSION
 from gputune.runtime.profiling.log import LogWriter, Record
 from gputune.runtime.profiling.records import INIT, NODE, Span
-from stress.fuzz import cases
-from stress.fuzz.cases import Broken, check_line
-from stress.fuzz.mutations import mutated_bytes, mutated_leaves, mutated_value
 from stress.made_up_profile import made_up_profile
 from tests.runtime.profiling.made_up import marked
+from tests.strategies.changes import Broken, check_line, mutated_bytes, mutated_leaves, mutated_value
 
 MOST_SECONDS = 10.0
 BLOCKS = ("launches", "parts")
@@ -45,20 +39,8 @@ ODD = (2**61, -(2**61), 3 * 2**60, 10**9, 10**18, 10**30, 5e-324, 1e300, "persis
 FORMS = ("trace.json", "a.pftrace", "a.html", "a.csv", "a.json", "terminal", "compare")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `scripts/fuzz profile`."""
-    cases.add_arguments(parser, 4000)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Runs the cases and returns the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        return cases.explore("profile", options, functools.partial(examine, folder=Path(folder)))
-
-
 def examine(chance: random.Random, folder: Path) -> str:
-    """How one changed log or schematic ends, in all forms. Raises Broken, and whatever else is raised that must not
-    be."""
+    """Return how a changed log or schematic ends in all forms. Raises Broken, and whatever must not be raised."""
     log, schematic = original_log(), original_schematic()
     changed = chance.choice((mutated_value, mutated_leaves, mutated_leaves, None))
     if chance.random() < 0.5:
@@ -73,7 +55,7 @@ def examine(chance: random.Random, folder: Path) -> str:
 
 
 def ended(log: bytes, schematic: bytes, folder: Path, features: str = "{}", options: Sequence[str] = ()) -> set[str]:
-    """How it ends to show a log, in each form; features: a config file's text."""
+    """Return how it ends to show a log, in each form; features: a config file's text."""
     contents = {"log": log, "schematic": schematic, "earlier": original_log(), "features": features.encode()}
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -81,7 +63,7 @@ def ended(log: bytes, schematic: bytes, folder: Path, features: str = "{}", opti
 
 
 def shown(form: str, folder: Path, options: Sequence[str]) -> str:
-    """How it ends to show the log in one form."""
+    """Return how it ends to show the log in one form."""
     given = ["--input_log", str(folder / "log"), "--schematic", str(folder / "schematic"), *options]
     if form == "compare":
         given += ["--compare", str(folder / "earlier"), "--fail_over", "5%"]
@@ -103,7 +85,7 @@ def shown(form: str, folder: Path, options: Sequence[str]) -> str:
 
 
 def check_json(path: Path) -> None:
-    """That a file is JSON as all readers take it and, where it is a summary, that its account adds up."""
+    """Check that a file is JSON as all readers take it and, where it is a summary, that its account adds up."""
 
     def refuse(word: str) -> None:
         raise Broken(f"{path.name} has the word {word}, which is no JSON")
@@ -116,7 +98,7 @@ def check_json(path: Path) -> None:
 
 
 def records() -> list[Any]:
-    """The original log's records as plain values, timestamps as lists of numbers."""
+    """Return the original log's records as plain values, timestamps as lists of numbers."""
     found = list(msgpack.Unpacker(io.BytesIO(original_log())))
     for kind, content in found:
         for name in BLOCKS if kind in ("inference", "marked") else ():
@@ -125,7 +107,7 @@ def records() -> list[Any]:
 
 
 def packed(changed: Any) -> bytes:
-    """Such records as a file, without those that MsgPack cannot hold."""
+    """Return such records as a file, without those that MsgPack cannot hold."""
     return b"".join(_packed(record) for record in changed) if isinstance(changed, list) else _packed(changed)
 
 
@@ -143,7 +125,7 @@ def _packed(record: Any) -> bytes:
 
 @functools.cache
 def original_log() -> bytes:
-    """A log with records of every kind: inferences of two graphs, with and without timestamps."""
+    """Return a log with records of every kind: inferences of two graphs, with and without timestamps."""
     profile, other = made_up_profile(6, 3), made_up_profile(4, 2, "basic", "other")
     stream = io.BytesIO()
     (log,), (rest,) = profile.logs, other.logs
@@ -169,7 +151,7 @@ def _records(profile: Profile, other: Profile) -> Iterator[Record]:
 
 @functools.cache
 def original_schematic() -> bytes:
-    """The first graph's."""
+    """Return the schematic of the first graph."""
     schematic = made_up_profile(6, 3).schematic
     assert schematic is not None
     return json.dumps({"kind": KIND, "version": VERSION, **asdict(schematic)}).encode()

@@ -15,9 +15,9 @@ from onnx import helper
 from gputune.runtime.context.format import aligned
 from gputune.runtime.context.package import KINDS
 from gputune.runtime.context.records import LARGEST_ARENA_BYTES
-from stress.fuzz import package
-from stress.fuzz.context import FRONT_BYTES, head_of, need_of, with_head
 from stress.native import files
+from tests.strategies.files import packages as package
+from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head
 
 HEADER_BYTES_AT, BLOCK_BYTES_AT = 12, 48
 MAIN = {"main_context": 1, "embed_mode": 0, "ep_cache_context": "context.bin", "source": "gputune"}

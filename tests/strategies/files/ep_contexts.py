@@ -1,6 +1,4 @@
-"""Read changed ONNX files with EPContext nodes.
-
-    scripts/fuzz epcontext [--seed N] [--count 100000] [--case NUMBER]
+"""Change ONNX files with EPContext nodes, and read them.
 
 A third of the files are well formed with other values, a third have other fields of protobuf's wire format, some with
 wrong lengths, and a third are flipped, cut and spliced. Each must be refused with a MalformedEpContext of one printable
@@ -8,11 +6,9 @@ line, or lead to files in its own folder or bytes of its own, within 4 GiB of ad
 file, too, both must read the same.
 """
 
-import argparse
 import functools
 import os
 import random
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +18,8 @@ from gputune.client.generation.ep_context import EpContextFile
 from gputune.core.errors import ContextError, MalformedEpContext
 from gputune.runtime.context.ep_context import EpContext, ep_contexts, read_ep_model
 from gputune.runtime.context.stored import Extent
-from stress.fuzz import cases, context
-from stress.fuzz.cases import Broken, check_line
-from stress.fuzz.mutations import mutated_bytes, mutated_value
+from tests.strategies.changes import Broken, check_line, mutated_bytes, mutated_value
+from tests.strategies.files import contexts
 
 NESTED: dict[int, Any] = {7: {1: {5: {}}}}
 """The fields that are messages: a model's graph, its nodes, their attributes."""
@@ -38,23 +33,12 @@ NUMBERS = (0, 1, 2, 3, 5, 20, 4096, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
 LENGTHS = (0, 1, 127, 2**31 - 1, 2**31, 2**32, 2**63, 2**64 - 1)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `scripts/fuzz epcontext`."""
-    cases.add_arguments(parser, 100_000)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Runs the cases and returns the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        return cases.explore("epcontext", options, functools.partial(examine, folder=prepared(Path(folder))))
-
-
 def prepared(folder: Path) -> Path:
-    """A folder with what a node's path can meet: a context, links to it and out of the folder, and what is no file."""
+    """Return a folder with what a node's path can meet: a context, links to it and out of the folder, and no files."""
     home = folder / "home"
     (home / "sub").mkdir(parents=True)
     for place in (home, home / "sub", folder):
-        (place / ("outside.bin" if place == folder else "context.bin")).write_bytes(context.original())
+        (place / ("outside.bin" if place == folder else "context.bin")).write_bytes(contexts.original())
     (home / "link").symlink_to(folder / "outside.bin")
     (home / "inside").symlink_to("context.bin")
     (home / "circle").symlink_to("circle")
@@ -63,7 +47,7 @@ def prepared(folder: Path) -> Path:
 
 
 def examine(chance: random.Random, folder: Path) -> str:
-    """How one changed file ends. Raises Broken, and whatever else is raised that must not be."""
+    """Return how one changed file ends. Raises Broken, and whatever else is raised that must not be."""
     whole = chance.choice(originals(folder))
     form = chance.randrange(3)
     if form == 0:
@@ -90,7 +74,7 @@ def examine(chance: random.Random, folder: Path) -> str:
 
 
 def check_contents(found: list[EpContext], content: bytes, folder: Path) -> None:
-    """Contexts are the file's own bytes, or files in its folder that are read without waiting."""
+    """Check that contexts are the file's own bytes, or files in its folder that are read without waiting."""
     if not any(node.main for node in found):
         raise Broken("no node is a main one")
     for node in found:
@@ -102,7 +86,7 @@ def check_contents(found: list[EpContext], content: bytes, folder: Path) -> None
 
 
 def same_as_protobuf(found: list[EpContext], others: int, content: bytes) -> str:
-    """Compares with what protobuf reads. It refuses more files: it looks into every field."""
+    """Compare with what protobuf reads. It refuses more files: it looks into every field."""
     try:
         whole = onnx.ModelProto.FromString(content).graph.node
     except Exception:  # protobuf's DecodeError, which onnx does not export
@@ -128,7 +112,7 @@ def same_as_protobuf(found: list[EpContext], others: int, content: bytes) -> str
 
 @functools.cache
 def originals(folder: Path) -> tuple[bytes, ...]:
-    """Files as they are written, with the context and with its path, and one of two main contexts."""
+    """Return files as they are written, with the context and with its path, and one of two main contexts."""
     binary, path = folder / "context.bin", folder / "original.onnx"
     written = []
     for embed in (True, False):
@@ -143,7 +127,7 @@ def originals(folder: Path) -> tuple[bytes, ...]:
 
 
 def decoded(message: bytes, nested: dict[int, Any]) -> list[list[Any]]:
-    """The fields of a message that is in order: number, wire type, value, which is a list where it is a message."""
+    """Return the fields of a message that is in order: number, wire type and value, a list for a message."""
     fields: list[list[Any]] = []
     place = 0
     while place < len(message):
@@ -161,7 +145,7 @@ def decoded(message: bytes, nested: dict[int, Any]) -> list[list[Any]]:
 
 
 def well_formed(fields: list[list[Any]], chance: random.Random) -> list[list[Any]]:
-    """The fields after one to three changes of their values, their number and their order."""
+    """Return the fields after one to three changes of their values, their number and their order."""
     messages, waiting = [fields], [fields]
     while waiting:
         inner = [field[2] for field in waiting.pop() if isinstance(field[2], list)]
@@ -188,7 +172,7 @@ def well_formed(fields: list[list[Any]], chance: random.Random) -> list[list[Any
 
 
 def encoded(fields: Any, chance: random.Random | None) -> bytes:
-    """A message of fields, whatever has become of them; by chance some lengths are wrong."""
+    """Return a message of fields, whatever has become of them; by chance some lengths are wrong."""
     if not isinstance(fields, list):
         return fields if isinstance(fields, bytes) else str(fields).encode("utf-8", "replace")
     message = bytearray()

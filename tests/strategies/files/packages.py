@@ -1,6 +1,4 @@
-"""Read, split and load changed packages of contexts.
-
-    scripts/fuzz package [--seed N] [--count 10000] [--case NUMBER]
+"""Change packages of contexts, and read, split and load them.
 
 Of the packages a third have a changed index under the right checksum, a third a changed header of one of the contexts
 under all the right ones; the others are flipped, cut and spliced. Each must be refused with a ContextError or
@@ -8,7 +6,6 @@ DeviceError of one printable line, or give contexts that do what their headers s
 whose bytes alone have changed must be refused or hold what it held.
 """
 
-import argparse
 import functools
 import hashlib
 import json
@@ -28,30 +25,18 @@ from gputune.runtime.context.records import Section
 from gputune.runtime.context.stored import Extent
 from gputune.runtime.execution.groups import context_sources
 from gputune.runtime.execution.verdict import open_chosen
-from stress.fuzz import cases, context
-from stress.fuzz.cases import Broken, check_line
-from stress.fuzz.mutations import mutated_bytes, mutated_value
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `scripts/fuzz package`."""
-    cases.add_arguments(parser, 10_000)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Runs the cases and returns the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        return cases.explore("package", options, functools.partial(examine, folder=Path(folder)))
+from tests.strategies.changes import Broken, check_line, mutated_bytes, mutated_value
+from tests.strategies.files import contexts
 
 
 def examine(chance: random.Random, folder: Path) -> str:
-    """How one changed package ends. Raises Broken, and whatever else is raised that must not be."""
+    """Return how one changed package ends. Raises Broken, and whatever else is raised that must not be."""
     whole, kind = original(), chance.randrange(3)
     return end_of((changed_index, changed_head, mutated_bytes)[kind](whole, chance), folder, same=kind == 2)
 
 
 def end_of(content: bytes, folder: Path, same: bool) -> str:
-    """How a package ends, which must hold what the original holds if it is the `same`. Raises as examine does."""
+    """Return how a package ends, which must hold what the original holds if it is the `same`. Raises as `examine`."""
     path = folder / "m.gtpkg"
     path.write_bytes(content)
     try:
@@ -59,9 +44,9 @@ def end_of(content: bytes, folder: Path, same: bool) -> str:
             list(lines_of(json.loads(json.dumps(listing(package), allow_nan=False))))
             if same and contents(package) != contents(Package(Extent(memoryview(original())), "original")):
                 raise Broken("bytes of the package have changed, and it holds something else")
-            with open_chosen(package, context.device().identity, computes=False) as file:
-                ended = context.run_graphs(file)
-            source = context_sources([path])[0].on(context.device())
+            with open_chosen(package, contexts.device().identity, computes=False) as file:
+                ended = contexts.run_graphs(file)
+            source = context_sources([path])[0].on(contexts.device())
             source.need()
             check_split(package, folder)
             return ended
@@ -70,25 +55,25 @@ def end_of(content: bytes, folder: Path, same: bool) -> str:
 
 
 def check_split(package: Package, folder: Path) -> None:
-    """What a package is split into are its contexts. Raises ContextError; Broken where one is not."""
+    """Check that what a package is split into are its contexts. Raises ContextError; Broken if one is not."""
     for path, place in zip(split(package, folder), range(len(package.contexts)), strict=True):
         with open_context(path) as plain, package.open(place) as packed:
-            if context.contents(plain) != context.contents(packed):
+            if contexts.contents(plain) != contexts.contents(packed):
                 raise Broken(f"{path.name} is not the context of the package")
         path.unlink()
 
 
 def contents(package: Package) -> list[Any]:
-    """All that a package holds."""
+    """Return all that a package holds."""
     found: list[Any] = [package.index]
     for place in range(len(package.contexts)):
         with package.open(place) as file:
-            found.append(context.contents(file))
+            found.append(contexts.contents(file))
     return found
 
 
 def parts(whole: bytes) -> tuple[Any, list[bytes]]:
-    """The index as plain values, and the contents of all sections."""
+    """Return the index as plain values, and the contents of all sections."""
     _, _, length, _ = PREFIX.unpack(whole[: PREFIX.size])
     fields = msgpack.unpackb(whole[PREFIX.size : PREFIX.size + length])
     start, sections = aligned(PREFIX.size + length), []
@@ -99,7 +84,7 @@ def parts(whole: bytes) -> tuple[Any, list[bytes]]:
 
 
 def joined(fields: Any, contents: list[bytes]) -> bytes:
-    """A package with the right checksum of its index."""
+    """Return a package with the right checksum of its index."""
     index: bytes = msgpack.packb(fields)
     sections, offset = [], 0
     for content in contents:
@@ -110,22 +95,22 @@ def joined(fields: Any, contents: list[bytes]) -> bytes:
 
 
 def changed_index(whole: bytes, chance: random.Random) -> bytes:
-    """A package with another index over the same sections."""
+    """Return a package with another index over the same sections."""
     fields, sections = parts(whole)
     try:
-        return joined(mutated_value(fields, chance, context.ODD), sections)
+        return joined(mutated_value(fields, chance, contexts.ODD), sections)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
 
 
 def changed_head(whole: bytes, chance: random.Random) -> bytes:
-    """A package in which the header of one context is another, and all checksums are right."""
+    """Return a package in which the header of one context is another, and all checksums are right."""
     fields, sections = parts(whole)
     entry = chance.choice(fields["contexts"])
-    changed = mutated_value(context.header_of(sections[entry["head"]]), chance, context.ODD)
-    head = context.with_header(sections[entry["head"]], changed).rstrip(b"\0")
+    changed = mutated_value(contexts.header_of(sections[entry["head"]]), chance, contexts.ODD)
+    head = contexts.with_header(sections[entry["head"]], changed).rstrip(b"\0")
     length = int.from_bytes(head[12:16], "little")
-    head = head.ljust(context.PREFIX_BYTES + length, b"\0")
+    head = head.ljust(contexts.PREFIX_BYTES + length, b"\0")
     entry["nbytes"] += aligned(len(head)) - aligned(len(sections[entry["head"]]))
     sections[entry["head"]] = head
     fields["sections"][entry["head"]] = [KINDS.index("head"), len(head), hashlib.sha256(head).digest()]
@@ -134,14 +119,14 @@ def changed_head(whole: bytes, chance: random.Random) -> bytes:
 
 @functools.cache
 def original() -> bytes:
-    """The context of `scripts/fuzz context`, and two more for other devices, which share most sections with it."""
-    whole = context.original()
+    """Return a package of the context that is changed, and two more for other devices, which share most sections."""
+    whole = contexts.original()
     files = []
     for number in range(3):
-        fields = context.header_of(whole)
+        fields = contexts.header_of(whole)
         fields["device"]["driver_version"] = str(number)
         fields["tier"] = f"tier-{number}"
-        files.append(context_of(memoryview(context.with_header(whole, fields)), f"{number}.bin"))
+        files.append(context_of(memoryview(contexts.with_header(whole, fields)), f"{number}.bin"))
     with tempfile.TemporaryDirectory() as folder:
         write_package(Path(folder) / "m.gtpkg", files)
         return (Path(folder) / "m.gtpkg").read_bytes()

@@ -1,26 +1,20 @@
-"""Give changed sources with inline assembly to the filter of sources, and what it accepts to C preprocessors.
-
-    scripts/fuzz sources [--seed N] [--count 2000] [--case NUMBER]
+"""Change sources with inline assembly for the filter of sources, and give it to C preprocessors.
 
 A source has statements of the list in core/assembly.py, macros that try to change them, and often a few random changes.
 The filter may refuse it. If the filter accepts it, clang and gcc preprocess it, with and without trigraphs. They may
 read no other file, and their output may hold only whole statements of the list, and next to assembly no other text.
 """
 
-import argparse
-import functools
 import random
 import re
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from gputune.core.assembly import INSTRUCTIONS, STATEMENTS
 from gputune.core.errors import BuildFailed
 from gputune.runtime.backends.sources import refuse_files
-from stress.fuzz import cases
-from stress.fuzz.cases import Broken, check_line
+from tests.strategies.changes import Broken, check_line
 
 FEATURES = {each.feature for each in INSTRUCTIONS}
 TEXTS = {text for statement in STATEMENTS for text in re.findall(r"\"[^\"]*\"", statement)}
@@ -52,17 +46,6 @@ OPTIONS = (
 TOKEN = re.compile(r"\w+|\s+|\"(?:\\.|[^\"\\\n])*\"|.", re.DOTALL)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `scripts/fuzz sources`."""
-    cases.add_arguments(parser, 2000)
-
-
-def run(options: argparse.Namespace) -> int:
-    """Runs the cases and returns the exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        return cases.explore("sources", options, functools.partial(examine, folder=prepared(Path(folder))))
-
-
 def prepared(folder: Path) -> Path:
     """Return the folder, with a file that no source may read."""
     (folder / "secret.h").write_text(f"{SECRET}\n")
@@ -70,7 +53,7 @@ def prepared(folder: Path) -> Path:
 
 
 def examine(chance: random.Random, folder: Path) -> str:
-    """How one source ends. Raises Broken, and whatever else is raised that must not be."""
+    """Return how one source ends. Raises Broken, and whatever else is raised that must not be."""
     source, options = made(chance), " ".join(chance.sample(OPTIONS, chance.choice((0, 0, 0, 1, 2))))
     try:
         refuse_files(source, options, lambda names: {name: "" if name in FEATURES else "no" for name in names})
