@@ -5,7 +5,6 @@
     scripts/fuzz native         reads changed files in C as in Python, and guided by coverage
     scripts/fuzz agent          tampers with frames that the agent reads in C, and guided by coverage
     scripts/fuzz connections    sends malformed and hostile inputs to a target server
-    scripts/fuzz farm           sends hostile frames to the processes of a farm
 
 Each prints its seed and takes --seed N; --help names the other options. The exit code is 1 when a failure was found.
 """
@@ -19,7 +18,6 @@ import tool
 
 sys.path.append(str(tool.ROOT))  # strategies are tests
 from stress import graphs
-from stress.farm import hostile
 from stress.fuzz import connections, native, tests
 from stress.native import agent
 
@@ -39,7 +37,6 @@ class Command(Protocol):
 COMMANDS: dict[str, Command] = {
     "agent": agent,
     "connections": connections,
-    "farm": hostile,
     "graphs": graphs,
     "native": native,
     "tests": tests,

@@ -26,7 +26,7 @@ from gputune.client.tuning.measuring.sequential import gain_of
 from gputune.core.json_text import json_text, json_value
 from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import ContextHeader
-from pages.check_figures import contradictions, of_comparison
+from tests.client.report.contradicting import contradictions, of_comparison
 
 RECORDED = Path(__file__).with_name("recorded_rounds.json")
 """By name, comparisons of generations at a load of 8 to 14 on two processors: by context its time by the first one's,

@@ -1,17 +1,11 @@
-"""Look for contradictory figures of a tuning or a comparison, in its summary, its messages and its page.
+"""Find contradictory figures of a tuning or a comparison, in its summary, its messages and its page.
 
-The summary comes from the context binary generator or from `gputune compare`. --log names the messages of the
-generator, --page its report or the chart of the comparison. Everything is read as a person reads it, without the code
-that wrote it. The exit code is 1, with a line for each contradiction.
+Everything is read as a person reads it, without the code that wrote it.
 """
 
-import argparse
 import html
-import json
 import re
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"
@@ -33,7 +27,7 @@ CLOSE = 1e-9
 
 
 def contradictions(summary: Mapping[str, Any], log: str = "", page: str = "") -> list[str]:
-    """A line for each contradiction within the summary of a generation, its messages and its report."""
+    """Return a line for each contradiction within the summary of a generation, its messages and its report."""
     told = summary["end_to_end"]
     if told is None:
         return []
@@ -170,7 +164,7 @@ def _bar(row: Mapping[str, Any], one: float) -> Iterator[str]:
 
 
 def of_comparison(content: Mapping[str, Any], chart: str = "") -> list[str]:
-    """A line for each contradiction within the summary of `gputune compare` and its chart."""
+    """Return a line for each contradiction within the summary of `gputune compare` and its chart."""
     tuned, *others = content["contenders"]
     found: list[str] = []
     for one in others:
@@ -193,7 +187,7 @@ def of_comparison(content: Mapping[str, Any], chart: str = "") -> list[str]:
 
 
 def _words(said: str, gain: Mapping[str, Any] | None, where: str) -> Iterator[str]:
-    """What words say of a gain that it is not."""
+    """Yield what words say of a gain that it is not."""
     if gain is None:
         if FASTER.search(said) or EQUAL.search(said) or UNKNOWN.search(said):
             yield f"{where} tells a gain where there is none: {said}"
@@ -219,7 +213,7 @@ def _time(said: str, unit: float, time_ns: float, where: str) -> Iterator[str]:
 
 
 def _quotient(untuned: str, tuned: str, gain: float, where: str) -> Iterator[str]:
-    """That two rounded times can have this quotient."""
+    """Yield that two rounded times cannot have this quotient."""
     over, under = (float(one) for one in (untuned, tuned))
     off = _half(untuned) / over + _half(tuned) / under
     if abs(over / under / gain - 1) > 1.01 * off:
@@ -232,22 +226,5 @@ def _near(value: float | None, said: str, off: float, where: str) -> Iterator[st
 
 
 def _half(said: str) -> float:
-    """Half a unit of the last digit."""
+    """Return half a unit of the last digit."""
     return 0.5 * 10.0 ** -len(said.partition(".")[2]) if "e" not in said else 0.005 * float(said)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("summary", type=Path, help="--summary_json of the generator or of compare")
-    parser.add_argument("--log", type=Path, help="messages of the generator")
-    parser.add_argument("--page", type=Path, help="report of the generator, or chart of compare")
-    options = parser.parse_args()
-    summary = json.loads(options.summary.read_text(encoding="utf-8"))
-    log, page = ("" if path is None else path.read_text(encoding="utf-8") for path in (options.log, options.page))
-    found = of_comparison(summary, page) if "contenders" in summary else contradictions(summary, log, page)
-    print("\n".join(found or ["no two figures contradict each other"]))
-    return 1 if found else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
