@@ -1,6 +1,6 @@
 """Kill writers of a performance cache at random instants, and let many generations share one file.
 
-    scripts/stress/cache_chaos [--kills 200] [--generations 8] [--seed N] [--json FILE]
+    scripts/stress/cache_chaos [--kills 200] [--generations 8] [--seed N]
 
 Every batch that a writer reported as stored must be there after kill -9, once and complete. Generations of different
 models on the null device write one file at once. None may fail or mention locks, and the file must hold exactly what
@@ -18,11 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
-
 import tool
 from gputune.cache import PerformanceCache, TaskKey, TrialRecord
+from stress.chaos import small_model
 from stress.made_up_cache import VALIDITY
 
 WORK = tool.ROOT / "build" / "chaos" / "cache"
@@ -36,7 +34,6 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="writers to kill (default: %(default)s)")
     parser.add_argument("--generations", type=int, default=8, help="at once (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write is not None:
@@ -50,9 +47,6 @@ def main() -> int:
     print("\n" + tool.table(["what", "result"], rows), flush=True)
     for line in broken:
         print(f"broken: {line}", file=sys.stderr)
-    if options.json is not None:
-        content = {**killed, **shared, "broken": broken}
-        options.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     return 1 if broken else 0
 
 
@@ -104,7 +98,7 @@ def share(count: int) -> dict[str, Any]:
     for number in range(count):
         words = [
             sys.executable, "-m", "gputune.client.cli.main", "context-binary-generator",
-            "--model", model(number, folder),
+            "--model", small_model(folder / f"{number}.onnx", 8 + number),
             "--binary_file", f"m{number}", "--output_dir", folder, "--config_file", config, "--device", "null",
             "--tuning_effort", "quick", "--summary_json", folder / f"{number}.json",
         ]  # fmt: skip
@@ -139,32 +133,6 @@ TASK = TaskKey(op="Made up", problem={"n": 1})
 def trial(number: int) -> TrialRecord:
     """A made-up trial."""
     return TrialRecord({"N": number}, "ok", [1000.0 + number % 7, 900.0, 1200.0], compile_ns=1e8)
-
-
-def model(number: int, folder: Path) -> Path:
-    """A convolution and a matrix product of sizes that no other number has."""
-    side = 8 + number
-    weights = {
-        "w": np.full((4, 3, 3, 3), 0.1, np.float32),
-        "m": np.full((4 * (side - 2) ** 2, 5), 0.1, np.float32),
-    }
-    nodes = [
-        onnx.helper.make_node("Conv", ["x", "w"], ["c"], "conv"),
-        onnx.helper.make_node("Flatten", ["c"], ["f"], "flatten"),
-        onnx.helper.make_node("Gemm", ["f", "m"], ["y"], "gemm"),
-    ]
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        nodes,
-        f"model {number}",
-        [value("x", onnx.TensorProto.FLOAT, [1, 3, side, side])],
-        [value("y", onnx.TensorProto.FLOAT, [1, 5])],
-        [onnx.numpy_helper.from_array(values, name) for name, values in weights.items()],
-    )
-    path = folder / f"{number}.onnx"
-    opset = onnx.helper.make_opsetid("", 13)
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
-    return path
 
 
 if __name__ == "__main__":

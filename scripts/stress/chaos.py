@@ -22,9 +22,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -51,20 +50,21 @@ SAMPLES = 31
 RUN_SECONDS = 600
 
 
-def small_model(path: Path) -> Path:
-    """A convolution and a matrix product, small enough that nearly all time is build and measurement."""
+def small_model(path: Path, side: int = 28) -> Path:
+    """Write a convolution and a matrix product, small enough that nearly all time is build and measurement."""
     numbers = np.random.default_rng(1)
-    weights = {"w": (16, 8, 3, 3), "g": (16 * 14 * 14, 10)}
+    weights = {"w": (16, 8, 3, 3), "g": (16 * ((side + 1) // 2) ** 2, 10)}
     nodes = [
         onnx.helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4, strides=[2, 2]),
         onnx.helper.make_node("Flatten", ["c"], ["f"], name="flatten"),
         onnx.helper.make_node("Gemm", ["f", "g"], ["y"], name="gemm"),
     ]
+    value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
         nodes,
-        "chaos",
-        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8, 28, 28])],
-        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 10])],
+        path.stem,
+        [value("x", onnx.TensorProto.FLOAT, [1, 8, side, side])],
+        [value("y", onnx.TensorProto.FLOAT, [1, 10])],
         [
             onnx.numpy_helper.from_array(numbers.standard_normal(shape, dtype=np.float32), name)
             for name, shape in weights.items()
@@ -183,47 +183,25 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 @dataclass
-class Kill:
-    """One blow, and what it hit."""
-
-    kind: str
-    after_seconds: float
-    doing: str
-    stored: int
-    """Trials in the cache at that moment."""
-
-
-@dataclass
 class Result:
-    """What a generation left behind."""
+    """What a generation left behind. kills: what the device did at each; lost: trials that were stored and are gone."""
 
     seconds: float
-    trials: list[tuple[int, str, str, str, float | None, float]]
-    """Rows of the cache: id, task, configuration, status, median in ns, when it was stored."""
+    trials: list[tuple[int, str]]
+    """Rows of the cache: id, status."""
     winners: dict[str, str]
-    requests: int
-    kills: list[Kill] = field(default_factory=list)
-    lost: int = 0
-
-    def batches(self) -> int:
-        return len({row[5] for row in self.trials})
-
-    def again(self) -> int:
-        """Rows beyond the first of a configuration: finalists, drift, and what a kill made necessary."""
-        return len(self.trials) - len({(task, configuration) for _, task, configuration, *_ in self.trials})
+    kills: list[str]
+    lost: int
 
 
-def rows_of(cache: Path) -> list[tuple[int, str, str, str, float | None, float]]:
+def rows_of(cache: Path) -> list[tuple[int, str]]:
+    """Return the trials of a cache, as far as it is there."""
     files = list(cache.glob("*.sqlite"))
     if not files:
         return []
     with contextlib.closing(sqlite3.connect(files[0], timeout=30)) as connection:
-        query = (
-            "SELECT trial.id, task.digest, configuration, status, median_ns, stored_at "
-            "FROM trial JOIN task ON task.id = trial.task ORDER BY trial.id"
-        )
         try:
-            return connection.execute(query).fetchall()
+            return connection.execute("SELECT id, status FROM trial").fetchall()
         except sqlite3.OperationalError:  # the tables are being made
             return []
 
@@ -257,7 +235,7 @@ class Generation:
             time.sleep(0.05)
         client = self.start()
         began = time.monotonic()
-        kills: list[Kill] = []
+        kills: list[str] = []
         lost = 0
         first: float | None = None
         waiting = sorted(blows, key=lambda blow: blow[1])
@@ -267,9 +245,9 @@ class Generation:
             if first is None:
                 first = time.monotonic() if self.service.doing() else None
             elif waiting and time.monotonic() - first >= waiting[0][1]:
-                kind, moment = waiting.pop(0)
-                before, doing = rows_of(self.cache), self.service.doing()
-                kills.append(Kill(kind, moment, doing, len(before)))
+                kind, _ = waiting.pop(0)
+                before = rows_of(self.cache)
+                kills.append(self.service.doing())
                 client = self._kill(kind, client)
                 known = {row[0] for row in rows_of(self.cache)}
                 lost += sum(row[0] not in known for row in before)
@@ -279,8 +257,7 @@ class Generation:
         summary = json.loads((self.folder / "summary.json").read_text(encoding="utf-8"))
         winners = {task["key"]: json.dumps(task["configuration"], sort_keys=True) for task in summary["tasks"]}
         seconds = time.monotonic() - (first or began)
-        requests = summary["totals"]["profile_requests"]
-        return Result(seconds, rows_of(self.cache), winners, requests, kills, lost)
+        return Result(seconds, rows_of(self.cache), winners, kills, lost)
 
     def _listens(self) -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.service.port), 1):
@@ -347,74 +324,49 @@ class Clock:
         return statistics.median(trials[0].samples_ns) / statistics.median(trials[1].samples_ns)
 
 
-def disturb(options: argparse.Namespace) -> dict[str, Any]:
-    """The whole experiment. Raises RuntimeError when a generation does not come to its end."""
-    model = small_model(WORK / "model.onnx")
-    dice = random.Random(options.seed)
-    with generation("calm", model, options.device, options.effort) as made:
-        calm = made.run([])
-    span = calm.seconds - 1.0  # the last second is finalizing
-    print(f"undisturbed: {calm.seconds:.1f} s, {len(calm.trials)} trials in {calm.batches()} batches", flush=True)
-    clock = Clock(model, options.device)
-    report: dict[str, Any] = {"calm_seconds": calm.seconds, "trials": len(calm.trials), "kinds": {}}
-    others = []
-    for number in range(options.controls):
-        with generation(f"control_{number}", model, options.device, options.effort) as made:
-            others += same_winners(calm, made.run([]), clock)
-    report["controls"] = {"runs": options.controls, "other_winners": others}
-    for line in others:
-        print(f"another winner without any kill: {line}", flush=True)
-    for kind in options.kinds:
-        results: list[Result] = []
-        kills = 0
-        while kills < options.kills:
-            moments = [(kind, dice.uniform(0, span)) for _ in range(min(options.per_run, options.kills - kills))]
-            name = f"{kind}_{len(results)}"
-            with generation(name, model, options.device, options.effort, kind == "agent") as made:
-                results.append(made.run(moments))
-            kills += len(results[-1].kills)
-            told = ", ".join(f"{kill.after_seconds:.1f} s ({kill.doing or 'nothing'})" for kill in results[-1].kills)
-            print(f"{kind}: killed at {told}; {results[-1].seconds:.1f} s", flush=True)
-        blows = [kill for result in results for kill in result.kills]
-        report["kinds"][kind] = {
-            "kills": len(blows),
-            "while_building_or_measuring": sum(bool(kill.doing) for kill in blows),
-            "lost": sum(result.lost for result in results),
-            "other_winners": [line for result in results for line in same_winners(calm, result, clock)],
-            "crashes_recorded": sum(row[3] in ("crash", "timeout") for result in results for row in result.trials),
-            "measured_again": sum(result.again() - calm.again() for result in results),
-            "requests_again": sum(result.requests - result.batches() for result in results),
-            "median_seconds": statistics.median(result.seconds for result in results),
-            "blows": [asdict(kill) for kill in blows],
-        }
-    return report
+def disturb(options: argparse.Namespace, model: Path, calm: Result, kind: str, dice: random.Random) -> list[Result]:
+    """Kill processes of a kind in generations until that was done often enough; return these."""
+    results: list[Result] = []
+    while (left := options.kills - sum(len(result.kills) for result in results)) > 0:
+        span = calm.seconds - 1.0  # the last second is finalizing
+        moments = [(kind, dice.uniform(0, span)) for _ in range(min(options.per_run, left))]
+        with generation(f"{kind}_{len(results)}", model, options.device, options.effort, kind == "agent") as made:
+            results.append(made.run(moments))
+        told = ", ".join(doing or "nothing" for doing in results[-1].kills)
+        print(f"{kind}: killed while the device did {told}; {results[-1].seconds:.1f} s", flush=True)
+    return results
 
 
 def main() -> int:
+    """Run an undisturbed generation and those with kills; return 1 if anything was lost, blamed or chosen otherwise."""
     parser = argparse.ArgumentParser(prog="scripts/stress/chaos", description=__doc__.split("\n\n")[0])
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
     parser.add_argument("--kills", type=int, default=20, help="of each kind (default: %(default)s)")
     parser.add_argument("--per_run", type=int, default=4, help="kills in one generation (default: %(default)s)")
-    parser.add_argument("--controls", type=int, default=3, help="more undisturbed generations (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--device", help="the device to use, as gputune's --device")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file as well")
     options = parser.parse_args()
     if unknown := [kind for kind in options.kinds if kind not in KINDS]:
         parser.error(f"--kinds: {unknown[0]!r} is none of {', '.join(KINDS)}")
-    report = disturb(options)
-    head = ["killed", "times", "in build or measurement", "lost", "crashes recorded", "rows again", "requests again"]
-    names = ["kills", "while_building_or_measuring", "lost", "crashes_recorded", "measured_again", "requests_again"]
-    rows = [[kind, *(str(found[name]) for name in names)] for kind, found in report["kinds"].items()]
+    model = small_model(WORK / "model.onnx")
+    with generation("calm", model, options.device, options.effort) as made:
+        calm = made.run([])
+    print(f"undisturbed: {calm.seconds:.1f} s, {len(calm.trials)} trials", flush=True)
+    dice, clock = random.Random(options.seed), Clock(model, options.device)
+    rows, wrong = [], 0
+    for kind in options.kinds:
+        results = disturb(options, model, calm, kind, dice)
+        others = [line for result in results for line in same_winners(calm, result, clock)]
+        blows = [doing for result in results for doing in result.kills]
+        lost = sum(result.lost for result in results)
+        blamed = sum(status in ("crash", "timeout") for result in results for _, status in result.trials)
+        print(*(f"another winner: {line}" for line in others), sep="\n", end="")
+        rows.append([kind, *map(str, (len(blows), sum(map(bool, blows)), lost, blamed, len(others)))])
+        wrong += lost + blamed + len(others)
+    head = ["killed", "times", "in build or measurement", "lost", "crashes recorded", "other winners"]
     print("\n" + tool.table(head, rows))
-    wrong = [line for found in report["kinds"].values() for line in found["other_winners"]]
-    for line in wrong:
-        print(f"another winner: {line}")
-    if options.json is not None:
-        options.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-    lost = sum(found["lost"] + found["crashes_recorded"] for found in report["kinds"].values())
-    return 1 if wrong or lost else 0
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

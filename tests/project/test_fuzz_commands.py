@@ -1,6 +1,8 @@
 """Test that property tests repeat themselves in the suite, and explore with scripts/fuzz."""
 
+import argparse
 import importlib.util
+import random
 import sys
 from pathlib import Path
 
@@ -9,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fuzz
+from stress import graphs
+from stress.fuzz import cases
+from tests.strategies.graphs.comparing import AGREES, FAILED, Outcome
 
 
 def drawn() -> list[int]:
@@ -68,3 +73,36 @@ def test_every_run_says_its_seed_and_how_to_repeat_it(
     said = capsys.readouterr()
     seed = said.out.split()[-1]
     assert said.err == f"repeat with: scripts/fuzz tests --seed {seed} -k 'a or b'\n"
+
+
+def test_random_graphs_are_compared_and_those_that_fail_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fuzz.main(["graphs", "--seed", "10", "--count", "2"]) == 0
+    assert "{'agrees': 2}" in capsys.readouterr().out
+    found = {10: Outcome(10, AGREES), 11: Outcome(11, FAILED, "seed 11: wrong", "Conv")}
+    monkeypatch.setattr(graphs, "outcome_of", lambda seed, *_: found[seed])
+    monkeypatch.setattr(graphs, "FOLDER", tmp_path)
+    assert fuzz.main(["graphs", "--seed", "10", "--count", "2"]) == 1
+    assert f"seed 11: wrong; alone: Conv; {tmp_path / 'graph-11.onnx'}" in capsys.readouterr().out
+    assert (tmp_path / "graph-11.onnx").exists()
+
+
+def test_a_case_that_fails_says_how_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cases, "MOST_BYTES", 1 << 46)  # this process may have more than a command
+    drawn: list[float] = []
+
+    def examine(chance: random.Random) -> str:
+        drawn.append(chance.random())
+        if len(drawn) == 3:
+            raise KeyError("not found")
+        return "fine"
+
+    assert cases.explore("native", argparse.Namespace(seed=7, count=4, case=None), examine) == 1
+    said = capsys.readouterr().out
+    assert "KeyError: 'not found'" in said and "4 cases, 1 broken: {'fine': 3}" in said
+    assert "repeat with: scripts/fuzz native --seed 7 --case 2\n" in said
+    assert cases.explore("native", argparse.Namespace(seed=7, count=4, case=2), examine) == 0
+    assert drawn[-1] == drawn[2]
