@@ -16,7 +16,7 @@ from gputune.runtime.context.format import aligned
 from gputune.runtime.context.package import KINDS
 from gputune.runtime.context.records import LARGEST_ARENA_BYTES
 from stress.native import files
-from tests.strategies.files import packages as package
+from tests.strategies.files import packages
 from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head
 
 HEADER_BYTES_AT, BLOCK_BYTES_AT = 12, 48
@@ -250,9 +250,9 @@ def _packages() -> Mapping[str, tuple[str, bytes]]:
     malformed = "malformed_package"
 
     def changed(change: Callable[[Any, list[bytes]], object]) -> bytes:
-        fields, sections = package.parts(whole)
+        fields, sections = packages.parts(whole)
         change(fields, sections)
-        return package.joined(fields, sections)
+        return packages.joined(fields, sections)
 
     def damaged(fields: Any, sections: list[bytes]) -> None:
         head = fields["contexts"][1]["head"]

@@ -33,9 +33,7 @@ from gputune.runtime.context.records import (
 )
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.strategies.changes import mutated_bytes, mutated_leaves, mutated_value
-from tests.strategies.files import contexts as context
-from tests.strategies.files import ep_contexts as ep_context
-from tests.strategies.files import packages as package
+from tests.strategies.files import contexts, ep_contexts, packages
 from tests.strategies.files.contexts import FRONT_BYTES, head_of, need_of, with_head
 
 ODD: tuple[Any, ...] = (0, -1, 3, 2**63 - 1, 2**64 - 1, float("nan"), "a\0b", "main", "status", b"x", True, [], [0],
@@ -134,9 +132,9 @@ def packed() -> bytes:
 
 def originals(folder: Path) -> list[Path]:
     """Good files of every form in a folder that is empty."""
-    home = ep_context.prepared(folder)
-    contents = {"small.bin": context.original(), "rich.bin": rich(), "compact.bin": compact(), "m.gtpkg": packed()}
-    for number, content in enumerate(ep_context.originals(home)):
+    home = ep_contexts.prepared(folder)
+    contents = {"small.bin": contexts.original(), "rich.bin": rich(), "compact.bin": compact(), "m.gtpkg": packed()}
+    for number, content in enumerate(ep_contexts.originals(home)):
         contents[f"{number}.onnx"] = content
     for name, content in contents.items():
         (home / name).write_bytes(content)
@@ -150,10 +148,10 @@ def changed(folder: Path, chance: random.Random) -> Path:
         (
             (
                 "changed.bin",
-                lambda chance: changed_context(chance.choice((context.original(), rich(), compact())), chance),
+                lambda chance: changed_context(chance.choice((contexts.original(), rich(), compact())), chance),
             ),
             ("changed.gtpkg", changed_package),
-            ("changed.onnx", lambda chance: changed_nodes(chance.choice(ep_context.originals(home)), chance)),
+            ("changed.onnx", lambda chance: changed_nodes(chance.choice(ep_contexts.originals(home)), chance)),
         )
     )
     path = home / name
@@ -173,11 +171,11 @@ def changed_context(whole: bytes, chance: random.Random) -> bytes:
             case 2:
                 return with_head(whole, memory, mutated_bytes(header, chance))
             case 3:
-                return with_head(whole, mutated_value(msgpack.unpackb(memory), chance, context.ODD), header)
+                return with_head(whole, mutated_value(msgpack.unpackb(memory), chance, contexts.ODD), header)
             case 4:
-                fields = mutated_leaves(msgpack.unpackb(header), chance, context.ODD)
+                fields = mutated_leaves(msgpack.unpackb(header), chance, contexts.ODD)
             case _:
-                fields = mutated_value(msgpack.unpackb(header), chance, context.ODD)
+                fields = mutated_value(msgpack.unpackb(header), chance, contexts.ODD)
         return with_head(whole, need_of(fields, memory), fields)
     except OverflowError:  # MsgPack has no larger numbers
         return whole
@@ -213,10 +211,10 @@ def changed_package(chance: random.Random) -> bytes:
     if kind == 0:
         return mutated_bytes(whole, chance)
     if kind == 1:
-        return package.changed_index(whole, chance)
+        return packages.changed_index(whole, chance)
     if kind == 2:
         return _with_index(whole, chance)
-    fields, sections = package.parts(whole)
+    fields, sections = packages.parts(whole)
     entry = chance.choice(fields["contexts"])
     place = entry["head"]
     head = changed_context(sections[place], chance)
@@ -225,7 +223,7 @@ def changed_package(chance: random.Random) -> bytes:
     entry["nbytes"] += aligned(len(head)) - aligned(len(sections[place]))
     sections[place] = head
     fields["sections"][place] = [KINDS.index("head"), len(head), hashlib.sha256(head).digest()]
-    return package.joined(fields, sections)
+    return packages.joined(fields, sections)
 
 
 def _with_index(whole: bytes, chance: random.Random) -> bytes:
@@ -241,8 +239,8 @@ def changed_nodes(whole: bytes, chance: random.Random) -> bytes:
     form = chance.randrange(3)
     if form == 0:
         return mutated_bytes(whole, chance)
-    fields = ep_context.decoded(whole, ep_context.NESTED)
+    fields = ep_contexts.decoded(whole, ep_contexts.NESTED)
     if form == 1:
-        return ep_context.encoded(ep_context.well_formed(fields, chance), None)
-    odd = (*ep_context.TEXTS, *ep_context.NUMBERS)
-    return ep_context.encoded(mutated_value(fields, chance, odd), chance)
+        return ep_contexts.encoded(ep_contexts.well_formed(fields, chance), None)
+    odd = (*ep_contexts.TEXTS, *ep_contexts.NUMBERS)
+    return ep_contexts.encoded(mutated_value(fields, chance, odd), chance)
