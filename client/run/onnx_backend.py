@@ -59,7 +59,11 @@ class LoadedGraph:
     """
 
     def __init__(self, graph: Graph, device: LocalDevice, memory_types: MemoryTypes) -> None:
-        self.known = {name: graph.constants[name] for name in graph.outputs if name in graph.constants}
+        self.known = {
+            name: graph.constants[name].astype(graph.stored(name), copy=False)
+            for name in graph.outputs
+            if name in graph.constants
+        }
         computed = tuple(name for name in graph.outputs if name not in self.known)
         rest = replace(graph, outputs=computed)
         self.executor = device.load(rest.rewritten(rest.nodes), memory_types) if computed else None
@@ -181,7 +185,7 @@ class GputuneBackend(onnx.backend.base.Backend):
         except ValueError as error:
             raise Unsupported(f"model {_path(model)} {error}") from error
         memory_types.check({model.graph.name: [item.name for item in (*model.graph.input, *model.graph.output)]})
-        return PreparedModel(model, _device(device), memory_types)
+        return PreparedModel(model, cls.opened(device), memory_types)
 
     @classmethod
     def run_node(
@@ -210,7 +214,12 @@ class GputuneBackend(onnx.backend.base.Backend):
         domains = {"", node.domain}
         opsets = [helper.make_opsetid(domain, version if domain in STANDARD else 1) for domain in domains]
         model = helper.make_model(graph, opset_imports=opsets)
-        return PreparedModel(model, _device(device), RAW).run(dict(zip(names, values, strict=True)))
+        return PreparedModel(model, cls.opened(device), RAW).run(dict(zip(names, values, strict=True)))
+
+    @classmethod
+    def opened(cls, device: str) -> LocalDevice:
+        """Return what models run on, opened once in a process. Raises DeviceNotFound."""
+        return _device(device)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:

@@ -42,6 +42,8 @@ def body_of(node: NodeProto, opset: int, types: Sequence[TypeProto]) -> Function
         return None
     body = FunctionProto()
     body.ParseFromString(content)
+    if not opset_of(body):  # that of an operator of another domain may not say in which it is written
+        body.opset_import.append(helper.make_opsetid("", opset))
     if node.op_type == "AffineGrid":
         _squeeze_rows_only(body.node)
     return body

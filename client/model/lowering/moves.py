@@ -66,9 +66,7 @@ def depth_to_space(lowering: Lowering, node: Node) -> None:
     batch, channels, height, width = lowering.graph.shape(node.inputs[0])
     side = int(node.attributes["blocksize"])
     left = channels // side**2
-    if (mode := node.attributes.get("mode", "DCR")) not in ("DCR", "CRD"):
-        raise node.unsupported(f"its mode {mode!r} is none of DCR and CRD")
-    apart, down, across = (1, side * left, left) if mode == "DCR" else (side**2, side, 1)
+    apart, down, across = (1, side * left, left) if _depth_goes_first(node) else (side**2, side, 1)
     axes = [
         [Along(batch, 0)],
         [Along(left, 1, apart)],
@@ -81,13 +79,22 @@ def depth_to_space(lowering: Lowering, node: Node) -> None:
 def space_to_depth(lowering: Lowering, node: Node) -> None:
     batch, channels, height, width = lowering.graph.shape(node.inputs[0])
     side = int(node.attributes["blocksize"])
+    inside, depth = [Along(side, 2), Along(side, 3)], [Along(channels, 1)]
     axes = [
         [Along(batch, 0)],
-        [Along(side, 2), Along(side, 3), Along(channels, 1)],
+        [*inside, *depth] if _depth_goes_first(node) else [*depth, *inside],
         [Along(height // side, 2, side)],
         [Along(width // side, 3, side)],
     ]
     rearrange(lowering, node, axes)
+
+
+def _depth_goes_first(node: Node) -> bool:
+    """Return whether the places of a block lie apart by all channels, not next to each other. SpaceToDepth has a mode
+    since operator set 28. Raises ModelError."""
+    if (mode := node.attributes.get("mode", "DCR")) not in ("DCR", "CRD"):
+        raise node.unsupported(f"its mode {mode!r} is none of DCR and CRD")
+    return bool(mode == "DCR")
 
 
 def rearranged(lowering: Lowering, node: Node) -> None:
