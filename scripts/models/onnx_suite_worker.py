@@ -1,30 +1,62 @@
-"""Run cases of ONNX's test suite, one for each line of standard input ("node test_abs"), by one of BACKENDS.
+"""Run cases of ONNX's own test suite by one of BACKENDS, in this process:
 
-For each case, the worker writes a line of JSON: status, rule, detail, and the number of kernels, or of parts in
-onnxruntime. The first line is the device.
+    python -m models.onnx_suite_worker BACKEND [GROUP ...]
+
+The cases are those that standard input names, one a line ("node test_abs"), or all of them. A line of JSON says of each
+its name, status, rule, detail, and the number of kernels, or of parts in onnxruntime. The first line is the device.
+
+A case passes if it ran and all of its outputs are right. It is excluded if gputune refuses it for the reason that
+onnx_refused.json gives. Any other result is a failure.
 """
 
+import functools
 import importlib
 import json
 import os
+import pkgutil
 import sys
 import unittest
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, cast
 from unittest.mock import patch
 
+import numpy as np
 from onnx import ModelProto
 from onnx.backend.test import runner
 from onnx.backend.test.case import node
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.runner import Runner
 
-from gputune.client.model.graph import Array
+from gputune.client.memory_types import MemoryTypes
+from gputune.client.model.graph import Array, Graph
+from gputune.client.model.lowering import lower
+from gputune.client.model.plan import Operation, Plan
+from gputune.client.model.reference import evaluate
+from gputune.client.run.local_device import LocalDevice
 from gputune.client.run.onnx_backend import ANY_DEVICE, GputuneBackend, PreparedModel
 from models.in_onnxruntime.cut_cases import InOnnxruntime, report
-from models.onnx_suite import KINDS, SUFFIX
-from models.onnx_suite_rules import rule_of
+
+KINDS = {
+    "OnnxBackendNodeModelTest": "node",
+    "OnnxBackendSimpleModelTest": "simple",
+    "OnnxBackendPyTorchOperatorModelTest": "pytorch-operator",
+    "OnnxBackendPyTorchConvertedModelTest": "pytorch-converted",
+}
+SUFFIX = "_cpu"
+GROUPS = (*(each.name for each in pkgutil.iter_modules(node.__path__) if not each.ispkg), *[*KINDS.values()][1:])
+"""The modules of onnx that make node cases, and the kinds of cases that are files."""
+
+REFUSED: Mapping[str, str] = {
+    name: reason
+    for reason, names in json.loads(Path(__file__).with_name("onnx_refused.json").read_text(encoding="utf-8")).items()
+    for name in names
+}
+"""Of each case that gputune does not run, a part of the message that says why."""
+SHOWS_NOTHING = ("no part: ", "onnxruntime cannot run it: ")
+"""How the reasons of in_onnxruntime/cut_cases.py begin for which any case may be excluded."""
 
 
 class Counted:
@@ -54,10 +86,49 @@ class Counting(GputuneBackend):
         return Counted(super().prepare(model, device, **kwargs))
 
 
-BACKENDS: Mapping[str, type[Counting | InOnnxruntime]] = {"gputune": Counting, "onnxruntime": InOnnxruntime}
+@dataclass(frozen=True)
+class Referenced:
+    """What PreparedModel asks of a loaded graph, for a plan."""
+
+    plan: Plan
+
+    @property
+    def launches(self) -> tuple[Operation, ...]:
+        return self.plan.operations
+
+    @property
+    def graph(self) -> "Referenced":
+        return self
+
+    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        with np.errstate(all="ignore"):
+            return evaluate(self.plan, inputs)
 
 
-def result_of(case: unittest.TestCase, backend: type[Counting | InOnnxruntime] = Counting) -> dict[str, Any]:
+class References:
+    """What PreparedModel asks of a device, by the references of a plan's kernels."""
+
+    def load(self, graph: Graph, memory_types: MemoryTypes) -> Referenced:
+        return Referenced(lower(graph))
+
+
+class ByReferences(Counting):
+    """The backend without a device."""
+
+    @classmethod
+    def opened(cls, device: str) -> LocalDevice:
+        return cast(LocalDevice, References())
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device == ANY_DEVICE
+
+
+Backend = type[Counting | InOnnxruntime]
+BACKENDS: Mapping[str, Backend] = {"gputune": Counting, "references": ByReferences, "onnxruntime": InOnnxruntime}
+
+
+def result_of(case: unittest.TestCase, backend: Backend = Counting) -> dict[str, Any]:
     """What became of a case."""
     backend.operations.clear()
     result = unittest.TestResult()
@@ -66,7 +137,9 @@ def result_of(case: unittest.TestCase, backend: type[Counting | InOnnxruntime] =
     for _, trace in (*result.errors, *result.failures):
         return {"status": "failed", "rule": "", "detail": last_lines(trace), "operations": operations}
     for _, reason in result.skipped:
-        if (rule := rule_of(reason)) is None:
+        known = (REFUSED.get(case.id().rpartition(".")[2].removesuffix(SUFFIX)), *SHOWS_NOTHING)
+        rule = next((each for each in known if each and each in reason), None)
+        if rule is None:
             return {"status": "failed", "rule": "", "detail": f"refused: {reason}", "operations": 0}
         return {"status": "excluded", "rule": rule, "detail": reason, "operations": 0}
     if not backend.operations:
@@ -83,14 +156,15 @@ def last_lines(trace: str) -> str:
     return " ".join(" ".join(lines[start:]).split())[:600]
 
 
-def cases(
-    backend: type[Counting | InOnnxruntime] = Counting, files: Sequence[str] = ()
-) -> dict[tuple[str, str], unittest.TestCase]:
-    """Every case by kind and name. files: node cases of these modules of onnx alone, because onnx computes what all of
-    its cases expect, which takes a while."""
+def cases(backend: Backend = Counting, files: Sequence[str] = ()) -> dict[tuple[str, str], unittest.TestCase]:
+    """Every case by kind and name. files: those of some GROUPS alone, because onnx computes what all of its node cases
+    expect, which takes a while."""
+    load = runner.load_model_tests
 
-    def of_files(kind: str) -> list[TestCase]:
-        return [] if kind != "node" else [case for file in files for case in _of_file(file)]
+    def of_files(kind: str) -> Sequence[TestCase]:
+        if kind == "node":
+            return [case for file in files if file not in KINDS.values() for case in _of_file(file)]
+        return load(kind=kind) if kind in files else ()
 
     with patch.object(runner, "load_model_tests", of_files) if files else nullcontext():
         found = Runner(backend).test_cases
@@ -103,8 +177,9 @@ def cases(
     }
 
 
+@functools.cache
 def _of_file(name: str) -> list[TestCase]:
-    """The node cases that a module of onnx makes."""
+    """The node cases that a module of onnx makes; it makes them once in a process."""
     before = len(node._NodeTestCases)
     importlib.import_module(f"{node.__name__}.{name}")
     return node._NodeTestCases[before:]
@@ -115,11 +190,10 @@ def main(through: str, *files: str) -> None:
     os.dup2(2, 1)  # what others print is no answer
     backend = BACKENDS[through]
     known = cases(backend, files)
+    wanted = [(kind, name) for kind, name in map(str.split, sys.stdin)] or [*known]
     answers.write(json.dumps(report().title) + "\n")
-    answers.flush()
-    for line in sys.stdin:
-        kind, name = line.split()
-        answers.write(json.dumps(result_of(known[kind, name], backend)) + "\n")
+    for kind, name in wanted:
+        answers.write(json.dumps({"name": name, **result_of(known[kind, name], backend)}) + "\n")
         answers.flush()
 
 

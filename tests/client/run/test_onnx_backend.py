@@ -1,6 +1,6 @@
 """Test ONNX's backend interface on the null device: what is bound, what is known, what is refused.
 
-tests/opencl/client/test_onnx_suite.py compares numbers, on a device.
+tests/client/model/test_onnx_cases.py compares numbers, and tests/opencl/client/test_every_onnx_case.py on a device.
 """
 
 import unittest
@@ -18,7 +18,6 @@ from gputune.client.errors import ModelError
 from gputune.client.model.importer.shape_inputs import compile_time_inputs, computed_from
 from gputune.client.run import onnx_backend
 from gputune.client.run.onnx_backend import GputuneBackend, PreparedModel, Unsupported
-from models.onnx_suite_rules import rule_of
 from tests.client.models import build, integers
 
 PICTURE = np.ones((1, 3, 5, 7), np.float32)
@@ -177,30 +176,6 @@ class TestRefusals:
         text = """<ir_version: 8, opset_import: ["mine" : 1]> g (float[2] x) => (float[2] y) { y = mine.Magic(x) }"""
         with pytest.raises(Unsupported, match=r"mine\.Magic node 'y'"):
             GputuneBackend.prepare(onnx.parser.parse_model(text), "null")
-
-    @pytest.mark.parametrize(
-        ("message", "rule"),
-        [
-            ("model m: input 'x' is not supported: it is bfloat16; supported are float32", "element type bfloat16"),
-            ("model m: input 'x' is not supported: it is not a tensor", "no tensor: sequence, optional or map"),
-            ("model m: Add node 'b' is not supported: there are no kernels for Loop, by which", "operator Loop"),
-            ("model m: Add node 'b' is not supported: there are no kernels for Add", None),
-            (
-                "Range node 'r': 'n' must be known before it runs; A node 'a': there are no kernels for Add",
-                "shape that depends on the data",
-            ),
-            ("model m: Q node 'q' is not supported: it computes with quantised numbers", "quantised"),
-            (
-                "T node 't': the shape of its output 'y' depends on 'k'",
-                "shape that depends on the data",
-            ),
-            ("model 'm': Conv node 'c' is not supported: its weight 'w' is computed at run time", None),
-            ("no part: Loop, Cast", "no part: Loop, Cast"),
-            ("onnxruntime cannot run it: it is float16", "onnxruntime cannot run it"),
-        ],
-    )
-    def test_a_rule_of_the_suite_is_found_for_it(self, message: str, rule: str | None) -> None:
-        assert rule_of(message) == rule
 
 
 def test_a_shape_may_be_computed_from_inputs() -> None:

@@ -1,4 +1,4 @@
-"""Run a sample of ONNX's node cases in onnxruntime with the plugin; scripts/models/onnx_suite runs all of them."""
+"""Run a sample of ONNX's node cases in onnxruntime with the plugin; test_every_onnx_case.py runs all of them."""
 
 import functools
 import json
