@@ -20,10 +20,7 @@ from gputune.client.model.importer import SUPPORTED_OPS
 from gputune.client.model.importer.opening.old_models import OLDEST_OPSET
 from gputune.client.model.reference import evaluate
 from gputune.kernels.family import Array
-
-from .test_lowering import Lowered, lowered
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered
 
 NUMBERS = np.random.default_rng(11)
 

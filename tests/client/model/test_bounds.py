@@ -14,10 +14,7 @@ from gputune.client.model.importer import SUPPORTED_OPS
 from gputune.client.model.importer.bounds import CHECKS
 from gputune.core.dtypes import ELEMENT_TYPES
 from gputune.kernels.family import Array
-
-from .test_lowering import Lowered, lowered
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered
 
 DATA = np.arange(24, dtype=np.float32).reshape(3, 4, 2)
 ONES = np.ones((1, 2, 2), np.float32)

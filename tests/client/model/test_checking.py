@@ -14,10 +14,7 @@ from gputune.client.model.importer import read_model
 from gputune.client.model.reference import evaluate
 from gputune.client.run.onnx_backend import GputuneBackend
 from tests.client.models import build, save
-
-from .test_lowering import Lowered, assert_agrees, lowered
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered, assert_agrees
 
 IF = "y = If(yes) <then_branch = a () => (float[2] p) {{ {} }}, else_branch = b () => (float[2] q) {{ q = Exp(t) }}>"
 BRANCH = IF.format("r = Neg(t) p = Add(t, r)")

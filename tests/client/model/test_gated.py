@@ -9,10 +9,7 @@ from gputune.client.model.graph import Node
 from gputune.client.model.importer import read_model
 from gputune.client.model.passes import simplify
 from tests.client.models import Array, build, numbers, save
-
-from .test_lowering import Lowered, assert_agrees, lowered, ops
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered, assert_agrees, ops
 
 CONSTANTS: dict[str, Any] = {
     "one": numbers(1),

@@ -12,10 +12,7 @@ from gputune.client.model.lowering import Plan
 from gputune.client.model.lowering.added import Added, using
 from gputune.client.model.lowering.operators import LOWERINGS
 from tests.client.models import build, integers, save
-
-from .test_lowering import Lowered, assert_agrees, lowered, ops
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered, assert_agrees, ops
 
 MAPS = "(float[2,3,6,5] x) => (float[i,j,k,l] y)"
 PARTS = {"a": "a = Conv<pads=[1,1,1,1]>(x, u)", "b": "b = Conv<pads=[1,1,1,1]>(x, v)"}

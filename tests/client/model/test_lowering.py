@@ -1,51 +1,19 @@
 """Compare whole plans with onnxruntime, using the kernel families' references in place of kernels."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime
 import pytest
 
 from gputune.client.errors import ModelError
-from gputune.client.model.importer import read_model
-from gputune.client.model.lowering import Plan, lower
 from gputune.client.model.reference import evaluate
 from gputune.kernels.catalogue import family_of
 from tests.client import models
-from tests.client.models import build, save
-
-TOLERANCE = 1e-5
-"""Of the largest value of an output; plans differ from onnxruntime by the order of their sums only."""
-
-Lowered = Callable[[onnx.ModelProto], Plan]
-
-
-@pytest.fixture(scope="session")
-def lowered(tmp_path_factory: pytest.TempPathFactory) -> Lowered:
-    folder = tmp_path_factory.mktemp("models")
-    return lambda model: lower(read_model(save(model, folder)))
-
-
-def assert_agrees(model: onnx.ModelProto, plan: Plan) -> None:
-    """The plan's outputs, names and shapes are those of onnxruntime."""
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    generator = np.random.default_rng(1)
-    inputs = {tensor.name: generator.standard_normal(tensor.shape, dtype=np.float32) for tensor in plan.inputs}
-    wanted: dict[str, npt.NDArray[Any]] = dict(
-        zip([output.name for output in session.get_outputs()], session.run(None, inputs), strict=True)
-    )
-    got = evaluate(plan, inputs)
-    assert list(got) == list(wanted)
-    for name, want in wanted.items():
-        assert got[name].shape == want.shape
-        assert np.abs(got[name] - want).max() <= TOLERANCE * np.abs(want).max()
-
-
-def ops(plan: Plan) -> list[str]:
-    return [operation.task.op for operation in plan.operations]
+from tests.client.models import build
+from tests.client.plans import Lowered, assert_agrees, ops
 
 
 @pytest.mark.parametrize("name", models.MODELS)
@@ -111,20 +79,6 @@ def test_equal_problems_are_one_task_with_their_number(lowered: Lowered) -> None
     assert [operation.task for operation in plan.operations][1:3] == [plan.tasks[1]] * 2
 
 
-def test_few_channels_are_read_as_the_model_has_them(lowered: Lowered) -> None:
-    """The first convolution reads the model's planes; one that finds the map converted already reads that, as one does
-    where there are more channels or several groups."""
-
-    def of(body: str, channels: int, **weights: tuple[int, ...]) -> list[str]:
-        return ops(lowered(build(f"(float[1,{channels},9,8] x) => (float[a,b,c,d] y)", body, weights)))
-
-    assert of("y = Conv(x, w)", 8, w=(5, 8, 3, 3)) == ["Conv", "Transpose"]
-    assert of("y = Conv(x, w)", 9, w=(5, 9, 3, 3)) == ["Transpose", "Conv", "Transpose"]
-    assert of("y = Conv<group=2>(x, w)", 4, w=(6, 2, 3, 3)) == ["Transpose", "Conv", "Transpose"]
-    pooled = of("r = MaxPool<kernel_shape=[2,2]>(x) y = Conv(r, w)", 3, w=(5, 3, 3, 3))
-    assert pooled == ["Transpose", "Pool", "Conv", "Transpose"]
-
-
 def test_operations_say_which_nodes_they_stand_for(lowered: Lowered) -> None:
     model = models.residual_block()
     for node in model.graph.node:
@@ -158,29 +112,6 @@ def test_maps_of_one_position_or_one_channel_are_never_converted(lowered: Lowere
     assert_agrees(model, plan)
 
 
-@pytest.mark.parametrize(
-    ("signature", "body", "weights", "said"),
-    [
-        (
-            "(float[1,3,5,5,5] x) => (float[a,b,c,d,e] y)",
-            "y = ConvTranspose<output_shape=[6,6,6]>(x, w)",
-            {"w": (3, 4, 2, 2, 2)},
-            "3 spatial dimensions",
-        ),
-        ("(float[1,3,5,5] x) => (float[1,4,5,5] y)", "y = Conv(x, w)", {"w": (4, 2, 1, 1)}, "sees 2 channels"),
-        ("(float[1,3,5,5] x, float[4,3,1,1] v) => (float[1,4,5,5] y)", "y = Conv(x, v)", {}, "'v' is computed"),
-    ],
-)
-def test_unsupported_uses_name_the_node(
-    lowered: Lowered, signature: str, body: str, weights: Mapping[str, tuple[int, ...]], said: str
-) -> None:
-    model = build(signature, body, weights)
-    model.graph.node[0].name = "culprit"
-    with pytest.raises(ModelError, match="culprit") as caught:
-        lowered(model)
-    assert said in caught.value.message
-
-
 def test_all_unsupported_uses_are_named_at_once(lowered: Lowered) -> None:
     body = "a = Conv(x, v) b = Relu(a) y = ConvTranspose(b, v)"
     model = build("(float[1,3,5,5] x, float[3,3,2,2] v) => (float[n,c,h,w] y)", body)
@@ -195,14 +126,6 @@ def test_an_output_that_nothing_computes_is_refused(lowered: Lowered) -> None:
         lowered(build("(float[2] x) => (float[2] r, float[2] x)", "r = Relu(x)"))
 
 
-def test_an_output_that_is_a_constant_is_copied(lowered: Lowered) -> None:
-    body = "c = Exp(k) r = MatMul(x, c) s = Shape(r)"
-    model = build("(float[3] x) => (float[2] r, float[3,2] c, int64[1] s)", body, {"k": (3, 2)})
-    plan = lowered(model)
-    assert_agrees(model, plan)
-    assert sorted(ops(plan)) == ["Elementwise", "MatMul", "Typed"]
-
-
 def test_a_division_by_zero_stays_behind_its_convolution(lowered: Lowered) -> None:
     """Weights divided by it would be infinite or, where they are zero, no numbers."""
     weights = np.array([[0, 1], [2, 0], [1, 3]], np.float32).reshape(3, 2, 1, 1)
@@ -213,3 +136,39 @@ def test_a_division_by_zero_stays_behind_its_convolution(lowered: Lowered) -> No
     (want,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     assert np.isinf(want).any() and np.isnan(want).any()
     np.testing.assert_allclose(evaluate(lowered(model), {"x": x})["y"], want, rtol=1e-6)
+
+
+def test_a_convolution_of_any_depth_is_one_task(lowered: Lowered) -> None:
+    maps = "(float[2,6,7,5,6] x) => (float[a,b,c,d,e] y)"
+    plan = lowered(build(maps, "y = Conv<pads=[1,1,1,1,1,1]>(x, w)", {"w": (4, 6, 3, 3, 3)}))
+    (conv,) = (operation.task.problem for operation in plan.operations if operation.task.op == "Conv")
+    assert (conv.batch, conv.in_channels) == (2 * 7, 6 * 3)
+
+
+def test_equal_walks_are_one_task(lowered: Lowered) -> None:
+    body = "a = ReduceMean<axes=[2,3]>(x) b = ReduceMean<axes=[1]>(v)"
+    plan = lowered(build("(float[2,3,4,5] x, float[6,20] v) => (float[2,3,1,1] a, float[6,1] b)", body))
+    assert [(task.op, task.weight) for task in plan.tasks] == [("Reduce", 2)]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "int8", "bool"])
+def test_whole_numbers_and_bools(lowered: Lowered, dtype: str) -> None:
+    body = "a = ReduceMax<keepdims=0>(x, k) b = ReduceMin(x)"
+    outputs = f"{dtype}[2,4] a, {dtype}[1,1,1] b"
+    if dtype.endswith(("64", "32")):
+        body += " c = ReduceSum(x, k) d = ReduceProd(x, k) e = CumSum(x, k) f = ArgMax<axis=1>(x)"
+        outputs += f", {dtype}[2,1,4] c, {dtype}[2,1,4] d, {dtype}[2,3,4] e, int64[2,1,4] f"
+    opset = 20 if dtype == "bool" else 18
+    model = build(f"({dtype}[2,3,4] x) => ({outputs})", body, {"k": np.array([1])}, opset, ir_version=9)
+    if dtype == "int64":
+        onnx.checker.check_model(model)
+    plan = lowered(model)
+    assert all(op in ("Reduce", "Scan", "ArgMax") for op in ops(plan))
+    values = {"x": np.random.default_rng(1).integers(0, 2 if dtype == "bool" else 5, (2, 3, 4)).astype(dtype)}
+    got, value = evaluate(plan, values), values["x"]
+    wanted = {"a": value.max(1), "b": value.min(keepdims=True), "f": value.argmax(1)[:, np.newaxis]}
+    wanted |= {"c": value.sum(1, dtype, keepdims=True), "d": value.prod(1, dtype, keepdims=True)} if "c" in got else {}
+    wanted |= {"e": value.cumsum(1, dtype)} if "e" in got else {}
+    for name, result in got.items():
+        np.testing.assert_array_equal(result, wanted[name])
+        assert result.dtype == wanted[name].dtype

@@ -7,13 +7,9 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from gputune.client.errors import ModelError
 from gputune.client.model.reference import evaluate
 from tests.client.models import build, integers, numbers
-
-from .test_lowering import Lowered, assert_agrees, lowered, ops
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered, assert_agrees, ops
 
 
 def resized(attributes: str, scales: Any = None, sizes: Any = None, opset: int = 13) -> onnx.ModelProto:
@@ -52,11 +48,6 @@ class TestResize:
             model = resized(attributes, **size, opset=19)
             assert_agrees(model, lowered(model))
 
-    @pytest.mark.parametrize("scales", [(2, 3), (0.5, 0.4), (1.3, 2.5)])
-    def test_operator_set_10_has_rules_of_its_own(self, lowered: Lowered, scales: tuple[float, float]) -> None:
-        model = resized("", scales, opset=10)
-        assert_agrees(model, lowered(model))
-
     @pytest.mark.parametrize("mode", ["nearest", "linear"])
     @pytest.mark.parametrize("scales", [(1.5, 0.6), (1, 1.6), (2.2, 1), (1, 1)])
     @pytest.mark.parametrize("rounding", ROUNDINGS)
@@ -74,20 +65,6 @@ class TestResize:
         ):
             model = build(signature, body, weights | {"t": numbers(*scales)}, opset=11)
             assert_agrees(model, lowered(model))
-
-    def test_axes_say_what_the_scales_are_of(self, lowered: Lowered) -> None:
-        weights = {"scales": numbers(3, 2)}
-        body = "y = Resize<axes=[3,-2]>(x, , scales)"
-        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, weights, opset=18)
-        assert_agrees(model, lowered(model))
-
-    def test_an_addition_behind_it_is_fused(self, lowered: Lowered) -> None:
-        body = "a = Conv(x, u) b = Conv<strides=[2,2]>(x, u) r = Resize(b, , s) t = Add(a, r) y = Relu(t)"
-        weights: dict[str, Any] = {"u": (5, 3, 1, 1), "s": numbers(1, 1, 2, 2)}
-        model = build("(float[1,3,8,6] x) => (float[i,j,k,l] y)", body, weights)
-        plan = lowered(model)
-        assert_agrees(model, plan)
-        assert ops(plan) == ["Transpose", "MatMul", "Conv", "Resize", "Transpose"]
 
 
 class TestAlignedCorners:
@@ -137,19 +114,6 @@ class TestInterpolation:
         model = resized(attributes, **size, opset=19)
         assert_agrees(model, lowered(model))
 
-    @pytest.mark.parametrize(
-        "attributes",
-        [
-            '<mode="linear", antialias=1>',
-            '<mode="cubic", antialias=1>',
-            '<mode="cubic", antialias=1, exclude_outside=1>',
-            '<mode="cubic", exclude_outside=1, cubic_coeff_a=-0.5>',
-        ],
-    )
-    def test_wider_windows_and_what_lies_outside(self, lowered: Lowered, attributes: str) -> None:
-        model = resized(attributes, (0.6, 0.45), opset=18)
-        assert_agrees(model, lowered(model))
-
     @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
     def test_a_part_is_cut_out_and_enlarged(self, lowered: Lowered, mode: str) -> None:
         attributes = 'coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=10.0'
@@ -160,56 +124,3 @@ class TestInterpolation:
             assert ops(lowered(model)) == ["Resample"]
         else:
             assert_agrees(model, lowered(model))
-
-    def test_a_map_stays_where_it_lies_and_takes_a_chain(self, lowered: Lowered) -> None:
-        body = 'a = Conv(x, u) r = Resize<mode="linear">(a, , s) t = Mul(r, r) y = Conv(t, v)'
-        weights: dict[str, Any] = {"u": (5, 3, 1, 1), "s": numbers(1, 1, 2, 2), "v": (2, 5, 1, 1)}
-        model = build("(float[1,3,8,6] x) => (float[i,j,k,l] y)", body, weights)
-        plan = lowered(model)
-        assert_agrees(model, plan)
-        assert ops(plan) == ["Transpose", "MatMul", "Resample", "MatMul", "Transpose"]
-
-    @pytest.mark.parametrize("shape", [(6, 5), (2, 6, 5), (2, 3, 2, 3, 5)])
-    @pytest.mark.parametrize("mode", ["nearest", "linear"])
-    def test_lines_and_other_ranks(self, lowered: Lowered, mode: str, shape: tuple[int, ...]) -> None:
-        scales = (1,) * (len(shape) - 2) + (2.5, 0.8)
-        weights = {"s": np.array(scales, np.float32)}
-        names = ",".join("ijklm"[: len(shape)])
-        signature = f"(float[{','.join(map(str, shape))}] x) => (float[{names}] y)"
-        model = build(signature, f'y = Resize<mode="{mode}">(x, , s)', weights)
-        assert_agrees(model, lowered(model))
-
-    @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
-    @pytest.mark.parametrize("mode", ["nearest", "linear"])
-    def test_the_aspect_ratio_may_be_kept(self, lowered: Lowered, mode: str, policy: str) -> None:
-        attributes = f'<mode="{mode}", keep_aspect_ratio_policy="{policy}", axes=[2,3]>'
-        body = f"y = Resize{attributes}(x, , , sizes)"
-        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, {"sizes": integers(9, 9)}, opset=18)
-        assert_agrees(model, lowered(model))
-
-    @pytest.mark.parametrize("mode", ["nearest", "linear"])
-    def test_upsample_is_its_old_name(self, lowered: Lowered, mode: str) -> None:
-        body = f'y = Upsample<mode="{mode}">(x, s)'
-        model = build("(float[2,3,6,5] x) => (float[a,b,c,d] y)", body, {"s": numbers(1, 1, 2, 3)}, opset=9)
-        assert_agrees(model, lowered(model))
-
-
-@pytest.mark.parametrize(
-    ("attributes", "message"),
-    [
-        ('<mode="sinc">', "its mode 'sinc' is none of nearest, linear and cubic"),
-        (
-            '<mode="linear", coordinate_transformation_mode="middle">',
-            "its coordinate transformation 'middle' is unknown",
-        ),
-        ('<nearest_mode="up">', "its nearest mode 'up' is unknown"),
-        ('<coordinate_transformation_mode="tf_half_pixel_for_nn">', "exists in operator sets 11 and 12 only"),
-        ('<coordinate_transformation_mode="tf_crop_and_resize">', "it has no region (roi) to cut out"),
-    ],
-)
-def test_what_is_not_supported_is_said(lowered: Lowered, attributes: str, message: str) -> None:
-    body = f"y = Resize{attributes}(x, , , sizes)"
-    model = build("(float[2,3,6,5] x) => (float[2,3,9,9] y)", body, {"sizes": integers(2, 3, 9, 9)}, opset=18)
-    with pytest.raises(ModelError) as caught:
-        lowered(model)
-    assert message in caught.value.message

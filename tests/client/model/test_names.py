@@ -15,8 +15,7 @@ from gputune.client.model.passes import PASSES
 from gputune.client.model.reference import evaluate
 from tests.client.mixed_graphs import Maker
 from tests.client.models import MODELS, Array, build
-
-from .test_lowering import assert_agrees
+from tests.client.plans import assert_agrees
 
 
 def test_free_names_are_given_once() -> None:

@@ -16,10 +16,7 @@ from gputune.client.model.lowering import lower, refusals_of
 from gputune.client.model.nearest import line_with_advice
 from tests.client.commands import Gputune
 from tests.client.models import build, integers, numbers, save
-
-from .test_lowering import Lowered, assert_agrees, lowered
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered, assert_agrees
 
 
 def refused(model: onnx.ModelProto, folder: Path) -> UnsupportedNodes:

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 
 from gputune.client.model.reference import evaluate
 from tests.client.models import build
-
-from .test_lowering import Lowered, assert_agrees, lowered, ops
-
-__all__ = ["lowered"]
+from tests.client.plans import Lowered, assert_agrees
 
 
 def dims(*sizes: int) -> str:
@@ -61,28 +58,6 @@ def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
 @given(model=convolutions())
 def test_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
-
-
-@pytest.mark.parametrize(("times", "operations"), [(2, ["Move", "DepthwiseConv"]), (9, ["Conv"])])
-def test_few_filters_of_each_channel_are_depthwise(lowered: Lowered, times: int, operations: list[str]) -> None:
-    weights = {"w": (5 * times, 1, 3, 2), "b": (5 * times,)}
-    model = build("(float[2,5,6,7] x) => (float[a,b,c,d] y)", "y = Conv<group=5, pads=[1,0,1,1]>(x, w, b)", weights)
-    plan = lowered(model)
-    assert_agrees(model, plan)
-    assert ops(plan) == ["Transpose", *operations, "Transpose"]
-
-
-@pytest.mark.parametrize(
-    ("seen", "filters", "operation"),
-    [(2, 12, "DepthwiseConv"), (8, 48, "DepthwiseConv"), (2, 24, "Conv"), (6, 36, "Conv"), (16, 96, "Conv")],
-)
-def test_groups_of_few_channels_are_in_vectors(lowered: Lowered, seen: int, filters: int, operation: str) -> None:
-    """Where a group has as many outputs as inputs, a power of two."""
-    weights = {"w": (filters, seen, 3, 2), "b": (filters,)}
-    body = "y = Conv<group=6, pads=[1,0,1,1]>(x, w, b)"
-    plan = lowered(model := build(f"(float[2,{6 * seen},6,7] x) => (float[a,b,c,d] y)", body, weights))
-    assert_agrees(model, plan)
-    assert ops(plan) == ["Transpose", operation, "Transpose"]
 
 
 @pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
@@ -200,33 +175,6 @@ def products(draw: st.DrawFn) -> onnx.ModelProto:
 @settings(max_examples=25)
 @given(model=products())
 def test_products(lowered: Lowered, model: onnx.ModelProto) -> None:
-    assert_agrees(model, lowered(model))
-
-
-def test_global_poolings(lowered: Lowered) -> None:
-    for size in ((7,), (5, 3), (1, 1), (3, 2, 5)):
-        for body in ("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool", "GlobalLpPool<p=1>"):
-            model = build(signature(2, 5, size), f"y = {body}(x)")
-            assert_agrees(model, lowered(model))
-
-
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        "kernel_shape=[2,2], strides=[2,2]",
-        "kernel_shape=[3,2], pads=[1,1,2,0], strides=[2,1], ceil_mode=1",
-        "kernel_shape=[2,3], dilations=[3,2], pads=[1,2,1,2]",
-        "kernel_shape=[3,3], storage_order=1, strides=[1,2]",
-    ],
-)
-def test_the_places_of_maxima(lowered: Lowered, attributes: str) -> None:
-    body = f"m, i = MaxPool<{attributes}>(x) y = Relu(m)"
-    model = build("(float[2,3,7,6] x) => (float[a,b,c,d] y, int64[e,f,g,h] i)", body)
-    assert_agrees(model, lowered(model))
-
-
-def test_the_places_of_maxima_of_lines(lowered: Lowered) -> None:
-    model = build("(float[2,3,9] x) => (float[a,b,c] y, int64[e,f,g] i)", "y, i = MaxPool<kernel_shape=[4]>(x)")
     assert_agrees(model, lowered(model))
 
 
