@@ -8,6 +8,7 @@ import onnxruntime
 
 from gputune.client.model.lowering import Plan
 from gputune.client.model.reference import evaluate
+from gputune.kernels.catalogue import family_of
 from tests.client.models import Array
 
 TOLERANCE = 1e-5
@@ -51,6 +52,32 @@ def assert_agrees(
         assert (got[name].shape, got[name].dtype) == (want.shape, want.dtype)
         largest = np.abs(want).max(initial=0, where=np.isfinite(want)) if want.dtype.kind == "f" else 0
         np.testing.assert_allclose(got[name], want, rtol=0, atol=tolerance * largest, err_msg=name)
+
+
+def assert_whole(plan: Plan) -> None:
+    """What is read was written before, sizes fit the families, and views are views of real tensors."""
+    written = {tensor.name for tensor in plan.inputs} | plan.constants.keys()
+    names = [operation.name for operation in plan.operations]
+    assert len(names) == len(set(names))
+    for operation in plan.operations:
+        family, problem = family_of(operation.task.op), operation.task.problem
+        specs = family.inputs(problem)
+        assert operation.inputs.keys() == {spec.name for spec in specs}
+        for spec in specs:
+            tensor = plan.tensors[operation.inputs[spec.name]]
+            assert plan.root(tensor.name) in written
+            assert tensor.nbytes == spec.nbytes
+            assert tensor.constant or not spec.constant
+        assert plan.tensors[operation.output].nbytes == family.output(problem).nbytes
+        assert plan.root(operation.output) not in written
+        written.add(plan.root(operation.output))
+    assert {tensor.name for tensor in plan.outputs} <= written
+    owners = {*(t.name for t in plan.inputs), *(t.name for t in plan.outputs), *plan.constants}
+    assert not owners & plan.aliases.keys()
+    assert not plan.aliases.keys() & set(plan.aliases.values())
+    assert plan.constants.keys() == {name for name, tensor in plan.tensors.items() if tensor.constant}
+    for name, value in plan.constants.items():
+        assert (str(value.dtype), value.shape) == (plan.tensors[name].dtype, plan.tensors[name].shape)
 
 
 def ops(plan: Plan) -> list[str]:

@@ -155,64 +155,6 @@ class TestFolding:
         budget.hold(1)
         budget.spend(15)
 
-    def test_texts_are_not_folded(self, tmp_path: Path) -> None:
-        body = 't = Constant<value = string[1] {"a"}>() u = StringConcat(t, t) y = Identity(x)'
-        model = build("(float[2] x) => (float[2] y)", body, opset=20)
-        assert "StringConcat" in refusal(model, tmp_path)
-
-    def test_tables_of_places_have_a_limit(self, tmp_path: Path) -> None:
-        body = 'y = Resize<mode="linear">(x, , s)'
-        model = build("(float[1,1,1,8] x) => (float[a,b,c,d] y)", body, {"s": numbers(1, 1, 1, 2**26)}, opset=17)
-        assert "weights" in refusal(model, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("size", "body", "weights"),
-    [
-        ("2,2", "Conv(x, w)", {"w": (2, 2, 3, 3)}),
-        ("1,1", "Conv<strides=[3,3]>(x, w)", {"w": (2, 2, 3, 3)}),
-        ("2,2,2", "Conv(x, w)", {"w": (2, 2, 3, 3, 3)}),
-        ("2,2,2", 'Conv<auto_pad="VALID">(x, w)', {"w": (2, 2, 3, 3, 3)}),
-        ("5,5,2", "Conv<dilations=[1,1,2], pads=[0,0,1,0,0,1]>(x, w)", {"w": (2, 2, 3, 3, 3)}),
-        ("2,2", "MaxPool<kernel_shape=[3,3], strides=[3,3]>(x)", {}),
-        ("4,2", "MaxPool<kernel_shape=[3,3], strides=[1,1], ceil_mode=1>(x)", {}),
-        ("2,2,2", "AveragePool<kernel_shape=[2,2,3], strides=[3,3,3]>(x)", {}),
-        ("1,4", "AveragePool<kernel_shape=[5,3], strides=[3,2], pads=[0,0,2,0], count_include_pad=1>(x)", {}),
-        ("4", "LpPool<kernel_shape=[5]>(x)", {}),
-    ],
-)
-def test_windows_that_are_larger_than_the_map(tmp_path: Path, size: str, body: str, weights: dict[str, Any]) -> None:
-    axes = ",".join("abcde"[: len(size.split(",")) + 2])
-    model = build(f"(float[1,2,{size}] x) => (float[{axes}] y)", f"y = {body}", weights)
-    assert "has a window of" in refusal(model, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        'AveragePool<kernel_shape=[1], strides=[4], auto_pad="SAME_UPPER", count_include_pad=1>(x)',
-        'LpPool<kernel_shape=[1], strides=[3], auto_pad="SAME_LOWER">(x)',
-        'MaxPool<kernel_shape=[1], strides=[2], auto_pad="SAME_UPPER">(x)',
-    ],
-)
-def test_poolings_that_pad_by_themselves_and_leave_positions_out(tmp_path: Path, body: str) -> None:
-    assert "give it pads" in refusal(build("(float[1,2,6] x) => (float[a,b,c] y)", f"y = {body}"), tmp_path)
-
-
-@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
-def test_transposed_convolutions_that_pad_by_themselves_and_add_padding(tmp_path: Path, mode: str) -> None:
-    body = f'y = ConvTranspose<auto_pad="{mode}", strides=[2,2], output_padding=[1,0]>(x, w)'
-    model = build("(float[1,1,4,4] x) => (float[a,b,c,d] y)", body, {"w": (1, 1, 3, 3)})
-    assert "in two ways; give it pads" in refusal(model, tmp_path)
-
-
-@pytest.mark.parametrize("scale", [np.inf, -np.inf, np.nan])
-def test_scales_that_are_no_numbers(tmp_path: Path, scale: float) -> None:
-    model = build(
-        "(float[1,1,4,4] x) => (float[a,b,c,d] y)", "y = Resize(x, , s)", {"s": numbers(1, 1, scale, 1)}, opset=17
-    )
-    assert refusal(model, tmp_path)
-
 
 def test_sizes_by_scales_and_corners_are_as_onnx_has_them(tmp_path: Path) -> None:
     """10 * 2.3 is 22, and corners are aligned by 10 * 1.25, before rounding; see interpolation.py."""

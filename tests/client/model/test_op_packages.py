@@ -67,7 +67,7 @@ def test_an_operator_of_another_domain_is_lowered(tmp_path: Path) -> None:
 
 
 def test_a_better_variant_has_measurements_of_its_own(tmp_path: Path) -> None:
-    plan = lower(read_model(models.save(models.softmaxes(13), tmp_path)))
+    plan = lower(read_model(models.save(models.MODELS["softmaxes_13"](), tmp_path)))
     task = next(task for task in plan.tasks if task.op == "Softmax")
     stock, before = family_of("Softmax"), task_key(task)
     assert before.op == "Softmax"

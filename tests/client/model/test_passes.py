@@ -11,7 +11,7 @@ from gputune.client.model.graph import Graph, Node
 from gputune.client.model.importer import read_model
 from gputune.client.model.passes import PASSES, simplify
 from tests.client import models
-from tests.client.models import HARD_SWISH_SPELLINGS, build, numbers, save
+from tests.client.models import MODELS, build, numbers, save
 
 Simplified = Callable[[onnx.ModelProto], Graph]
 
@@ -30,7 +30,7 @@ def ops(graph: Graph) -> list[str]:
 
 
 def test_passes_leave_their_argument_alone(tmp_path: Path) -> None:
-    for make in models.MODELS.values():
+    for make in MODELS.values():
         graph = read_model(save(make(), tmp_path))
         for transform in PASSES:
             before = (graph.nodes, dict(graph.constants), dict(graph.tensors))
@@ -41,7 +41,7 @@ def test_passes_leave_their_argument_alone(tmp_path: Path) -> None:
 
 def test_graphs_stay_whole(simplified: Simplified) -> None:
     """Every tensor that is read is an input, a constant, or computed by a node before."""
-    for make in models.MODELS.values():
+    for make in MODELS.values():
         graph = simplified(make())
         known = {*graph.inputs, *graph.constants}
         for node in graph.nodes:
@@ -52,15 +52,15 @@ def test_graphs_stay_whole(simplified: Simplified) -> None:
         assert known <= graph.tensors.keys()
 
 
-@pytest.mark.parametrize("spelling", HARD_SWISH_SPELLINGS)
-def test_hard_swish_is_recognised_in_every_spelling(simplified: Simplified, spelling: str) -> None:
-    (conv,) = simplified(models.hard_swish(spelling)).nodes
+@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("hard_swish")])
+def test_hard_swish_is_recognised_in_every_spelling(simplified: Simplified, name: str) -> None:
+    (conv,) = simplified(MODELS[name]()).nodes
     assert (conv.op, functions(conv)) == ("Conv", ["hard_swish"])
-    assert len(conv.origins) == len(models.hard_swish(spelling).graph.node)
+    assert len(conv.origins) == len(MODELS[name]().graph.node)
 
 
 def test_what_only_looks_like_hard_swish_is_not(simplified: Simplified) -> None:
-    graph = simplified(models.almost_hard_swish())
+    graph = simplified(MODELS["almost_hard_swish"]())
     assert "hard_swish" not in [name for node in graph.nodes for name in functions(node)]
 
 
@@ -72,7 +72,7 @@ def test_a_gate_that_others_read_stays(simplified: Simplified) -> None:
 
 
 def test_scales_and_shifts_end_in_weights_and_bias(simplified: Simplified) -> None:
-    (conv,) = simplified(models.scaled_convolution()).nodes
+    (conv,) = simplified(MODELS["scaled_convolution"]()).nodes
     assert (conv.op, conv.chain.steps) == ("Conv", ())
     assert len(conv.inputs) == 3
 
@@ -90,7 +90,7 @@ def test_batch_normalization_folds_with_the_right_numbers(simplified: Simplified
 
 
 def test_a_convolution_with_two_readers_keeps_its_weights(simplified: Simplified) -> None:
-    graph = simplified(models.batch_norm_alone())
+    graph = simplified(MODELS["batch_norm_alone"]())
     (conv,) = (node for node in graph.nodes if node.op == "Conv")
     assert conv.inputs[1] == "w"
 
@@ -116,7 +116,7 @@ def test_a_residual_joins_the_convolution_that_runs_later(simplified: Simplified
     first, second = simplified(models.residual_block()).nodes
     assert (functions(first), first.operands) == (["relu"], ())
     assert (functions(second), second.operands) == (["add", "relu"], ("x",))
-    first, second = simplified(models.projected_residual()).nodes
+    first, second = simplified(MODELS["projected_residual"]()).nodes
     assert functions(first) == []
     assert (functions(second), second.operands) == (["sub", "relu"], (first.output,))
     assert second.chain.steps[0].swapped
@@ -131,7 +131,7 @@ def test_the_earlier_side_takes_the_addition_when_the_later_one_cannot(simplifie
 
 
 def test_outputs_that_are_used_inside_are_not_fused_away(simplified: Simplified) -> None:
-    graph = simplified(models.shared_output())
+    graph = simplified(MODELS["shared_output"]())
     assert "inner" in graph.producers()
     assert functions(graph.producers()["inner"]) == []
 
@@ -146,7 +146,7 @@ def test_operands_are_shared_and_numbered(simplified: Simplified) -> None:
 
 
 def test_copies_vanish_except_for_a_second_name(simplified: Simplified) -> None:
-    graph = simplified(models.identities())
+    graph = simplified(MODELS["identities"]())
     assert {name: functions(node) for name, node in graph.producers().items()} == {
         "y": ["relu", "exp"],
         "z": [],

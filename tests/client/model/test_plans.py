@@ -1,57 +1,38 @@
 """Lower the models of plans/*.toml, which compute what onnxruntime does, and those of refused.toml, which are refused.
 
-A table is a model in ONNX's text form. `weights` are shapes of random numbers, or values by their type. Where they
-matter, `runs` are the operations of the plan, and `nodes` is how many nodes of the model they stand for.
+Where they matter, `runs` are the operations of the plan, and `nodes` is how many nodes of the model they stand for.
 """
 
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 
 from gputune.client.errors import ModelError
-from tests.client.models import Array, build
-from tests.client.plans import Lowered, assert_agrees, ops
+from tests.client.models import model_of, read_tables
+from tests.client.plans import Lowered, assert_agrees, assert_whole, ops
 
 FOLDER = Path(__file__).parent
 
 
-def tables(path: Path) -> dict[str, Any]:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
 def plans() -> Iterator[Any]:
     for path in sorted(FOLDER.glob("plans/*.toml")):
-        yield from (pytest.param(table, id=f"{path.stem}: {name}") for name, table in tables(path).items())
+        yield from (pytest.param(table, id=f"{path.stem}: {name}") for name, table in read_tables(path).items())
 
 
-def model_of(table: dict[str, Any]) -> onnx.ModelProto:
-    weights = {name: _weight(given) for name, given in table.get("weights", {}).items()}
-    return build(table["graph"], table["body"], weights, table.get("opset", 13), table.get("ir_version", 8))
-
-
-def _weight(given: Any) -> tuple[int, ...] | Array:
-    if isinstance(given, list):
-        return tuple(given)
-    ((dtype, values),) = given.items()
-    return np.array(values, dtype)
-
-
-@pytest.mark.parametrize("table", plans())
+@pytest.mark.parametrize("table", list(plans()))
 def test_plans_compute_what_onnxruntime_does_and_run_what_they_need(lowered: Lowered, table: dict[str, Any]) -> None:
     model = model_of(table)
     plan = lowered(model)
+    assert_whole(plan)
     assert_agrees(model, plan)
     assert ops(plan) == table.get("runs", " ".join(ops(plan))).split()
     stands_for = {node for operation in plan.operations for node in operation.nodes}
     assert len(stands_for) == table.get("nodes", len(stands_for))
 
 
-@pytest.mark.parametrize("table", tables(FOLDER / "refused.toml")["refused"], ids=lambda table: table["says"])
+@pytest.mark.parametrize("table", read_tables(FOLDER / "refused.toml")["refused"], ids=lambda table: table["says"])
 def test_what_is_not_supported_is_said_with_the_name_of_the_node(lowered: Lowered, table: dict[str, Any]) -> None:
     model = model_of(table)
     for place, node in enumerate(model.graph.node):

@@ -78,13 +78,6 @@ def agree(model: Any, inputs: dict[str, Array]) -> None:
         np.testing.assert_allclose(got[output.name], want, rtol=2e-6, atol=2e-6)
 
 
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-@pytest.mark.parametrize("op", GATES)
-def test_cells_agree_with_onnxruntime(op: str, direction: str) -> None:
-    agree(*case(op, "B h c P" if op == "LSTM" else "B h", direction=direction, lengths=(5, 2, 3)))
-    agree(*case(op, "", direction=direction))
-
-
 @settings(max_examples=30)
 @given(st.data())
 def test_options_go_together_as_in_onnxruntime(data: st.DataObject) -> None:
