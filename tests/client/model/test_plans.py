@@ -1,8 +1,11 @@
 """Lower the models of plans/*.toml, which compute what onnxruntime does, and those of refused.toml, which are refused.
 
 Where they matter, `runs` are the operations of the plan, and `nodes` is how many nodes of the model they stand for.
+`says` is a part of a refusal, which names a node, or `of` the model what it says. Some versions of `onnx` see a fault
+before we do.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,5 +42,8 @@ def test_what_is_not_supported_is_said_with_the_name_of_the_node(lowered: Lowere
         node.name = f"number {place}"
     with pytest.raises(ModelError) as caught:
         lowered(model)
-    assert table["says"] in caught.value.message
-    assert any(f"{node.op_type} node '{node.name}'" in caught.value.message for node in model.graph.node)
+    message = caught.value.message
+    if "onnx" in table and re.match(r"\w+ node '[^']+' of model \S+ is not valid: \[ShapeInference", message):
+        return
+    assert table["says"] in message
+    assert "of" in table or any(f"{node.op_type} node '{node.name}'" in message for node in model.graph.node)
