@@ -1,54 +1,27 @@
 """Run models with default configurations and compare them with onnxruntime.
 
-Each model goes the whole way: context-binary-generator with effort none on an embedded server, net-run on the result,
-and a comparison of the outputs with onnxruntime's for the same seeded inputs. A model is right if each output is off by
-at most 1e-3 of its largest value, and has its largest value in the same place. The exit code is 1 if a model is wrong
-or fails.
+Each model goes the whole way: context-binary-generator with effort none on an embedded server, and `--verify` on seeded
+inputs. The exit code is 1 if an output of a model is not onnxruntime's, or if a model fails.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnxruntime
 
 import tool
 from gputune.client.outputs import file_stem
 from models.zoo_models import ENTRIES, Entry, Shape, sample
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-
 WORK = tool.ROOT / "build" / "zoo"
-MOST_DEVIATION = 1e-3
 SEED = 6
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a model. deviation: max|a-b| / max|b|, of its worst output, b being onnxruntime's; cosine: of the
-    angle between the outputs, likewise. seconds: of the generation; inference_ms: of one run. failure: why there is
-    nothing else, "" where there is."""
-
-    model: str
-    nodes: int = 0
-    tasks: int = 0
-    deviation: float = float("nan")
-    same_place: bool = False
-    cosine: float = float("nan")
-    seconds: float = float("nan")
-    inference_ms: float = float("nan")
-    failure: str = ""
-
-    @property
-    def right(self) -> bool:
-        return not self.failure and self.same_place and self.deviation <= MOST_DEVIATION
+FAILED = "failed"
+HEAD = ("model", "tasks", "deviation", "generated s")
 
 
 def main() -> None:
@@ -58,20 +31,15 @@ def main() -> None:
         "--input_dimensions", action="append", default=[], metavar="NAME=D0,D1,...", help="of the files' open inputs"
     )
     parser.add_argument("--device", help="of the embedded server, as the generator takes it")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there, too")
     options = parser.parse_args()
     entries = {name: entry_of(parser.error, name, options.input_dimensions) for name in options.models or ENTRIES}
-    results = []
+    rows = []
     for name, entry in entries.items():
-        results.append(_result(name, entry, options.device))
-        print(_described(results[-1]), flush=True)
-    print(f"\n{_table(results)}")
-    if options.json:
-        rows = [{key: value for key, value in asdict(one).items() if value == value} for one in results]  # without NaN
-        told = [row | {"right": one.right} for row, one in zip(rows, results, strict=True)]
-        options.json.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    wrong = [one.model for one in results if not one.right]
-    print(f"\n{len(results) - len(wrong)} of {len(results)} agree with onnxruntime {onnxruntime.__version__}")
+        rows.append(_row(name, entry, options.device))
+        print(*rows[-1], sep=", ", flush=True)
+    print(f"\n{tool.table(HEAD, rows)}")
+    wrong = [row[0] for row in rows if row[2] == FAILED]
+    print(f"\n{len(rows) - len(wrong)} of {len(rows)} agree with onnxruntime {onnxruntime.__version__}")
     sys.exit(1 if wrong else 0)
 
 
@@ -93,40 +61,32 @@ def entry_of(refuse: Callable[[str], Any], name: str, given: Sequence[str]) -> E
     return Entry(lambda: path, dimensions)
 
 
-def _result(name: str, entry: Entry, device: str | None) -> Result:
+def _row(name: str, entry: Entry, device: str | None) -> tuple[str, ...]:
+    """What became of a model. Its deviation is max|a-b| / max|b| of its worst output, b being onnxruntime's."""
     folder = WORK / file_stem(name)
     try:
-        return _run(name, entry, folder, device)
+        generated = _generated(folder, entry, device)
     except SystemExit as ended:  # what a command or a download ends with
-        return Result(name, failure=str(ended.code))
+        print(ended.code, file=sys.stderr)
+        return name, "-", FAILED, "-"
     finally:
         for written in folder.glob("context/*.bin"):  # as large as the model
             written.unlink()
+    worst = max(error for graph in generated.summary["verified"].values() for error in graph.values())
+    return name, str(generated.summary["totals"]["tasks"]), f"{worst:.1e}", f"{generated.seconds:.1f}"
 
 
-def _run(name: str, entry: Entry, folder: Path, device: str | None) -> Result:
+def _generated(folder: Path, entry: Entry, device: str | None) -> tool.Run:
     model = entry.file()
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
     inputs = inputs_of(session, entry)
-    wanted = dict(zip([one.name for one in session.get_outputs()], session.run(None, inputs), strict=True))
-    del session  # large models need the memory for the next steps
+    del session  # large models need the memory for the next step
+    folder.mkdir(parents=True, exist_ok=True)
+    given = _written(folder, {key: value for key, value in inputs.items() if key not in entry.values})
     arguments: list[str | Path] = ["--model", model, "--binary_file", "context", "--tuning_effort", "none"]
-    arguments += entry.arguments
+    arguments += ["--verify", "--input_list", given, *entry.arguments]
     arguments += ["--device", device] if device else []
-    generated = tool.gputune(folder / "context", "context-binary-generator", *arguments, quiet=True)
-    given = {key: value for key, value in inputs.items() if key not in entry.values}
-    ran = tool.net_run(folder / "results", generated.context, _written(folder, given), 1, quiet=True)
-    got = {key: np.frombuffer(ran.result(0, key), value.dtype).reshape(value.shape) for key, value in wanted.items()}
-    return Result(
-        model=name,
-        nodes=len(onnx.load(model, load_external_data=False).graph.node),
-        tasks=generated.summary["totals"]["tasks"],
-        deviation=float(np.max([deviation_of(got[key], value) for key, value in wanted.items()])),  # NaN stays
-        same_place=all(np.argmax(got[key]) == np.argmax(value) for key, value in wanted.items()),
-        cosine=float(np.min([_cosine(got[key], value) for key, value in wanted.items()])),
-        seconds=generated.seconds,
-        inference_ms=ran.summary["inference_ns"][0] / 1e6,
-    )
+    return tool.gputune(folder / "context", "context-binary-generator", *arguments, quiet=True)
 
 
 def inputs_of(session: onnxruntime.InferenceSession, entry: Entry) -> dict[str, npt.NDArray[Any]]:
@@ -144,7 +104,7 @@ def inputs_of(session: onnxruntime.InferenceSession, entry: Entry) -> dict[str, 
     return inputs
 
 
-def _written(folder: Path, inputs: Arrays) -> Path:
+def _written(folder: Path, inputs: Mapping[str, npt.NDArray[Any]]) -> Path:
     """The inputs as files, and the list that names them."""
     words = []
     for number, (name, value) in enumerate(inputs.items()):
@@ -159,36 +119,6 @@ def deviation_of(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> float:
     """Return max|a-b| / max|b|, b being what is wanted."""
     size = float(np.abs(want.astype(np.float64)).max())
     return float(np.abs(got.astype(np.float64) - want).max()) / (size or 1.0)
-
-
-def _cosine(got: npt.NDArray[Any], want: npt.NDArray[Any]) -> float:
-    a, b = (value.astype(np.float64).ravel() for value in (got, want))
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(a @ b) / lengths if lengths else float(np.array_equal(a, b))
-
-
-def _described(one: Result) -> str:
-    return f"{one.model}: {one.failure or ('right' if one.right else f'wrong, off by {one.deviation:.2e}')}"
-
-
-def _table(results: Sequence[Result]) -> str:
-    head = ("model", "nodes", "tasks", "deviation", "arg-max", "cosine", "generated s", "inference ms")
-    rows = [
-        (one.model, "-", "-", "failed", "-", "-", "-", "-")
-        if one.failure
-        else (
-            one.model,
-            str(one.nodes),
-            str(one.tasks),
-            f"{one.deviation:.1e}",
-            "same" if one.same_place else "OTHER",
-            f"{one.cosine:.6f}",
-            f"{one.seconds:.1f}",
-            f"{one.inference_ms:.1f}",
-        )
-        for one in results
-    ]
-    return tool.table(head, rows)
 
 
 if __name__ == "__main__":

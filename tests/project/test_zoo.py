@@ -1,7 +1,7 @@
 """Test scripts/models/zoo: what it accepts and feeds to models, when it calls them right, and refilled weights."""
 
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import onnx
@@ -53,32 +53,11 @@ def test_pictures_have_the_shape_of_the_input(monkeypatch: pytest.MonkeyPatch, t
     np.testing.assert_allclose(value[:, :, 0, 0], [[1, -1, -0.6]] * 2, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "right"),
-    [
-        ({}, True),
-        ({"deviation": 2e-3}, False),
-        ({"deviation": float("nan")}, False),
-        ({"same_place": False}, False),
-        ({"failure": "it ended with exit code 3"}, False),
-    ],
-)
-def test_what_is_right(change: dict[str, Any], right: bool) -> None:
-    fields: dict[str, Any] = {"model": "some", "deviation": 1e-3, "same_place": True, "cosine": 1.0}
-    result = zoo.Result(**(fields | change))
-    assert result.right == right
-    assert ("right" in zoo._described(result)) == right
-    assert "some" in zoo._table([result])
-
-
 def test_distances() -> None:
     want = np.array([1.0, -4.0], np.float32)
     assert zoo.deviation_of(want + np.array([0, 0.5], np.float32), want) == pytest.approx(0.125)
     assert zoo.deviation_of(np.zeros(3), np.zeros(3)) == 0
     assert np.isnan(zoo.deviation_of(np.full(3, np.nan), np.ones(3)))
-    assert zoo._cosine(want, 3 * want) == pytest.approx(1)
-    assert zoo._cosine(np.array([4.0, 1.0]), want) == pytest.approx(0)
-    assert (zoo._cosine(np.zeros(2), np.zeros(2)), zoo._cosine(np.zeros(2), want)) == (1, 0)
 
 
 def test_every_light_topology_is_named_and_there() -> None:
