@@ -28,6 +28,7 @@ from onnx import ModelProto
 from onnx.backend.test import runner
 from onnx.backend.test.case import node
 from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from gputune.client.memory_types import MemoryTypes
@@ -159,12 +160,11 @@ def last_lines(trace: str) -> str:
 def cases(backend: Backend = Counting, files: Sequence[str] = ()) -> dict[tuple[str, str], unittest.TestCase]:
     """Every case by kind and name. files: those of some GROUPS alone, because onnx computes what all of its node cases
     expect, which takes a while."""
-    load = runner.load_model_tests
 
     def of_files(kind: str) -> Sequence[TestCase]:
         if kind == "node":
             return [case for file in files if file not in KINDS.values() for case in _of_file(file)]
-        return load(kind=kind) if kind in files else ()
+        return load_model_tests(kind=kind) if kind in files else ()
 
     with patch.object(runner, "load_model_tests", of_files) if files else nullcontext():
         found = Runner(backend).test_cases
