@@ -97,7 +97,7 @@ def rearranged_products(draw: st.DrawFn) -> onnx.ModelProto:
     return build(f"({float_of(shape, 'x')}) => ({float_of(result, 'y')})", body, weights)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(model=rearranged_products())
 def test_products_of_what_was_rearranged(lowered: Lowered, model: onnx.ModelProto) -> None:
     plan = lowered(model)

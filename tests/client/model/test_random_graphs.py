@@ -6,7 +6,7 @@ import pytest
 
 from stress.graphs.fuzzing import AGREES, FAILED, by_references, outcome_of
 
-SEEDS = {"usual": range(400), "hard": range(30), "functions": range(60), "casts": range(60)}
+SEEDS = {"usual": range(260), "hard": range(30), "functions": range(20), "casts": range(20)}
 """By the kind of models. Hard ones are few, because references overflow later than onnxruntime does."""
 CHUNK = 20
 MOST_OTHERS = 2

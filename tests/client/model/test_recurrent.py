@@ -78,7 +78,7 @@ def agree(model: Any, inputs: dict[str, Array]) -> None:
         np.testing.assert_allclose(got[output.name], want, rtol=2e-6, atol=2e-6)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_options_go_together_as_in_onnxruntime(data: st.DataObject) -> None:
     op = data.draw(st.sampled_from(sorted(GATES)))

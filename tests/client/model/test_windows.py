@@ -54,7 +54,7 @@ def convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(draw(st.integers(1, 3)), groups * seen, size), body, weights)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(model=convolutions())
 def test_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
@@ -125,7 +125,7 @@ def transposed_convolutions(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(draw(st.integers(1, 2)), groups * seen, size), body, weights)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(model=transposed_convolutions())
 def test_transposed_convolutions(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
@@ -151,7 +151,7 @@ def poolings(draw: st.DrawFn) -> onnx.ModelProto:
     return build(signature(2, 3, size), f"y = {op}<{attributes}>(x)", opset=opset, ir_version=10)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(model=poolings())
 def test_poolings(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
@@ -172,7 +172,7 @@ def products(draw: st.DrawFn) -> onnx.ModelProto:
     return build(f"(float[{dims(rows, depth)}] x) => (float[a,b] y)", body, weights)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(model=products())
 def test_products(lowered: Lowered, model: onnx.ModelProto) -> None:
     assert_agrees(model, lowered(model))
