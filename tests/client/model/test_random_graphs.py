@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from stress.graphs.fuzzing import AGREES, FAILED, by_references, outcome_of
+from tests.strategies.graphs.comparing import AGREES, FAILED, by_references, outcome_of
 
 SEEDS = {"usual": range(260), "hard": range(30), "functions": range(20), "casts": range(20)}
 """By the kind of models. Hard ones are few, because references overflow later than onnxruntime does."""
