@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ LEAST, MOST = 3, 500
 """Inferences of a block."""
 
 
-class Engine(Protocol):
+class Engine:
     """A model in an engine. facts: what the comparison has to know of it, as JSON has that."""
 
     facts: Mapping[str, Any]
