@@ -381,18 +381,6 @@ def test_a_file_of_a_version_before_is_read_as_it_is_and_completed_for_writing(p
     assert not asides(path)
 
 
-def test_a_locked_file_is_named(path: Path) -> None:
-    make(path)
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with (
-        PerformanceCache.open(path, busy_timeout_s=0.1) as cache,
-        pytest.raises(CacheError, match="cannot store trials: another process keeps it locked"),
-    ):
-        cache.store_trials(TASK, VALIDITY, [trial(1)])
-    other.close()
-
-
 @pytest.fixture
 def unprivileged() -> Iterator[None]:
     """Permissions mean nothing to root."""
@@ -444,15 +432,6 @@ def test_reading_changes_nothing(path: Path) -> None:
             cache.conclude(TASK, VALIDITY, WINNER)
     assert path.read_bytes() == content
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_reading_sees_what_a_running_process_has_stored(path: Path) -> None:
-    with PerformanceCache.open(path) as writer:
-        writer.store_trials(TASK, VALIDITY, [trial(1)])
-        with PerformanceCache.open_readonly(path) as reader:
-            assert reader.trials_of(TASK, VALIDITY) == [trial(1)]
-            writer.store_trials(TASK, VALIDITY, [trial(2)])
-            assert reader.trials_of(TASK, VALIDITY) == [trial(1), trial(2)]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"damaged"])

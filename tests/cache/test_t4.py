@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
 
 from benchmarks.search import spaces
@@ -17,18 +16,13 @@ from .conftest import FAILED, TASK, VALIDITY, trial
 FIELDS = {"configuration", "objectives", "times", "invalidity", "correctness", "measurements"}
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
+def test_each_task_is_a_document_of_the_published_form_that_our_own_bench_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with PerformanceCache.open(path) as cache:
         cache.store_trials(TASK, VALIDITY, [trial(16), trial(8), trial(16), FAILED])
     result = CliRunner().invoke(command, ["export", str(path), "--format", "t4", "--output", str(tmp_path / "t4")])
     assert "wrote 1 files" in result.output
-    return list((tmp_path / "t4").iterdir())
-
-
-def test_each_task_is_a_document_of_the_published_form(files: list[Path]) -> None:
-    (file,) = files
+    (file,) = (tmp_path / "t4").iterdir()
     content: Any = json.loads(gzip.decompress(file.read_bytes()))
     assert content["schema_version"] == "1.0.0"
     assert content["metadata"]["timeunit"] == "milliseconds"
@@ -36,9 +30,6 @@ def test_each_task_is_a_document_of_the_published_form(files: list[Path]) -> Non
     first, _, failed = content["results"]
     assert first["times"]["runtimes"] == [sample / 1e6 for sample in trial(16).samples_ns]
     assert (failed["invalidity"], failed["correctness"], failed["measurements"]) == ("runtime", 0, [])
-
-
-def test_our_own_bench_reads_it_as_a_space(files: list[Path]) -> None:
-    recording = spaces.load(files[0])
+    recording = spaces.load(file)
     assert recording.kernel.startswith("Conv-")
     assert len([samples for samples in recording.samples_ns.values() if samples]) == 2
