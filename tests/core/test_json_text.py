@@ -24,8 +24,7 @@ def refuse(word: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("indent", [None, 1])
-@given(value=plain)
+@given(indent=st.sampled_from([None, 1]), value=plain)
 def test_what_is_written_is_strict_and_comes_back(indent: int | None, value: Any) -> None:
     text = json_text(value, indent)
     assert numbers(json.loads(text, parse_constant=refuse)) == value
