@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -66,41 +65,6 @@ def test_what_net_run_takes(tmp_path: Path) -> None:
 
 def context(**keys: object) -> dict[str, object]:
     return {"context_configs": keys}
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ({"backend_extension": {}}, "unknown key 'backend_extension'; did you mean 'backend_extensions'?"),
-        ({"context_configs": {}, "tuning_mode": True}, "move it to the file that backend_extensions names"),
-        ({"context_configs": {}, "context_confics": {}}, "did you mean 'context_configs'?"),
-        ({"context_configs": []}, "context_configs must be a JSON object, not []"),
-        ({"graph_configs": {}}, "graph_configs must be a list of objects, not {}"),
-        ({"graph_configs": [{"graph_names": ["a"]}, {}]}, "graph_configs[1] names no graph"),
-        ({"graph_configs": [{"graph_name": "a", "graph_names": ["a"]}]}, "has graph_name and graph_names"),
-        ({"graph_configs": [{"graph_name": "a", "cold": True}]}, "graph_configs[0]: unknown key 'cold'"),
-        ({"graph_configs": [{"graph_name": "a", "graph_priority": "high"}]}, "'graph_priority' is refused: queues"),
-        (context(enable_graph=["a"]), "unknown key 'enable_graph'; did you mean 'enable_graphs'?"),
-        ({"enable_graphs": ["a"]}, "key 'enable_graphs' is one of context_configs; put it there"),
-        (context(enable_graphs=[]), "enable_graphs is empty"),
-        (context(enable_graphs=["a", "a"]), "enable_graphs names 'a' twice"),
-        (context(context_priority="high"), "context_priority: 'high' is not supported"),
-        (context(cache_compatibility_mode="strict"), "is refused: it is about loading"),
-        ({"profile_configs": {"num_max_events": 3}}, "'num_max_events' is refused: it is about loading"),
-        ({"backend_extensions": {"config_path": "x"}}, "unknown key 'config_path'; did you mean 'config_file_path'?"),
-        ({"backend_extensions": {"config_file_path": "nowhere.json"}}, "config file nowhere.json cannot be read"),
-        ({"backend_extensions": {"shared_library_path": "libQnnHtpNetRunExtensions.so"}}, "is no extension for GPUs"),
-        ({"graph_names": ["a"]}, "graph_names names the graphs that keys next to it are for"),
-        (
-            {"disable_memory_optimizations": True, "memory_limit_hint": 3},
-            "memory_limit_hint is about how tensors share",
-        ),
-    ],
-)
-def test_what_does_not_bind_is_an_error(tmp_path: Path, content: Any, complaint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        read_config(written(tmp_path, content))
-    assert complaint in str(caught.value)
 
 
 def test_a_key_that_both_files_have_is_an_error(tmp_path: Path) -> None:

@@ -38,39 +38,6 @@ def test_all_keys_are_read(tmp_path: Path) -> None:
     assert plan_of(tmp_path, {"contexts": [{"path": "c.bin"}]}).seconds == DEFAULT_SECONDS
 
 
-ONE = {"path": "a.bin"}
-
-
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        ("{", "is not JSON"),
-        ('{"warmup": 1, "warmup": 2}', "key 'warmup' occurs twice"),
-        ([], "must be a JSON object, like .*, not \\[\\]"),
-        ({}, 'needs "contexts"'),
-        ({"contexts": []}, "contexts is empty"),
-        ({"contexts": [{}]}, r'contexts\[0\] needs "path"'),
-        ({"contexts": [ONE], "group": {}}, "unknown key 'group'; did you mean 'groups'"),
-        ({"contexts": [ONE | {"prio": 1}]}, r"contexts\[0\]: unknown key 'prio'; did you mean 'priority'"),
-        ({"contexts": [ONE | {"priority": 1}]}, "priority must be one of low, normal, high, not 1"),
-        ({"contexts": [ONE | {"priority": "high"}]}, "'a': priority 'high' orders turns within a group"),
-        ({"contexts": [ONE | {"instances": 0}]}, "instances must be a whole number from 1 to"),
-        ({"contexts": [ONE | {"instances": True}]}, "instances must be a whole number"),
-        ({"contexts": [ONE | {"perf_profile": "bust"}]}, "perf_profile: there is no perf profile 'bust'.*burst"),
-        ({"contexts": [ONE | {"name": "a/b"}]}, "has a slash"),
-        ({"contexts": [ONE, ONE]}, "2 contexts are called 'a'; give each a \"name\""),
-        ({"contexts": [ONE], "groups": {"g": {}}}, "groups: no context is in group 'g'"),
-        ({"contexts": [ONE | {"group": "g"}], "groups": {"g": {"stream": 1}}}, "groups: g: unknown key 'stream'"),
-        ({"contexts": [ONE], "duration": "soon"}, "duration: 'soon' is not a time"),
-        ({"contexts": [ONE], "duration": True}, "duration must be a text, not true"),
-        ({"contexts": [ONE], "duration": -1}, "duration: '-1.000000' is not a time"),
-    ],
-)  # fmt: skip
-def test_what_does_not_bind_is_refused(tmp_path: Path, content: object, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^config file .*config\.json.*{complaint}"):
-        plan_of(tmp_path, content)
-
-
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.json cannot be read: No such file"):
         read_plan(tmp_path / "gone.json")

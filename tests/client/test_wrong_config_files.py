@@ -1,0 +1,29 @@
+"""Test that what is wrong in a config file is told in one line that names the file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gputune.client.errors import ConfigError
+from gputune.client.generation.config import read_config
+from gputune.client.run.throughput.config import read_plan
+from gputune.client.viewer.features import read_features
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "generator": read_config,
+    "throughput": read_plan,
+    "viewer": read_features,
+}
+LINES = Path(__file__).with_name("wrong_config_files.txt").read_text(encoding="utf-8").splitlines()
+FILES = [line.split(" | ") for line in LINES if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize(("reader", "content", "said"), FILES)
+def test_what_does_not_bind_is_refused(tmp_path: Path, reader: str, content: str, said: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        READERS[reader](path)
+    line = str(caught.value)
+    assert said in line and line.startswith("config file ") and "\n" not in line
