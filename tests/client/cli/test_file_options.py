@@ -22,47 +22,11 @@ from gputune.client.cli.options.files import (
 from gputune.client.errors import Overwrites
 from tests.client import models
 from tests.client.cli.command_tree import commands
-from tests.client.commands import Gputune
+from tests.client.commands import Gputune, read_json
 
 ROLES = (DeviceName, FileText, InputFile, OutputFile, OutputFolder, SearchedFolder)
 NO_FILES = (click.Choice, click.types.IntParamType, click.types.FloatParamType, click.types.BoolParamType)
-TEXTS = {
-    "--adb": "a phone's serial number",
-    "--adb_python": "a path on the phone",
-    "--backend": "a name that means OpenCL; nothing is loaded",
-    "--compare_seconds": "a time",
-    "--configuration": "parameters of a kernel",
-    "--device_tier": "a tier",
-    "--driver": "a version",
-    "--duration": "seconds",
-    "--fail_over": "a percentage",
-    "--graph": "names of graphs",
-    "--host": "an address",
-    "--input_dimensions": "shapes",
-    "--input_value": "numbers",
-    "--input_output_tensor_mem_type": "types of memory",
-    "--io_type": "types of numbers",
-    "--keep_float32": "nodes",
-    "--member": "names of machines",
-    "--most_size": "a size",
-    "--name": "what a device is called",
-    "--perf_profile": "a preset",
-    "--pin": "parameters of kernels",
-    "--port": "a number",
-    "--reader": "an entry point",
-    "--remove": "names of contexts in a package",
-    "--resume": "a job",
-    "--retry_failures": "statuses",
-    "--scheduler": "an address",
-    "--set_output_tensors": "names of tensors",
-    "--target": "an address",
-    "--task": "the beginning of a digest",
-    "--tasks": "patterns of tasks",
-    "--tiers": "patterns of tiers",
-    "--tuning_budget": "a time",
-    "name": "a device of a farm",
-    "task": "a pattern of tasks",
-}
+TEXTS: dict[str, str] = read_json(Path(__file__).with_name("texts.json"))
 """Options and arguments that take any text, which names no file of this machine."""
 
 

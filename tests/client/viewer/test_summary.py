@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator, validators
 
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.client.viewer.schematic import RooflinePeaks
@@ -20,42 +21,14 @@ from tests.runtime.profiling import made_up
 
 NAMES = ["a", "b", "b", "c"]
 TIMES = st.lists(st.integers(0, 10**7), min_size=len(NAMES), max_size=len(NAMES))
-JSON_TYPES: Mapping[str, tuple[type, ...]] = {
-    "array": (list,),
-    "boolean": (bool,),
-    "integer": (int,),
-    "null": (type(None),),
-    "number": (int, float),
-    "object": (dict,),
-    "string": (str,),
-}
-KEYWORDS = {
-    *("$schema", "title", "type", "properties", "required", "additionalProperties", "items", "const"),
-    *("minItems", "maxItems"),
-}
+WHOLE = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda checker, value: type(value) is int)
+VALIDATOR = validators.extend(Draft202012Validator, type_checker=WHOLE)(SCHEMA)
+"""For which 1.0 is no integer."""
 
 
-def wrong(value: Any, schema: Mapping[str, Any], at: str = "$") -> list[str]:
-    """In what a value is not as a schema of these keywords says."""
-    assert set(schema) <= KEYWORDS, set(schema) - KEYWORDS
-    if "const" in schema:
-        return [] if value == schema["const"] else [f"{at} is not {schema['const']}"]
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    allowed = [each for kind in kinds for each in JSON_TYPES[kind]]
-    if type(value) not in allowed:
-        return [f"{at} is {value!r}, no {kinds}"]
-    found = []
-    if isinstance(value, dict):
-        found += [f"{at} lacks {name}" for name in schema["required"] if name not in value]
-        found += [f"{at} has {name}" for name in value if name not in schema["properties"]]
-        for name in set(value) & set(schema["properties"]):
-            found += wrong(value[name], schema["properties"][name], f"{at}.{name}")
-    if isinstance(value, list):
-        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
-            found.append(f"{at} has {len(value)} items")
-        for place, each in enumerate(value):
-            found += wrong(each, schema["items"], f"{at}[{place}]")
-    return found
+def wrong(summary: Any) -> list[str]:
+    """In what a summary is not as the schema says."""
+    return [f"{one.json_path} {one.message}" for one in VALIDATOR.iter_errors(summary)]
 
 
 def profile(rows: Sequence[Sequence[int]], planned: bool = True, zoom: tuple[float, float] | None = None) -> Profile:
@@ -85,7 +58,7 @@ def section(summary: Mapping[str, Any], name: str, *columns: str) -> list[tuple[
 def test_it_is_as_the_schema_says_and_adds_up_to_the_log(rows: list[list[int]], planned: bool) -> None:
     of = profile(rows, planned)
     summary = json.loads(json.dumps(summary_of(of), allow_nan=False))
-    assert wrong(summary, SCHEMA) == []
+    assert wrong(summary) == []
     elapsed_ns = sum(one.elapsed_ns for log in of.logs for one in log.inferences)
     assert sum(row["elapsed_total_ns"] for row in summary["overall"]) == elapsed_ns
     assert sum(row["total_ns"] for row in summary["account"]) == elapsed_ns
@@ -129,7 +102,7 @@ def test_a_zoom_is_stated() -> None:
     of = profile([[1000] * 4], zoom=(0.0, 500.0))
     summary = summary_of(of)
     assert summary["zoom_ns"] == [of.begun_ns, of.begun_ns + 500_000_000]
-    assert wrong(summary, SCHEMA) == []
+    assert wrong(summary) == []
 
 
 @pytest.mark.parametrize(
@@ -138,9 +111,9 @@ def test_a_zoom_is_stated() -> None:
 def test_the_schema_refuses_another_form(section: str, column: str, value: object) -> None:
     summary = summary_of(profile([[1000] * 4]))
     summary[section][0][column] = value
-    assert len(wrong(summary, SCHEMA)) == 1
+    assert len(wrong(summary)) == 1
     del summary[section]
-    assert wrong(summary, SCHEMA) == [f"$ lacks {section}"]
+    assert wrong(summary) == [f"$ {section!r} is a required property"]
 
 
 def test_every_column_with_a_time_names_its_unit() -> None:
