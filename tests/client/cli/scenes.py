@@ -33,7 +33,7 @@ COMPUTING = {**DEVICE, "name": "A GPU", "platform": "x", "driver_version": "7.1"
 @dataclass(frozen=True)
 class Scene:
     """A command. make: writes its inputs into the current folder; arguments: words of the command; prepare: makes what
-    it needs small; late: outputs are known when a server has started, which takes a second: fewer pairs are tried."""
+    it needs small; late: outputs are known when processes have started, which takes a second: fewer pairs are tried."""
 
     command: str
     arguments: tuple[str, ...]
@@ -189,6 +189,7 @@ SCENES = {
         ("--model", "net.onnx", "--retrieve_context", "tuned.bin", "--device", "null", "--compare_seconds", "0.1",
          "--summary_json", "s.json", "--chart", "c.svg"),
         comparison,
+        late=True,
         prepare=lambda monkeypatch: monkeypatch.setattr(comparing, "TURN_S", 0.001),
     ),
     "utility": Scene("context-binary-utility", ("--context_binary", "a.onnx,b.bin", "--json_file", "h.json"), runs),

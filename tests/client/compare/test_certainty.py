@@ -21,7 +21,7 @@ from gputune.client.tuning.measuring.sequential import Gain
 
 pytestmark = pytest.mark.slow
 
-COMPARISONS = 1000
+many = pytest.mark.parametrize("comparisons", [200, pytest.param(1000, marks=pytest.mark.night)])
 BLOCK = 8
 """Rounds that stay together."""
 ROUNDS = 250
@@ -55,15 +55,13 @@ def comparison(kind: str, number: int) -> Gain:
     return gains_of("tuned", take_turns("tuned", ["other"], run, lambda: taken >= ROUNDS))["other"]
 
 
-def comparisons(kind: str) -> list[Gain]:
-    return [comparison(kind, number) for number in range(COMPARISONS)]
+@many
+def test_equal_contexts_are_hardly_ever_told_as_different(comparisons: int) -> None:
+    assert sum(comparison("equal", number).certain for number in range(comparisons)) <= 0.005 * comparisons
 
 
-def test_equal_contexts_are_hardly_ever_told_as_different() -> None:
-    assert sum(gain.certain for gain in comparisons("equal")) <= 0.005 * COMPARISONS
-
-
-def test_contexts_a_tenth_apart_are_told_as_different_in_five_minutes() -> None:
-    gains = comparisons("a tenth more")
-    assert sum(gain.certain and gain.median > 1 for gain in gains) >= 0.9 * COMPARISONS
+@many
+def test_contexts_a_tenth_apart_are_told_as_different_in_five_minutes(comparisons: int) -> None:
+    gains = [comparison("a tenth more", number) for number in range(comparisons)]
+    assert sum(gain.certain and gain.median > 1 for gain in gains) >= 0.9 * comparisons
     assert not any(gain.certain and gain.median < 1 for gain in gains)
