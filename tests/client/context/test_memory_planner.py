@@ -1,4 +1,4 @@
-"""Test the memory plan's property that no two tensors that are alive together overlap."""
+"""Test the quick plan of memory: tensors that are alive together never share bytes, and others do."""
 
 import pytest
 from hypothesis import given
@@ -6,44 +6,16 @@ from hypothesis import strategies as st
 
 from gputune.client.context.memory.memory_planner import Lifetime, plan_arenas, plan_shared_buffers
 from gputune.client.errors import MemoryPlanError
-
-ALIGNMENTS = st.sampled_from([1, 4, 64, 128])
-
-
-@st.composite
-def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
-    spans = st.tuples(st.integers(1, 400), st.integers(0, 12), st.integers(0, 6))
-    drawn = draw(st.lists(spans, max_size=25))
-    return [Lifetime(f"t{i}", size, first, first + length) for i, (size, first, length) in enumerate(drawn)]
-
-
-@pytest.mark.slow
-@given(lifetimes(), ALIGNMENTS, st.integers(400, 1200))
-def test_placements_are_disjoint_aligned_and_inside(tensors: list[Lifetime], alignment: int, largest: int) -> None:
-    placement = plan_arenas(tensors, alignment, largest)
-    assert placement.offsets.keys() == {tensor.name for tensor in tensors}
-    assert all(0 < size <= largest for size in placement.arenas)
-    for index, tensor in enumerate(tensors):
-        arena, offset = placement.offsets[tensor.name]
-        assert offset >= 0
-        assert offset % alignment == 0
-        assert offset + tensor.nbytes <= placement.arenas[arena]
-        for other in tensors[:index]:
-            place, start = placement.offsets[other.name]
-            together = tensor.first_use <= other.last_use and other.first_use <= tensor.last_use
-            if together and place == arena:
-                assert offset >= start + other.nbytes or start >= offset + tensor.nbytes
+from tests.client.context.test_arena_search import ALIGNMENTS, lifetimes
 
 
 @given(lifetimes(), ALIGNMENTS, st.integers(400, 1200))
 def test_arenas_never_exceed_all_tensors_side_by_side(tensors: list[Lifetime], alignment: int, largest: int) -> None:
+    """Whatever their order. test_arena_search.py has that tensors lie apart."""
     rounded = sum(-(-tensor.nbytes // alignment) * alignment for tensor in tensors)
-    assert sum(plan_arenas(tensors, alignment, largest).arenas) <= rounded
-
-
-@given(lifetimes())
-def test_the_order_of_the_tensors_does_not_matter(tensors: list[Lifetime]) -> None:
-    assert plan_arenas(tensors, 64, 1000) == plan_arenas(tensors[::-1], 64, 1000)
+    placement = plan_arenas(tensors, alignment, largest)
+    assert sum(placement.arenas) <= rounded
+    assert plan_arenas(tensors[::-1], alignment, largest) == placement
 
 
 @given(lifetimes())

@@ -48,7 +48,7 @@ def accesses(draw: st.DrawFn) -> list[Access]:
 
 
 @pytest.mark.slow
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(accesses(), st.data())
 def test_all_end_up_as_if_nothing_had_been_given_up(launches: list[Access], data: st.DataObject) -> None:
     begun = data.draw(st.integers(0, len(launches) - 1))

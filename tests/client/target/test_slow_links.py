@@ -88,7 +88,7 @@ class TestASlowLink:
         with slow_link(target.port, 600_000) as port:
             lines: list[str] = []
             with TargetClient(Reconnecting(lambda: dial("127.0.0.1", port), notice=lines.append)) as client:
-                client.upload(bytes(600_000 * 2 * FAST.silence_seconds))
+                client.upload(bytes(780_000 * FAST.silence_seconds))
                 client.ping()
             assert lines == []
         assert sum(isinstance(message, Ping) for _, message in target.heard) <= 3, "one waits behind the data"

@@ -183,7 +183,7 @@ def _tune(tuner: Tuner) -> Sequence[Outcome] | Exception:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(CASES)
 def test_what_is_said_of_a_task_is_what_is_done_with_it(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder:
