@@ -149,25 +149,6 @@ def test_a_token_that_cannot_be_one_is_a_finding(gputune: Any, port: int, monkey
     assert "PROBLEM  GPUTUNE_TOKEN: the token has 5 characters" in ran.out
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--target", "a:1"), "drop --adb or --target"),
-        (("--token_file", "F"), "--token_file: only for a server that runs"),
-    ],
-)
-def test_a_phone_contradicts_what_names_something_else(
-    gputune: Any, tmp_path: Path, options: tuple[str, str], words: str
-) -> None:
-    token = tmp_path / "F"
-    token.touch(0o600)
-    token.write_text(SECRET)
-    ran = gputune("doctor", "--adb", *(token if word == "F" else word for word in options))
-    assert ran.code == 2
-    assert words in ran.last_line
-    assert ran.last_line.endswith("[contradiction]")
-
-
 def test_the_help_does_not_promise_a_server(gputune: Any) -> None:
     assert "Start a target server" not in gputune("doctor", "--help").out
     assert "Start a target server" in gputune("target-status", "--help").out

@@ -52,14 +52,6 @@ def test_names_are_completed(
     assert completed(line) == offered
 
 
-@pytest.mark.slow
-def test_options_are_read_without_the_library_of_adb() -> None:
-    """It takes a tenth of a second to import, of which a person who completes an option has none to lose."""
-    program = "import gputune.client.cli.net_run, sys; print('adbutils' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
 def test_tiers_are_completed_from_the_folder_that_is_named(completed: Completed, tmp_path: Path) -> None:
     for name in ("adreno-740", "adreno-830", "mali"):
         (tmp_path / f"{name}.sqlite").touch()
@@ -88,8 +80,3 @@ def test_bash_completes_by_the_script(gputune: Gputune) -> None:
         ["bash", "-c", f"{script}\n{words}"], env={**os.environ, "PATH": PATH}, capture_output=True, text=True
     )
     assert done.stdout.split() == ["worker"], done.stderr
-
-
-def test_a_shell_that_is_not_known_is_one_line(gputune: Gputune) -> None:
-    ran = gputune("completion", "csh")
-    assert (ran.code, ran.err) == (2, "error: SHELL: 'csh' is not one of 'bash', 'zsh', 'fish'; did you mean 'zsh'?\n")

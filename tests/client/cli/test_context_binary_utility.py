@@ -13,7 +13,6 @@ import pytest
 
 from gputune.client.cli.context_binary_utility import _held
 from gputune.client.context.verifying.origin import records_of
-from gputune.client.errors import DeviceOrContextError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.run.packages import combine
 from gputune.runtime import load_group
@@ -126,15 +125,6 @@ def test_a_summary_for_people_fits_a_narrow_terminal(gputune: Gputune, tmp_path:
     assert f"programs: {len(header.programs)}; " in said and "of persistent kernels" not in said
 
 
-def test_a_file_of_several_that_is_no_context_is_named(gputune: Gputune, three: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "no.bin").write_bytes(b"no context")
-    ran = gputune("context-binary-utility", "--context_binary", f"{three[0]},{tmp_path / 'no.bin'}")
-    assert (ran.code, "no.bin: not a gputune context binary" in ran.last_line) == (
-        DeviceOrContextError.exit_code,
-        True,
-    )
-
-
 FLAT = "(float[2, 4] x) => (float[8] y)", "s = Constant<value_ints=[8]>() y = Reshape(x, s)"
 """What a small context takes and gives."""
 
@@ -168,16 +158,6 @@ def test_a_context_is_checked_against_a_model(
         context = tmp_path / "c_ctx.onnx"
     ran = gputune("context-binary-utility", "--context_binary", context, "--check", path)
     assert (ran.code, words in ran.out + ran.err) == (code, True), ran.err
-
-
-def test_a_check_takes_no_other_options(gputune: Gputune, tmp_path: Path) -> None:
-    path = models.save(models.build(*FLAT), tmp_path)
-    ran = gputune(
-        "context-binary-utility", "--context_binary", small_context(tmp_path / "c.bin"), "--check", path, "--json"
-    )
-    assert ran.code == 2 and "omit --json" in ran.last_line
-    ran = gputune("context-binary-utility", "--context_binary", small_context(tmp_path / "c.bin"), "--check", tmp_path)
-    assert ran.code == 3 and f"model {tmp_path} cannot be read" in ran.last_line
 
 
 @pytest.mark.parametrize(

@@ -19,28 +19,25 @@ def _no_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_no_drivers")
-def test_memory_of_the_null_device(gputune: Gputune) -> None:
-    told = json.loads(gputune("devices", "--memory", "--json", "--device", "null").out)
+def test_memory_and_features_of_the_null_device(gputune: Gputune) -> None:
+    """It proves no feature, because it computes nothing."""
+    asked = ("devices", "--memory", "--features", "--device", "null")
+    told = json.loads(gputune(*asked, "--json").out)
     importers = [{"name": "host pointer", "reason": ""}, {"name": "copy", "reason": ""}]
     assert told["memory"] == [{"index": -1, "device": "null", "reason": "", "importers": importers}]
-    lines = gputune("devices", "--memory", "--device", "null").out.splitlines()
-    assert lines[-3:] == [
+    (entry,) = told["features"]
+    assert entry["device"] == "null"
+    found = {one["name"]: one["reason"] for one in entry["features"]}
+    assert found == dict.fromkeys(PROBES, "the device computes nothing")
+    shown = gputune(*asked).out.splitlines()
+    lines = [
         "memory without a copy on null, the first that takes it:",
         "  host pointer: works",
         "  copy: works",
+        "features of null:",
+        "  half: the device computes nothing",
     ]
-
-
-@pytest.mark.usefixtures("_no_drivers")
-def test_features_of_a_device(gputune: Gputune) -> None:
-    """The null device proves nothing, because it computes nothing."""
-    said = json.loads(gputune("devices", "--features", "--json", "--device", "null").out)
-    (entry,) = said["features"]
-    found = {one["name"]: one["reason"] for one in entry["features"]}
-    assert entry["device"] == "null"
-    assert found == dict.fromkeys(PROBES, "the device computes nothing")
-    lines = gputune("devices", "--features", "--device", "null").out.splitlines()
-    assert lines[-4:-2] == ["features of null:", "  half: the device computes nothing"]
+    assert shown[shown.index(lines[0]) :][: len(lines)] == lines
 
 
 @pytest.mark.slow
@@ -49,11 +46,7 @@ def test_features_of_a_device(gputune: Gputune) -> None:
 def test_a_null_device_can_be_chosen_where_there_is_no_other(name: str, gputune: Gputune) -> None:
     ran = gputune("devices", "--device", name)
     assert ran.code == 0 and ran.out.splitlines()[-1].endswith("null device as asked: outputs are not computed")
-
-
-@pytest.mark.usefixtures("_no_drivers")
-def test_memory_is_told_only_where_it_is_asked_for(gputune: Gputune) -> None:
-    assert "memory" not in json.loads(gputune("devices", "--json", "--device", "null").out)
+    assert "memory without" not in ran.out and "features" not in ran.out, "which are told where they are asked for"
 
 
 def test_a_device_that_cannot_be_opened_is_told_with_its_reason() -> None:

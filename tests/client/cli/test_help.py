@@ -49,16 +49,24 @@ def test_the_first_example_of_all_tunes_for_a_target() -> None:
     assert "gputune context-binary-generator" in example and "--target device:22598" in example
 
 
-def test_a_wrong_option_of_the_generator_loads_nothing_that_generates() -> None:
-    """onnx, the importer and all kernels take more than a second of processor time."""
-    heavy = [
-        *("onnx", "gputune.client.model.importer", "gputune.client.model.lowering", "gputune.kernels.ops"),
-        *("gputune.client.context.choice", "gputune.client.generation.generator", "gputune.client.target.client"),
-    ]
-    program = (
-        "import sys; from gputune.client.cli.main import cli\n"
-        "try: cli.main(['context-binary-generator', '--nope'], standalone_mode=False)\n"
-        f"except Exception as error: print(type(error).__name__, {{*{heavy}}} & {{*sys.modules}})"
-    )
+LOADED = (
+    ("import gputune", ("numpy", "gputune.client", "gputune.runtime")),
+    (
+        "try: cli.main(['context-binary-generator', '--nope'], standalone_mode=False)\nexcept click.NoSuchOption: pass",
+        (
+            *("onnx", "gputune.client.model.importer", "gputune.client.model.lowering", "gputune.kernels.ops"),
+            *("gputune.client.context.choice", "gputune.client.generation.generator", "gputune.client.target.client"),
+        ),
+    ),
+    ("import gputune.client.cli.net_run", ("adbutils",)),
+    ("cli.get_command(click.Context(cli), 'farm')", ("distributed", "dask", "cryptography")),
+)
+"""Steps of one process, and what none of them may load. onnx, the importer and all kernels take more than a second of
+processor time, and adbutils a tenth, of which a person who completes an option has none to lose."""
+
+
+def test_nothing_is_loaded_before_it_is_used() -> None:
+    first, *others = (f"{code}\nprint({{*{names}}} & {{*sys.modules}})" for code, names in LOADED)
+    program = "\n".join(("import sys", first, "import click; from gputune.client.cli.main import cli", *others))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "NoSuchOption set()\n"
+    assert done.stdout.splitlines() == ["set()"] * len(LOADED)

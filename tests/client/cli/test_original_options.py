@@ -14,38 +14,40 @@ from gputune.client.cli.main import COMMANDS
 from gputune.client.cli.options.originals import REFUSED as REFUSALS
 from gputune.client.generation.config import generator_keys, run_keys
 from gputune.client.generation.config.forms import SECTIONS
-from gputune.core.version import software_version
 from gputune.runtime.profiling.log import read_log
-from tests.client.cli.original_options import KEYS, OPTIONS, REFUSED, Option
-from tests.client.commands import Gputune, Ran
+from tests.client.commands import Gputune, Ran, read_json
 from tests.client.contexts import small_context
 
 ROOT = Path(__file__).parents[3]
-TAKEN = [option for option in OPTIONS if option.shown_by != REFUSED]
-NOT_TAKEN = [option for option in OPTIONS if option.shown_by == REFUSED]
+REFUSED = "refused"
+LISTED: dict[str, dict[str, Any]] = read_json(Path(__file__).with_name("original_options.json"))
+"""options: those of the original tools, each with the test file that shows what it does, or REFUSED; keys: those of
+config files."""
+OPTIONS = [(command, name, by) for command, options in LISTED["options"].items() for name, by in options.items()]
+TAKEN = [option for option in OPTIONS if option[2] != REFUSED]
+NOT_TAKEN = [(command, name) for command, name, by in OPTIONS if by == REFUSED]
+KEYS: dict[str, str] = LISTED["keys"]
 
 
 def known_to(command: str) -> set[str]:
     """The options of a command."""
     found: click.Command = importlib.import_module(f"gputune.client.cli.{COMMANDS[command][0]}").command
-    context = click.Context(found)
-    return {name for parameter in found.get_params(context) for name in (*parameter.opts, *parameter.secondary_opts)}
+    return {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
-@pytest.mark.parametrize("option", TAKEN, ids=lambda one: f"{one.command}{one.name}")
-def test_an_option_that_is_taken_is_shown_somewhere(option: Option) -> None:
-    assert option.name in known_to(option.command) | {"--version"}
-    assert option.name in (ROOT / option.shown_by).read_text(encoding="utf-8")
+@pytest.mark.parametrize(("command", "name", "shown_by"), TAKEN)
+def test_an_option_that_is_taken_is_shown_somewhere(command: str, name: str, shown_by: str) -> None:
+    assert name in known_to(command) | {"--help", "--version"}
+    assert name in (ROOT / shown_by).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("option", NOT_TAKEN, ids=lambda one: f"{one.command}{one.name}")
-def test_an_option_that_is_refused_is_named_with_what_to_use(gputune: Gputune, option: Option) -> None:
-    assert option.name not in known_to(option.command)
-    ran = gputune(option.command, option.name, "value")
-    assert ran.code == 2
-    assert (
-        ran.last_line
-        == f"error: {option.name} of the original tool is refused: " + (REFUSALS[option.command][option.name])
+@pytest.mark.parametrize(("command", "name"), NOT_TAKEN)
+def test_an_option_that_is_refused_is_named_with_what_to_use(gputune: Gputune, command: str, name: str) -> None:
+    assert name not in known_to(command)
+    ran = gputune(command, name, "value")
+    assert (ran.code, ran.last_line) == (
+        2,
+        f"error: {name} of the original tool is refused: {REFUSALS[command][name]}",
     )
     named = [word for word in ran.last_line.replace(",", " ").split() if word.startswith("--")][1:]
     everything = set().union(*map(known_to, ("context-binary-generator", "net-run", "throughput-net-run")))
@@ -53,9 +55,7 @@ def test_an_option_that_is_refused_is_named_with_what_to_use(gputune: Gputune, o
 
 
 def test_the_list_has_every_option_that_is_refused() -> None:
-    assert {(one.command, one.name) for one in NOT_TAKEN} == {
-        (command, name) for command, options in REFUSALS.items() for name in options
-    }
+    assert set(NOT_TAKEN) == {(command, name) for command, options in REFUSALS.items() for name in options}
 
 
 def test_an_unknown_option_is_not_one_of_the_originals(gputune: Gputune) -> None:
@@ -72,23 +72,6 @@ def test_a_key_is_taken_or_refused(key: str) -> None:
     assert (key in taken) == (KEYS[key] != REFUSED)
     if KEYS[key] == REFUSED:
         assert all(key in keys.refused for keys in both)
-
-
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "target-server"])
-def test_every_command_says_its_version_and_helps(gputune: Gputune, command: str) -> None:
-    for _ in range(2):
-        ran = gputune(command, "--version")
-        assert (ran.code, ran.out.strip()) == (0, software_version())
-    ran = gputune(command, "--help")
-    assert ran.code == 0 and "--version" in ran.out
-
-
-@pytest.mark.parametrize("group", ["performance-cache", "farm", "power"])
-def test_every_command_of_a_group_says_its_version(gputune: Gputune, group: str) -> None:
-    found: Any = importlib.import_module(f"gputune.client.cli.{COMMANDS[group][0]}").command
-    for command in found.commands:
-        ran = gputune(group, command, "--version")
-        assert (ran.code, ran.out.strip()) == (0, software_version()), command
 
 
 @pytest.mark.parametrize("command", ["context-binary-generator", "net-run"])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.core.identity import DeviceIdentity
 from gputune.runtime.devices.discovery import DeviceReport
 from tests.client.commands import Gputune, read_json
@@ -123,34 +122,3 @@ def test_net_run_takes_a_package_and_says_which_context(gputune: Gputune, made: 
         ran = gputune("net-run", "--retrieve_context", *two, sharing)
         assert ran.code == 0, ran.err
         assert read_json(tmp_path / "s.json")["contexts"]["m"]["choice"]["name"] == "null"
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "line"),
-    [
-        (("a.bin",), ConfigError.exit_code, "nothing to make: give --output"),
-        (("--split", "m.gtpkg"), ConfigError.exit_code, "--split writes to --output_dir"),
-        (("--split", "--list", "m.gtpkg", "--output_dir", "o"), ConfigError.exit_code, "give one of them"),
-        (("--list", "m.gtpkg", "--add", "a.bin"), ConfigError.exit_code, "and no --output, --add"),
-        (("m.gtpkg", "--json", "--remove", "a"), ConfigError.exit_code, "belong to --list"),
-        (("m.gtpkg", "--remove", "z"), ConfigError.exit_code, "there is no context 'z' in m.gtpkg; there are 'a', 'b'"),
-        (("--list", "a.bin"), DeviceOrContextError.exit_code, "a.bin: no package of contexts [malformed_package]"),
-        (("no.bin", "--output", "n.gtpkg"), DeviceOrContextError.exit_code, "no.bin cannot be read: No such file"),
-        (("a.bin", "other.bin", "--output", "n.gtpkg"), DeviceOrContextError.exit_code, "its graphs are ['else']"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_a_line(
-    gputune: Gputune,
-    made: list[Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    code: int,
-    line: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    small_context(tmp_path / "other.bin", names=("else",))
-    gputune("package", *made[1:], "--output", "m.gtpkg")
-    ran = gputune("package", *words)
-    assert (ran.code, line in ran.last_line) == (code, True), ran.err
-    assert not (tmp_path / "n.gtpkg").exists()

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from gputune.client.errors import ConfigError
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.yaml_form import write_yaml
 from tests.client.commands import Gputune
@@ -34,17 +33,3 @@ def test_a_run_says_which_profile_it_had(net_run: Any, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text(write_yaml(profile))
     assert net_run("--perf_config_yaml", tmp_path / "own.yaml").code == 0
     assert json.loads((tmp_path / "summary.json").read_text())["power"]["perf_profile"] == "custom"
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--perf_profile", "brst"), "there is no perf profile 'brst'; the nearest is burst"),
-        (("--perf_profile", "burst", "--perf_config_yaml", "own.yaml"), "two ways to say the same"),
-        (("--perf_config_yaml", "missing.yaml"), "--perf_config_yaml: missing.yaml cannot be read"),
-        (("--keep_warm", "--target", "127.0.0.1:1"), "--keep_warm is for a device of this machine"),
-    ],
-)
-def test_what_cannot_be_is_refused(net_run: Any, options: tuple[str, ...], words: str) -> None:
-    ran = net_run(*options)
-    assert ran.code == ConfigError.exit_code and words in ran.last_line

@@ -1,7 +1,6 @@
 """Test gputune profile-viewer."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,47 +89,12 @@ def test_a_chrometrace_has_the_names_of_the_log_without_a_schematic(files: Files
     assert found >= {"conv1", "conv2", "relu", "add"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--output", "x.txt"], "x.txt: its name does not say what to write"),
-        (["--output", "x.csv", "--reader", "libQnn.so"], "--reader optrace, which is built in"),
-        (["--fail_over", "5%"], "--fail_over is for --compare"),
-        (["--fail_over", "five", "--compare", "x"], "'five' is no percentage; give it as 5%"),
-        (["--compare", "no.log"], "no.log cannot be read: No such file"),
-        (["--schematic", "no.bin"], "no.bin cannot be read: No such file"),
-        (["--output", "x.json", "--config", "on.json"], "htp_json needs the schematic of the context"),
-        (
-            ["--output", "a.log.csv", "--compare", "./a.log.csv"],
-            "--output a.log.csv would overwrite --compare",
-        ),
-        (["--zoom_start", "1000"], "no inference lies there; they end at 0.7"),
-        (["--zoom_start", "1e300"], "no inference lies there"),
-        (["--zoom_start", "nan"], "nothing lies from nan ms"),
-        (["--zoom_start", "2", "--zoom_end", "1"], "nothing lies from 2 ms to 1.0 ms"),
-    ],
-)
-def test_what_cannot_be_is_one_line(
-    arguments: Sequence[str], said: str, files: Files, gputune: Gputune, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(files.folder)
-    (files.folder / "on.json").write_text('{"features": {"htp_json": true}}')
-    ran = gputune("profile-viewer", "--input_log", files.log, *arguments)
-    assert ran.code == 2
-    assert said in ran.last_line
-
-
 def test_what_begins_behind_the_zoom_is_left_out(files: Files, gputune: Gputune) -> None:
     assert "graph net of net.bin: 3 inferences" in gputune("profile-viewer", "--input_log", files.log).out
     assert (
         "graph net of net.bin: 1 inference"
         in gputune("profile-viewer", "--input_log", files.log, "--zoom_end", "0").out
     )
-
-
-def test_a_file_that_is_no_log_is_an_error_of_the_input(files: Files, gputune: Gputune) -> None:
-    ran = gputune("profile-viewer", "--input_log", files.schematic)
-    assert (ran.code, ran.last_line) == (2, f"error: {files.schematic} is no profile log")
 
 
 def test_without_an_output_the_terminal_says_it_in_short(files: Files, gputune: Gputune) -> None:

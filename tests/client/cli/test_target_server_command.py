@@ -41,21 +41,6 @@ def test_a_server_starts_without_a_standard_output(monkeypatch: pytest.MonkeyPat
     assert (ended.value.code, started[0][1:]) == (0, ["-m", "gputune.server", "--device", "null"])
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--port", "65536"], "--port: '65536' is not a port (0 to 65535)"),
-        (["--prot", "1"], "gputune target-server: there is no option --prot; did you mean --port?"),
-        (["--log_level", "loud"], "--log_level: 'loud' is not one of"),
-        (["7"], "gputune target-server: got unexpected extra argument (7); see `gputune target-server --help`"),
-    ],
-)
-def test_a_wrong_call_is_told_before_anything_starts(gputune: Gputune, words: list[str], said: str) -> None:
-    ran = gputune("target-server", *words)
-    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert ran.err.startswith(f"error: {said}")
-
-
 def test_the_server_itself_tells_a_wrong_call_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parser().parse_args(["--por", "0"])  # no abbreviation, as of all commands

@@ -4,7 +4,6 @@ import csv
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -129,20 +128,6 @@ def test_times_of_several_contexts_have_their_names(gputune: Gputune, tmp_path: 
     begins = [int(row["begin_ns"]) for row in rows]
     assert begins[0] == 0
     assert begins == sorted(begins)
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (("--duration", "1", "--num_inferences", "1"), "--duration and --num_inferences both say when a run ends"),
-        (("--duration", "soon"), "--duration: 'soon' is not a time such as 30, 90s, 10m or 1h30m"),
-        (("--duration", "1", "--profile", "p.json"), "--duration: a profile records a number of inferences"),
-        (("--export_times", "t.txt"), "--export_times: t.txt must end in .csv or .json"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(net_run: Run, options: Any, complaint: str) -> None:
-    ran = net_run(*options)
-    assert (ran.code, complaint in ran.last_line) == (ConfigError.exit_code, True), ran.err
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30", 30), ("0.5", 0.5), ("10s", 10), ("1h30m", 5400)])

@@ -1,6 +1,5 @@
 """Test what a user may ask of tuning: how it is written, which tasks it names, and the one line for nonsense."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,25 +198,6 @@ class TestCommandLine:
         assert ask("--performance_cache_dir", mine).performance_cache_dir == mine / "performance"
         (mine / "b.sqlite").touch()
         assert ask("--performance_cache_dir", mine).performance_cache_dir == mine
-
-    @pytest.mark.parametrize(
-        ("words", "complaint"),
-        [
-            (["--performance_cache_dir", "c", "--tuning_effort", "none"], "--performance_cache_dir: tuning is off"),
-            (["--tuning_budget", "90"], "--tuning_budget: '90' is not a time"),
-            (["--compare_seconds", "soon"], "--compare_seconds: 'soon' is not a time such as 30, 90s"),
-            (["--tuning_budget", ""], "--tuning_budget: '' is not a time"),
-            (["--wait_for_quiet", "0"], "--wait_for_quiet: 0 is not from 1 to 10080"),
-            (["--wait_for_quiet", "5", "--tuning_effort", "none"], "--wait_for_quiet: tuning is off"),
-            (["--tasks", ""], "--tasks: a pattern is empty"),
-            (["--pin", "Conv"], "--pin: 'Conv' is not of the form"),
-            (["--pin", "Conv=A=1", "--pin", "Conv=A=2"], "--pin: 'Conv' is pinned twice"),
-            (["--cold", "--report", "r.html", "--tuning_effort", "none"], "--cold and --report: tuning is off"),
-            (["--tuning_strategy", "auto", "--tuning_effort", "none"], "--tuning_strategy: tuning is off"),
-        ],
-    )
-    def test_what_makes_no_sense_is_one_line(self, ask: Any, words: list[str], complaint: str) -> None:
-        assert re.search(f"^error: {complaint}", ask(*words))
 
     @pytest.mark.parametrize("words", [["--device", "null"], ["--adb"]])
     def test_another_server_contradicts_the_files_target(self, ask: Any, tmp_path: Path, words: list[str]) -> None:
