@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +23,14 @@ from gputune.runtime.context.records import TensorRecord
 from tests.client.commands import Gputune
 from tests.client.contexts import DEVICE, small_context
 from tests.client.evil_names import EVIL, PLAIN, model_of
+from tests.client.html_pages import Page
 from tests.client.viewer.read_back import read_chrome
 
 
 class Written:
     """What every command that writes has written about a model with some names, and what it printed."""
 
-    def __init__(self, gputune: Gputune, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, gputune: Gputune, folder: Path, names: Sequence[str], target: tuple[object, ...]) -> None:
         self.folder, self.names = folder, names
         self.printed: dict[str, str] = {}
         self._gputune = gputune
@@ -39,7 +39,7 @@ class Written:
         cache = ("--performance_cache_dir", folder / "cache")
         self._run(
             "context-binary-generator", "--model", folder / "m.onnx", "--binary_file", "m", "--output_dir", folder,
-            "--tuning_effort", "quick", "--device", "null", "--profiling_level", "basic", *cache,
+            "--tuning_effort", "quick", *target, "--profiling_level", "basic", *cache,
             "--summary_json", folder / "generated.json", "--report", folder / "report.html",
         )  # fmt: skip
         words = []
@@ -77,24 +77,9 @@ class Written:
 
 
 @pytest.fixture
-def both(gputune: Gputune, tmp_path: Path) -> tuple[Written, Written]:
-    return Written(gputune, tmp_path / "plain", PLAIN), Written(gputune, tmp_path / "evil", EVIL)
-
-
-class Tags(HTMLParser):
-    """The elements of a page with the names of their attributes, and its text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.seen: set[tuple[str, tuple[str, ...]]] = set()
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add((tag, tuple(name for name, _ in attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
+def both(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> tuple[Written, Written]:
+    plain, evil = tmp_path / "plain", tmp_path / "evil"
+    return Written(gputune, plain, PLAIN, null_target), Written(gputune, evil, EVIL, null_target)
 
 
 def test_names_stay_names_in_all_that_commands_write(both: tuple[Written, Written]) -> None:
@@ -106,10 +91,10 @@ def test_names_stay_names_in_all_that_commands_write(both: tuple[Written, Writte
     pages = evil.files("*.html")
     assert pages.keys() == {"a.html", "memory.html", "report.html"}
     for name, page in pages.items():
-        tags = Tags(page)
-        assert tags.seen <= Tags(plain.files(name)[name]).seen, name
+        tags = Page(page)
+        assert tags.forms <= Page(plain.files(name)[name]).forms, name
         assert not [c for c in page if not c.isprintable() and c not in "\n\xa0"], name
-        assert EVIL[0] in tags.text or name == "report.html"
+        assert EVIL[0] in "".join(tags.words) or name == "report.html"
     for name, text in evil.files("*.json").items():
         content = json.loads(text, parse_constant=pytest.fail)
         assert _shape(content, EVIL) == _shape(json.loads(plain.files(name)[name]), PLAIN), name

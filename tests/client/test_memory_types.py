@@ -1,8 +1,7 @@
 """Test what users say of inputs and outputs when a model is prepared: how it is written, and where it goes."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +10,9 @@ from gputune.client.errors import ConfigError
 from gputune.client.memory_types import RAW, MemoryTypes
 from gputune.client.run.onnx_backend import GputuneBackend
 from gputune.runtime import MemHandle, load
-from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import GraphRecord, TensorRecord
 from tests.client import models
-from tests.client.commands import Gputune
+from tests.client.commands import Generate, Generated
 
 GRAPH = GraphRecord("g", (TensorRecord("x", (2,)), TensorRecord("a=b", (2,))), (TensorRecord("y", (2,)),), (), ())
 
@@ -61,33 +59,24 @@ def test_nonsense_is_quoted(text: str, words: str) -> None:
 
 
 @pytest.fixture
-def made(gputune: Gputune, null_target: Any, tmp_path: Path) -> Any:
-    model = models.save(models.build("(float[2,4] x) => (float[2,4] y)", "y = Relu(x)"), tmp_path)
-
-    def generate(kind: str) -> Any:
-        ran = gputune(
-            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path / "output",
-            "--tuning_effort", "none", "--input_output_tensor_mem_type", kind, *null_target,
-        )  # fmt: skip
-        return ran, tmp_path / "output" / "m.bin"
-
-    return generate
+def made(generate: Generate) -> Callable[[str], Generated]:
+    model = models.build("(float[2,4] x) => (float[2,4] y)", "y = Relu(x)")
+    return lambda kind: generate("--input_output_tensor_mem_type", kind, model=model)
 
 
-def test_a_context_has_them_and_allocates_by_them(made: Any) -> None:
+def test_a_context_has_them_and_allocates_by_them(made: Callable[[str], Generated]) -> None:
     for kind, allocations in (("raw", [1, 1]), ("memhandle", [0, 0]), ("y=memhandle", [1, 0])):
-        ran, path = made(kind)
-        assert ran.code == 0, ran.err
-        executor = load(path, "null")
+        ran = made(kind)
+        assert str(MemoryTypes.parse(kind)) == ran.header.configuration["input_output_tensor_mem_type"]
+        executor = load(ran.context, "null")
         assert [executor.counters.load[name].allocations for name in "xy"] == allocations
-        assert str(MemoryTypes.parse(kind)) == read_header(path).configuration["input_output_tensor_mem_type"]
 
 
-def test_a_name_that_the_model_does_not_have_is_refused(made: Any) -> None:
-    ran, path = made("z=memhandle")
+def test_a_name_that_the_model_does_not_have_is_refused(made: Callable[[str], Generated]) -> None:
+    ran = made("z=memhandle")
     assert ran.code == ConfigError.exit_code
     assert "--input_output_tensor_mem_type: there is no input or output 'z'; there are 'x', 'y'" in ran.last_line
-    assert not path.exists()
+    assert not ran.context.exists()
 
 
 def test_a_model_that_is_prepared_in_process_takes_the_same_hint() -> None:

@@ -2,11 +2,8 @@
 
 import errno
 import os
-import resource
 import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -14,10 +11,9 @@ import pytest
 
 from gputune.client.errors import OutputError, Overwrites
 from gputune.client.outputs import Files, check_output, whole, write_json, write_summary, write_text, writing
-
-from . import models
-from .commands import Gputune, config_file, read_json
-from .contexts import small_context
+from tests.client.commands import Generate, Gputune, read_json
+from tests.client.contexts import small_context
+from tests.disks import no_room
 
 
 @pytest.mark.parametrize("folder", [True, False])
@@ -138,17 +134,6 @@ def test_pipes_and_devices_are_written_to(tmp_path: Path) -> None:
     assert (tmp_path / "null").is_symlink() and stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
-@contextmanager
-def no_room(nbytes: int) -> Iterator[None]:
-    """As on a disk that is nearly full, this process can write no file that is larger."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 REMEDY = "make room on its disk, or choose another folder"
 
 
@@ -172,45 +157,24 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, code: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-@pytest.mark.parametrize("more", [(), ("--ep_context", "m.onnx", "--ep_context_embed_mode", "1")])
-def test_a_context_without_room_leaves_nothing(
-    gputune: Gputune,
-    tmp_path: Path,
-    null_target: tuple[object, ...],
-    more: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    model = models.save(models.conv_relu_gemm(), tmp_path)
-    generate = (
-        "context-binary-generator",
-        "--model",
-        model,
-        "--binary_file",
-        "m",
-        *null_target,
-        "--tuning_effort",
-        "none",
-    )
-    assert gputune(*generate, "--output_dir", ".").code == 0
-    size = Path("m.bin").stat().st_size
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with no_room(size + 100 if more else size - 100):
-        ran = gputune(*generate, "--output_dir", "." if more else "new/folder", *more)
+@pytest.mark.parametrize("embeds", [False, True])
+def test_a_context_without_room_leaves_nothing(generate: Generate, embeds: bool) -> None:
+    before = generate().context.read_bytes()
+    path = generate.folder / ("m.onnx" if embeds else "new/folder/small.bin")
+    more = ("--ep_context", path, "--ep_context_embed_mode", "1") if embeds else ()
+    with no_room(len(before) + (100 if embeds else -100)):
+        ran = generate(*more, output="output" if embeds else "new/folder")
     assert ran.code == OutputError.exit_code
-    assert (
-        ran.last_line == f"error: {more[1] if more else 'new/folder/m.bin'} cannot be written: File too large; {REMEDY}"
-    )
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert ran.last_line == f"error: {path} cannot be written: File too large; {REMEDY}"
+    there = {
+        one.name: one.read_bytes() for one in generate.folder.rglob("*") if one.suffix != ".onnx" and one.is_file()
+    }
+    assert there == {"small.bin": before} and not path.exists()
 
 
-def test_a_report_without_room_leaves_nothing(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    model, page = models.save(models.conv_relu_gemm(), tmp_path), tmp_path / "report.html"
-    config = ("--config_file", config_file(tmp_path))
-    words = ("--model", model, "--binary_file", "m", "--output_dir", tmp_path, *null_target, "--tuning_effort", "quick")
-    assert gputune("context-binary-generator", *words, *config).code == 0
+def test_a_report_without_room_leaves_nothing(gputune: Gputune, generate: Generate, tmp_path: Path) -> None:
+    assert generate(effort="quick").code == 0
+    page = tmp_path / "report.html"
     report = ("tuning-report", "--performance_cache_dir", tmp_path / "cache", "--output", page)
     assert gputune(*report).code == 0
     size = page.stat().st_size

@@ -9,7 +9,7 @@ import pytest
 from gputune.cache import PerformanceCache, TaskKey, TrialRecord
 from stress import made_up_cache
 from tests.client import models
-from tests.client.commands import Gputune, read_json
+from tests.client.commands import Generate, Gputune
 
 
 @pytest.fixture(scope="module")
@@ -29,25 +29,17 @@ def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tup
     assert f"wrote {output}" in ran.err
 
 
-def test_the_sums_are_those_of_the_generators_summary(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
+def test_the_sums_are_those_of_the_generators_summary(gputune: Gputune, generate: Generate, tmp_path: Path) -> None:
     """For two models in one cache: each report has its own model's sums, whatever else lies there."""
     cache, sums = tmp_path / "cache", {}
-    for name, model in (("one", models.conv_relu_gemm()), ("two", models.residual_block())):
-        (tmp_path / name).mkdir()
-        path = models.save(model, tmp_path / name)
-        ran = gputune(
-            "context-binary-generator", "--model", path, "--binary_file", name, "--output_dir", tmp_path,
-            "--performance_cache_dir", cache, "--tuning_effort", "quick", "--summary_json", tmp_path / f"{name}.json",
-            *null_target,
-        )  # fmt: skip
+    for model in (models.conv_relu_gemm(), models.residual_block()):
+        ran = generate(model=model, effort="quick", output=f"output{len(sums)}")
         assert ran.code == 0, ran.err
-        tasks = read_json(tmp_path / f"{name}.json")["tasks"]
-        sums[name] = [sum(task["weight"] * task[time] for task in tasks) for time in ("default_ns", "tuned_ns")]
+        tasks = ran.summary["tasks"]
+        sums[ran.context] = [sum(task["weight"] * task[time] for task in tasks) for time in ("default_ns", "tuned_ns")]
         assert all(task["weight"] for task in tasks)
-    for name, expected in sums.items():
-        arguments = ("--performance_cache_dir", cache, "--context_binary", tmp_path / f"{name}.bin", "--json")
+    for context, expected in sums.items():
+        arguments = ("--performance_cache_dir", cache, "--context_binary", context, "--json")
         (place,) = json.loads(gputune("tuning-report", *arguments).out)["places"]
         assert [place["before_ns"], place["after_ns"]] == pytest.approx(expected)
         assert place["others"] and place["summed"] == place["operations"] == len(place["runs"])
@@ -77,22 +69,6 @@ def test_the_folder_above_the_caches_will_do(gputune: Gputune, made: tuple[Path,
     (tmp_path / "empty").mkdir()
     ran = gputune("tuning-report", "--performance_cache_dir", tmp_path / "empty", "--json")
     assert (ran.code, "--performance_cache_dir is the folder that tuning wrote to" in ran.last_line) == (7, True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    [
-        ([], 2, "nothing to make: give --output"),
-        (["--json", "--performance_cache_dir", "missing"], 7, "no performance cache missing"),
-        (["--json", "--context_binary", "missing.bin"], 8, "missing.bin cannot be read"),
-        (["--json", "--peak_gflops", "0"], 2, "not a device's peak"),
-        (["--json", "--peak_gbps", "nan"], 2, "not a device's peak"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line(gputune: Gputune, arguments: list[str], code: int, says: str) -> None:
-    ran = gputune("tuning-report", *arguments)
-    assert ran.code == code
-    assert says in ran.last_line
 
 
 def test_a_context_of_another_device_is_noted(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:

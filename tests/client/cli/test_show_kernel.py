@@ -13,7 +13,7 @@ import pytest
 from gputune.cache import PerformanceCache
 from gputune.kernels.catalogue import family_of
 from tests.client import models
-from tests.client.commands import Gputune
+from tests.client.commands import Generate, Gputune
 from tests.client.models import save
 
 
@@ -24,9 +24,9 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def show(gputune: Gputune, model: Path, tmp_path: Path, null_target: tuple[object, ...]) -> Any:
-    def run(*words: object, target: tuple[object, ...] = null_target, model: Path = model) -> Any:
+    def run(*words: object, model: Path = model) -> Any:
         folder = ("--performance_cache_dir", tmp_path / "cache")
-        return gputune("show-kernel", *words, "--model", model, *target, *folder)
+        return gputune("show-kernel", *words, "--model", model, *null_target, *folder)
 
     return run
 
@@ -37,9 +37,8 @@ def only(ran: Any) -> Any:
     return kernel
 
 
-@pytest.mark.slow
 def test_the_default_is_shown_where_nothing_was_tuned(show: Any) -> None:
-    kernel = only(show("Conv", "--json", target=("--device", "null")))
+    kernel = only(show("Conv", "--json"))
     assert kernel["origin"] == "the default: the performance cache has no winner for this device and driver"
     purposes = [launch["purpose"] for launch in kernel["launches"]]
     assert purposes[-1] == "main" and set(purposes[:-1]) == {"prepare"}
@@ -67,15 +66,11 @@ def test_people_get_opencl_with_the_launch_in_comments(show: Any) -> None:
 
 
 def test_the_winner_of_the_cache_is_shown(
-    gputune: Gputune, show: Any, model: Path, tmp_path: Path, null_target: tuple[object, ...]
+    gputune: Gputune, generate: Generate, show: Any, model: Path, tmp_path: Path, null_target: tuple[object, ...]
 ) -> None:
     before = only(show("Conv", "--json"))
     title = f"Conv {before['task'][:10]}"
-    ran = gputune(
-        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path, *null_target,
-        "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert generate(effort="quick").code == 0
     tuned = only(show(title, "--json"))
     explained = gputune(
         "performance-cache", "explain", "--model", model, *null_target, "--performance_cache_dir", tmp_path / "cache",
@@ -143,15 +138,9 @@ def test_what_a_kernel_needs_is_shown_and_why_it_is_never_persistent(show: Any, 
     assert "//   never part of a persistent kernel: work-items of a group wait for each other" in lines
 
 
-def test_what_was_measured_says_what_the_kernels_take(
-    gputune: Gputune, show: Any, model: Path, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
+def test_what_was_measured_says_what_the_kernels_take(generate: Generate, show: Any, tmp_path: Path) -> None:
     """The null device says nothing, so a trial of the cache gets the numbers of another device."""
-    ran = gputune(
-        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path, *null_target,
-        "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
+    assert generate(effort="quick").code == 0
     before = only(show("Conv", "--json"))
     assert [kernel["resources"] for kernel in before["launches"][-1]["kernels"]] == [{}]
     assert not any("compiled to" in line for line in show("Conv").out.splitlines())

@@ -26,9 +26,8 @@ from gputune.client.tuning.search.effort import EFFORTS
 from gputune.client.tuning.tuner import Tuner
 from gputune.kernels.ops.separable import SeparableFamily
 from gputune.runtime.context.format import open_context, read_header
-from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.commands import Generate, Generated
 from tests.client.model.test_alternatives import two_blocks
-from tests.client.models import save
 
 TASK_NS, ROUND_NS = ContextRunner.task_ns, ContextRunner.round_ns
 
@@ -50,9 +49,7 @@ def later_is_faster(runner: ContextRunner, contexts: Sequence[RemoteExecutor]) -
 
 
 @pytest.fixture
-def generate(
-    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, null_target: tuple[object, ...]
-) -> Callable[..., tuple[Ran, Any]]:
+def generate(generate: Generate, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Generated, Any]]:
     """Generates into a folder; returns how it ended and the summary."""
     monkeypatch.setattr(generation, "SIMULATED", frozenset())
     monkeypatch.setattr(ContextRunner, "round_ns", by_kernels)
@@ -63,17 +60,12 @@ def generate(
     monkeypatch.setattr(finalists, "NEAR", 10.0)
     # No machine is looked at before anything is measured, which would take most of the time of these tests.
     monkeypatch.setattr(generation, "Quiet", lambda machines, *how, **more: Quiet([], *how, **more))
-    model = save(two_blocks(), tmp_path)
+    generate.model = two_blocks()
 
-    def run(output: str, *arguments: object) -> tuple[Ran, Any]:
-        summary = tmp_path / output / "summary.json"
-        ran = gputune(
-            "context-binary-generator", "--model", model, "--binary_file", "small", "--output_dir", tmp_path / output,
-            "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick",
-            "--summary_json", summary, "--log_level", "verbose", *arguments,
-        )  # fmt: skip
+    def run(output: str, *arguments: object) -> tuple[Generated, Any]:
+        ran = generate("--log_level", "verbose", *arguments, effort="quick", output=output)
         assert ran.code == 0, ran.err
-        return ran, read_json(summary)
+        return ran, ran.summary
 
     return run
 

@@ -25,13 +25,10 @@ from tests.client.contexts import small_context
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[TargetClient]:
-    server = EmbeddedServer.start("null")
-    try:
-        with TargetClient.connect(server.host, server.port, Credentials(token=server.token)) as client:
-            yield client
-    finally:
-        server.stop()
+def client(null_server: EmbeddedServer) -> Iterator[TargetClient]:
+    credentials = Credentials(token=null_server.token)
+    with TargetClient.connect(null_server.host, null_server.port, credentials) as client:
+        yield client
 
 
 class TestContextRunner:

@@ -18,21 +18,18 @@ from gputune.client.generation import generation
 from gputune.client.model.parts import alone, cut_model, host_session
 from gputune.client.tuning.measuring.quiet import Quiet
 from gputune.client.tuning.search.effort import EFFORTS
-from gputune.runtime.context.format import read_header
 from gputune.runtime.devices.load import CLOCK
-from tests.client.commands import Gputune, Ran, read_json
+from tests.client.commands import Generate, Generated
 from tests.client.model.test_parts import double_inside
 from tests.client.models import save
 from tests.client.summaries import problems
 
 Ratios = Mapping[str, float]
-Generate = Callable[[Ratios], tuple[Ran, Any]]
+Measure = Callable[[Ratios], tuple[Generated, Any]]
 
 
 @pytest.fixture
-def generate(
-    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, null_target: tuple[object, ...]
-) -> Generate:
+def measured(generate: Generate, monkeypatch: pytest.MonkeyPatch) -> Measure:
     """Tunes a model of two parts, which take so many times as long on the device as in onnxruntime."""
     monkeypatch.setattr(generation, "SIMULATED", frozenset())
     monkeypatch.setattr(ContextRunner, "round_ns", lambda runner, contexts: [1e6 for _ in contexts])
@@ -41,36 +38,31 @@ def generate(
     monkeypatch.setitem(EFFORTS, "quick", replace(EFFORTS["quick"], trials=2, light_trials=2, compare_seconds=0.1))
     monkeypatch.setattr(generation, "Quiet", lambda machines, *how, **more: Quiet([], *how, **more))
 
-    def run(ratios: Ratios) -> tuple[Ran, Any]:
+    def run(ratios: Ratios) -> tuple[Generated, Any]:
         monkeypatch.setattr(part_gains._Host, "turn_ns", lambda host: (1e6 + part_gains.WAIT_NS) / ratios[host.name])
-        ran = gputune(
-            "context-binary-generator", "--model", save(double_inside(), tmp_path), "--binary_file", "small",
-            "--output_dir", tmp_path / "output", *null_target, "--tuning_effort", "quick", "--unsupported", "host",
-            "--input_dimensions", "n=1", "--performance_cache_dir", tmp_path / "cache",
-            "--summary_json", tmp_path / "summary.json",
-        )  # fmt: skip
+        asked = ("--unsupported", "host", "--input_dimensions", "n=1")
+        ran = generate(*asked, model=double_inside(), effort="quick")
         assert ran.code == 0, ran.err
-        summary = read_json(tmp_path / "summary.json")
-        assert problems("context-binary-generator", summary) == []
-        return ran, summary["models_in_parts"][0]
+        assert problems("context-binary-generator", ran.summary) == []
+        return ran, ran.summary["models_in_parts"][0]
 
     return run
 
 
-def test_a_part_that_onnxruntime_is_faster_at_stays_there(generate: Generate, tmp_path: Path) -> None:
-    ran, cut = generate({"small_part1": 2.0, "small_part2": 0.5})
+def test_a_part_that_onnxruntime_is_faster_at_stays_there(measured: Measure, tmp_path: Path) -> None:
+    ran, cut = measured({"small_part1": 2.0, "small_part2": 0.5})
     assert "part small_part1: 1.020 ms on the device, 0.510 ms in onnxruntime; its nodes stay in onnxruntime" in ran.err
     assert "part small_part2: 1.020 ms on the device, 2.040 ms in onnxruntime\n" in ran.err
     assert [part["graph"] for part in cut["parts"]] == ["small_part2"]
     assert cut["host_ops"]["Conv"] == cut["host_ops"]["Relu"] == 1 and cut["could_run"][FASTER_THERE] == 2
-    assert [graph.name for graph in read_header(tmp_path / "output" / "small.bin").graphs] == ["small_part2"]
+    assert [graph.name for graph in ran.header.graphs] == ["small_part2"]
     ops = [node.op_type for node in onnx.load(str(tmp_path / "output" / "small_ctx.onnx")).graph.node]
     assert ops.count("EPContext") == 1 and {"Conv", "Relu"} < set(ops)
 
 
 @pytest.mark.slow
-def test_without_a_part_that_gains_no_context_is_written(generate: Generate, tmp_path: Path) -> None:
-    ran, cut = generate({"small_part1": 1.01, "small_part2": 3.0})
+def test_without_a_part_that_gains_no_context_is_written(measured: Measure, tmp_path: Path) -> None:
+    ran, cut = measured({"small_part1": 1.01, "small_part2": 3.0})
     assert cut["parts"] == [] and cut["could_run"][FASTER_THERE] == 5
     assert [path.name for path in (tmp_path / "output").iterdir()] == ["small_ctx.onnx"]
     assert "small.bin is not written, because no part runs on the device" in ran.err
@@ -78,10 +70,10 @@ def test_without_a_part_that_gains_no_context_is_written(generate: Generate, tmp
 
 @pytest.mark.slow
 def test_a_target_elsewhere_is_not_held_against_onnxruntime_here(
-    generate: Generate, monkeypatch: pytest.MonkeyPatch
+    measured: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_gains, "is_here", lambda client: False)
-    ran, cut = generate({})
+    ran, cut = measured({})
     assert len(cut["parts"]) == 2 and FASTER_THERE not in cut["could_run"] and NOT_MEASURED in ran.err
 
 

@@ -2,33 +2,20 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gputune.cache import PerformanceCache
 from gputune.client.errors import CacheMiss
 from tests.client import models
-from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.commands import Generate, Generated, Gputune, config_file
 from tests.client.models import save
+from tests.disks import no_room
 
 
-@pytest.fixture
-def generate(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Any:
-    """Generates a small model in a cache mode; how it ended, and the summary's totals."""
-    model = save(models.conv_relu_gemm(), tmp_path)
-
-    def run(mode: str, effort: str = "quick") -> tuple[Ran, Any]:
-        summary = tmp_path / "summary.json"
-        summary.unlink(missing_ok=True)
-        ran = gputune(
-            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
-            "--config_file", config_file(tmp_path, cache_mode=mode), *null_target, "--tuning_effort", effort,
-            "--summary_json", summary,
-        )  # fmt: skip
-        return ran, read_json(summary)["totals"] if summary.exists() else None
-
-    return run
+def requests(ran: Generated) -> tuple[int, int]:
+    """Return how often the target was asked to profile and to compile."""
+    return ran.summary["totals"]["profile_requests"], ran.summary["totals"]["compile_requests"]
 
 
 def trials(tmp_path: Path) -> int:
@@ -37,11 +24,11 @@ def trials(tmp_path: Path) -> int:
         return sum(sum(summary.trials.values()) for summary in cache.tasks())
 
 
-def test_off_neither_reads_nor_keeps(generate: Any, tmp_path: Path) -> None:
+def test_off_neither_reads_nor_keeps(generate: Generate, tmp_path: Path) -> None:
     for _ in range(2):
-        ran, totals = generate("off")
+        ran = generate(effort="quick", cache_mode="off")
         assert ran.code == 0, ran.err
-        assert totals["profile_requests"] > 0
+        assert ran.summary["totals"]["profile_requests"] > 0
         assert not (tmp_path / "cache").exists()
 
 
@@ -69,111 +56,103 @@ def test_frozen_without_a_cache_says_how_to_get_one(
     assert [path.name for path in cache.iterdir()] == ["another-tier.sqlite"]
 
 
-def test_frozen_uses_what_is_there_and_fails_on_anything_else(generate: Any, tmp_path: Path) -> None:
-    ran, _ = generate("use")
-    assert "0 of 3 tasks are known, 3 are new" in ran.err
+def test_frozen_uses_what_is_there_and_fails_on_anything_else(generate: Generate, tmp_path: Path) -> None:
+    assert "0 of 3 tasks are known, 3 are new" in generate(effort="quick").err
     before = {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()}
-    ran, totals = generate("frozen")
+    ran = generate(effort="quick", cache_mode="frozen")
     assert ran.code == 0, ran.err
     assert "3 of 3 tasks are known" in ran.err
-    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 0)
-    ran, _ = generate("frozen", "normal")
+    assert requests(ran) == (0, 0)
+    ran = generate(effort="normal", cache_mode="frozen")
     assert ran.code == CacheMiss.exit_code
     assert "does not hold 3 tasks" in ran.last_line
     assert "effort: quick -> normal" in ran.last_line
     assert {path.name: path.read_bytes() for path in (tmp_path / "cache").iterdir()} == before
 
 
-def test_refresh_measures_again_and_loses_nothing(generate: Any, tmp_path: Path) -> None:
-    _, first = generate("use")
-    once = trials(tmp_path)
-    ran, again = generate("refresh")
+def test_refresh_measures_again_and_loses_nothing(generate: Generate, tmp_path: Path) -> None:
+    first, once = requests(generate(effort="quick")), trials(tmp_path)
+    ran = generate(effort="quick", cache_mode="refresh")
     assert "0 of 3 tasks are known, 3 are stale (what was stored before this refresh does not count: 3" in ran.err
-    assert again["profile_requests"] >= first["profile_requests"]
+    assert requests(ran)[0] >= first[0]
     assert trials(tmp_path) >= 2 * once
-    _, warm = generate("use")
-    assert warm["profile_requests"] == 0
+    assert requests(generate(effort="quick"))[0] == 0
 
 
 def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
+    generate: Generate, tmp_path: Path
 ) -> None:
-    model, system, mine = save(models.conv_relu_gemm(), tmp_path), tmp_path / "system", tmp_path / "mine"
-
-    def run(folder: Path, **config: object) -> tuple[Ran, Any]:
-        summary = tmp_path / "summary.json"
-        config = {"performance_cache_dir": str(folder), **config}
-        ran = gputune(
-            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
-            "--config_file", config_file(tmp_path, **config), *null_target, "--tuning_effort", "quick",
-            "--summary_json", summary,
-        )  # fmt: skip
+    def run(folder: Path, **config: object) -> Generated:
+        ran = generate(effort="quick", **{"performance_cache_dir": str(folder), **config})
         assert ran.code == 0, ran.err
-        return ran, read_json(summary)["totals"]
+        return ran
 
+    system, mine = tmp_path / "system", tmp_path / "mine"
     run(system)
-    ran, totals = run(mine, system_performance_cache_dir=str(system))
+    ran = run(mine, system_performance_cache_dir=str(system))
     assert "3 tasks taken from it" in ran.err
-    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 3)  # programs are not taken from elsewhere
+    assert requests(ran) == (0, 3)  # programs are not taken from elsewhere
     (file,) = mine.glob("*.sqlite")
     with PerformanceCache.open_readonly(file) as cache:
         assert [one.source for one in cache.origins()] == [str(system / file.name)]
-    assert "0 tasks taken from it" in run(mine, system_performance_cache_dir=str(system))[0].err
-    assert "the file for this device does not exist" in run(mine, system_performance_cache_dir=str(tmp_path))[0].err
+    assert "0 tasks taken from it" in run(mine, system_performance_cache_dir=str(system)).err
+    assert "the file for this device does not exist" in run(mine, system_performance_cache_dir=str(tmp_path)).err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", ["performance_cache_dir", "kernel_repo_path"])
 def test_a_cache_in_a_folder_that_others_can_write_to_is_not_written(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], key: str, monkeypatch: pytest.MonkeyPatch
+    generate: Generate, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUTUNE_TRUSTED_FOLDERS", raising=False)
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o777)
-    config = config_file(tmp_path, **{"performance_cache_dir": str(tmp_path / "mine"), key: str(folder)})
-    words = (
-        "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m", "--output_dir", tmp_path,
-        "--config_file", config, *null_target, "--tuning_effort", "quick",
-    )  # fmt: skip
-    ran = gputune("context-binary-generator", *words)
+    keys = {"performance_cache_dir": str(tmp_path / "mine"), key: str(folder)}
+    ran = generate(effort="quick", **keys)
     assert ran.code == 7
     (line,) = (line for line in ran.err.splitlines() if "error" in line)
     assert f"it lies in {folder}, which can be written by every user; " in line
     assert "GPUTUNE_TRUSTED_FOLDERS" in line
     assert not list(folder.iterdir())
     folder.chmod(0o755)
-    assert gputune("context-binary-generator", *words).code == 0
+    assert generate(effort="quick", **keys).code == 0
 
 
 @pytest.mark.parametrize("key", ["performance_cache_dir", "kernel_repo_path"])
 def test_a_copied_cache_brings_measurements_and_no_code(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], key: str, monkeypatch: pytest.MonkeyPatch
+    generate: Generate, tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which its new owner compiles once, and then has as his own."""
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
-    model = save(models.conv_relu_gemm(), tmp_path)
 
-    def run(folder: Path, home: str) -> tuple[Ran, Any, bytes]:
+    def run(folder: Path, home: str) -> tuple[Generated, bytes]:
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / home))
-        summary = tmp_path / "summary.json"
-        ran = gputune(
-            "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
-            "--config_file", config_file(tmp_path, **{"performance_cache_dir": str(folder), key: str(folder)}),
-            *null_target, "--tuning_effort", "quick", "--summary_json", summary,
-        )  # fmt: skip
+        ran = generate(effort="quick", **{"performance_cache_dir": str(folder), key: str(folder)})
         assert ran.code == 0, ran.err
-        return ran, read_json(summary)["totals"], (tmp_path / "m.bin").read_bytes()
+        return ran, ran.context.read_bytes()
 
     run(theirs, "their home")
     shutil.copytree(theirs, mine)
-    ran, totals, made = run(mine, "my home")
+    ran, made = run(mine, "my home")
     assert "3 compiled programs in the cache are from another installation" in ran.err
-    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 3)
-    ran, totals, context = run(mine, "my home")
+    assert requests(ran) == (0, 3)
+    ran, context = run(mine, "my home")
     assert "another installation" not in ran.err
-    assert (totals["profile_requests"], totals["compile_requests"]) == (0, 0)
+    assert requests(ran) == (0, 0)
     assert context == made
+
+
+def test_a_generation_finishes_although_nothing_more_can_be_kept(generate: Generate, tmp_path: Path) -> None:
+    with no_room(160_000):
+        ran = generate(effort="quick")
+    assert ran.code == 0, ran.err
+    assert ran.err.count("from now on nothing is stored") == 1
+    assert ran.context.exists()
+    (file,) = (tmp_path / "cache").glob("*.sqlite")
+    with PerformanceCache.open(file) as cache:
+        assert cache.problems() == []
+        assert cache.tasks()
 
 
 @pytest.mark.parametrize(
@@ -182,34 +161,19 @@ def test_a_copied_cache_brings_measurements_and_no_code(
         ({"cache_mode": "frozen", "invalidate_performance_cache": True}, "invalidate_performance_cache has no meaning"),
         ({"cache_mode": "refresh", "system_performance_cache_dir": "x"}, "system_performance_cache_dir has no meaning"),
         ({"cache_mode": "off", "invalidate_kernel_repo": True}, "name one with kernel_repo_path"),
+        ({"cache_mode": "sometimes"}, "'sometimes' is no cache mode; there are use, off, refresh, frozen"),
     ],
 )
-def test_what_a_mode_could_only_ignore_is_refused(
-    gputune: Gputune, tmp_path: Path, keys: dict[str, object], says: str
-) -> None:
-    ran = gputune(
-        "context-binary-generator", "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
-        "--output_dir", tmp_path, "--config_file", config_file(tmp_path, **keys), "--device", "null",
-    )  # fmt: skip
+def test_what_a_mode_could_only_ignore_is_refused(generate: Generate, keys: dict[str, object], says: str) -> None:
+    ran = generate(effort="quick", **keys)
     assert ran.code == 2
     assert says in ran.last_line
 
 
-def test_a_tier_of_ones_own_has_its_file(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> None:
-    model = save(models.conv_relu_gemm(), tmp_path)
-    words = (
-        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
-        "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick", "--device_tier",
-    )  # fmt: skip
-    ran = gputune(*words, "our-boards")
+def test_a_tier_of_ones_own_has_its_file(generate: Generate, tmp_path: Path) -> None:
+    ran = generate("--device_tier", "our-boards", effort="quick")
     assert ran.code == 0, ran.err
     assert [path.name for path in (tmp_path / "cache").glob("*.sqlite")] == ["our-boards.sqlite"]
-    ran = gputune(*words, "../other")
+    ran = generate("--device_tier", "../other", effort="quick")
     assert ran.code == 2
     assert "'../other' is not a tier name" in ran.last_line
-
-
-def test_an_unknown_mode_is_named(generate: Any) -> None:
-    ran, _ = generate("sometimes")
-    assert ran.code == 2
-    assert "'sometimes' is no cache mode; there are use, off, refresh, frozen" in ran.last_line

@@ -13,9 +13,7 @@ from gputune.cache import CacheError
 from gputune.client.folders import default_secret_file
 from gputune.client.generation import cache_secret
 from gputune.client.generation.cache_secret import SECRET_FILE, known_secret, own_secret
-from tests.client import models
-from tests.client.commands import Gputune, config_file
-from tests.client.models import save
+from tests.client.commands import Generate
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +44,7 @@ def test_processes_that_make_it_at_once_have_the_same(file: Path) -> None:
     )
     processes = [
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(6)
+        for _ in range(3)
     ]
     for one in processes:
         assert one.stdout is not None and one.stdout.readline() == "\n"
@@ -134,16 +132,12 @@ def test_one_that_is_named_is_used_and_never_made(file: Path, tmp_path: Path, mo
 
 
 def test_a_home_that_cannot_be_written_is_said_in_one_line(
-    tmp_path: Path, gputune: Gputune, null_target: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, generate: Generate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "no folder").touch()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "no folder"))
-    words = (
-        "context-binary-generator", "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
-        "--output_dir", tmp_path, "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick",
-    )  # fmt: skip
     for _ in range(2):
-        ran = gputune(*words)
+        ran = generate(effort="quick")
         assert ran.code == 0, ran.err
         (line,) = (line for line in ran.err.splitlines() if "compiled programs are not kept" in line)
         assert "cannot be made (Not a directory); name one in GPUTUNE_CACHE_SECRET_FILE" in line
@@ -157,31 +151,23 @@ def test_a_user_without_a_home_has_none(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_secret_that_is_refused_ends_a_generation_before_a_device_is_opened(
-    tmp_path: Path, gputune: Gputune, file: Path
-) -> None:
+def test_a_secret_that_is_refused_ends_a_generation_before_a_model_is_read(generate: Generate, file: Path) -> None:
     own_secret()
     file.chmod(0o644)
-    ran = gputune(
-        "context-binary-generator", "--model", tmp_path / "none.onnx", "--binary_file", "m", "--output_dir", tmp_path,
-        "--config_file", config_file(tmp_path), "--device", "null",
-    )  # fmt: skip
+    ran = generate(model=file.with_name("none.onnx"), effort="quick")
     assert (ran.code, len(ran.err.splitlines())) == (7, 1)
     assert "can be used by other users" in ran.last_line
 
 
 @pytest.mark.parametrize("named", [False, True])
 def test_no_output_replaces_it(
-    tmp_path: Path, gputune: Gputune, file: Path, named: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, generate: Generate, file: Path, named: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = own_secret()
     if named:
         file = file.replace(tmp_path / "named")
         monkeypatch.setenv(SECRET_FILE, str(file))
-    ran = gputune(
-        "context-binary-generator", "--model", save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
-        "--output_dir", tmp_path, "--config_file", config_file(tmp_path), "--device", "null", "--summary_json", file,
-    )  # fmt: skip
+    ran = generate("--summary_json", file, effort="quick")
     assert ran.code == 2
     assert "--summary_json" in ran.last_line and "the secret of performance caches" in ran.last_line
     assert known_secret() == before

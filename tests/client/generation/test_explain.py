@@ -9,23 +9,19 @@ import pytest
 
 from gputune.cache import Validity, canonical_json
 from tests.client import models
-from tests.client.commands import Gputune, config_file
+from tests.client.commands import Generate, config_file
 from tests.client.models import save
 
 
 @pytest.fixture
-def generated(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Any:
+def generated(generate: Generate, tmp_path: Path) -> Any:
     """Runs explain over a cache that holds a small model tuned on the null device."""
-    model = save(models.conv_relu_gemm(), tmp_path)
-    ran = gputune(
-        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", tmp_path,
-        "--config_file", config_file(tmp_path), *null_target, "--tuning_effort", "quick",
-    )  # fmt: skip
+    ran = generate(effort="quick")
     assert ran.code == 0, ran.err
 
-    def explain(*words: object, model: Path = model) -> Any:
-        return gputune(
-            "performance-cache", "explain", "--model", model, *null_target,
+    def explain(*words: object, model: Path = tmp_path / "model.onnx") -> Any:
+        return generate.gputune(
+            "performance-cache", "explain", "--model", model, *generate.target,
             "--performance_cache_dir", tmp_path / "cache", "--tuning_effort", "quick", *words,
         )  # fmt: skip
 
@@ -70,33 +66,22 @@ def test_an_unknown_model_starts_from_near_problems_or_from_nothing(generated: A
     assert "of near problems" in found["Conv"]["origin"]
 
 
-SHAPES = "x=1,3,11,7;x=1,3,9,8"
-
-
-def test_it_answers_for_all_graphs_and_for_the_options_of_the_generator(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    model = save(
-        models.build(
-            "(float[1,3,h,w] x) => (float[n,c,i,j] y)",
-            "c = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(c) y = Softmax<axis=1>(r)",
-            {"w": (8, 3, 3, 3), "b": (8,)},
-        ),
-        tmp_path,
+def test_it_answers_for_all_graphs_and_for_the_options_of_the_generator(generate: Generate, tmp_path: Path) -> None:
+    generate.model = models.build(
+        "(float[1,3,h,w] x) => (float[n,c,i,j] y)",
+        "c = Conv<pads=[1,1,1,1]>(x, w, b) r = Relu(c) y = Softmax<axis=1>(r)",
+        {"w": (8, 3, 3, 3), "b": (8,)},
     )
-    config = config_file(tmp_path, tasks=["Conv"])
-    asked = (
-        "--model", model, "--input_dimensions", SHAPES, "--config_file", config, "--device_tier", "ours",
-        *null_target, "--tuning_effort", "quick",
-    )  # fmt: skip
-    generator = ("context-binary-generator", "--binary_file", "m", "--output_dir", tmp_path, *asked)
+    model, config = models.save(generate.model, tmp_path), config_file(tmp_path, tasks=["Conv"])
+    asked = ("--input_dimensions", "x=1,3,11,7;x=1,3,9,8", "--device_tier", "ours")
+    told = ("--model", model, "--config_file", config, *generate.target, "--tuning_effort", "quick", *asked, "--json")
     for kinds in (("default", "new", "seeded"), ("default", "hit")):
-        said = json.loads(gputune("performance-cache", "explain", *asked, "--json").out)
+        said = json.loads(generate.gputune("performance-cache", "explain", *told).out)
         assert Path(said["file"]).name == "ours.sqlite"
         assert {task["kind"] for task in said["tasks"]} <= set(kinds)
-        ran = gputune(*generator, "--summary_json", tmp_path / "summary.json")
+        ran = generate(*asked, effort="quick", tasks=["Conv"])
         assert ran.code == 0, ran.err
-        done = json.loads((tmp_path / "summary.json").read_text())["tasks"]
+        done = ran.summary["tasks"]
         measures = {task["task"]: task["measures"] for task in said["tasks"]}
         assert {task["key"]: task["measured"] > 0 for task in done} == measures
         assert f"{said['counts']['hit']} of {len(done)} tasks are known, {said['counts']['default']} keep" in ran.err

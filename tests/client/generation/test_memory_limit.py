@@ -1,10 +1,7 @@
 """Test memory_limit_hint: what is reduced, in which order, and what is said of it."""
 
 import functools
-import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ from gputune.kernels.catalogue import family_of
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.client import models
-from tests.client.commands import Gputune, read_json
+from tests.client.commands import Generate
 
 assert NULL_REPORT.identity is not None
 DEVICE: DeviceIdentity = NULL_REPORT.identity
@@ -138,27 +135,15 @@ def test_graphs_share_weights_and_what_gives_way(decision: Decision) -> None:
 
 @pytest.mark.parametrize(("effort", "limit", "met"), [("none", HUGE, True), ("none", 5, False), ("quick", 5, False)])
 def test_the_generator_respects_it_and_its_summary_tells(
-    gputune: Gputune, tmp_path: Path, null_target: Sequence[object], effort: str, limit: int, met: bool
+    generate: Generate, effort: str, limit: int, met: bool
 ) -> None:
-    config = tmp_path / "config.json"
-    cache = () if effort == "none" else ("--performance_cache_dir", tmp_path / "cache")
-    config.write_text(json.dumps({"memory_limit_hint": limit}), encoding="utf-8")
-    ran = gputune(
-        "context-binary-generator", "--model", models.save(models.residual_block(), tmp_path), "--binary_file", "m",
-        "--output_dir", tmp_path, "--config_file", config, "--tuning_effort", effort,
-        "--summary_json", tmp_path / "summary.json", *cache, *null_target,
-    )  # fmt: skip
+    ran = generate(model=models.residual_block(), effort=effort, memory_limit_hint=limit)
     assert ran.code == 0, ran.err
-    told = read_json(tmp_path / "summary.json")["memory_limit"]
+    told = ran.summary["memory_limit"]
     assert (told["limit_bytes"], told["met"]) == (limit, met)
     assert told["needed_bytes"] <= told["unlimited_bytes"]
     assert ("is not met" in ran.err) is not met
 
 
-def test_without_a_limit_the_summary_says_so(gputune: Gputune, tmp_path: Path, null_target: Sequence[object]) -> None:
-    ran = gputune(
-        "context-binary-generator", "--model", models.save(models.residual_block(), tmp_path), "--binary_file", "m",
-        "--output_dir", tmp_path, "--tuning_effort", "none", "--summary_json", tmp_path / "s.json", *null_target,
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    assert read_json(tmp_path / "s.json")["memory_limit"] is None
+def test_without_a_limit_the_summary_says_so(generate: Generate) -> None:
+    assert generate().summary["memory_limit"] is None

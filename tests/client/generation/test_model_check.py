@@ -118,25 +118,6 @@ def test_values_make_inputs_constants(gputune: Gputune, tmp_path: Path) -> None:
     assert ran.code == 3 and "has no input 'w'" in ran.last_line
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("16000", "'16000' is not of the form NAME=16000"),
-        ("=1", "is not of the form"),
-        ("v=", "'' is no number"),
-        ("v=one", "'one' is no number, and neither true nor false"),
-        ("v=1,,2", "'' is no number"),
-        ("v=true,1", "--input_value: [True, 1] is no value"),
-        ("v=inf", "a number that is not finite"),
-    ],
-)
-def test_what_is_no_value(gputune: Gputune, tmp_path: Path, text: str, said: str) -> None:
-    path = models.save(models.conv_relu_gemm(), tmp_path)
-    ran = gputune("model-check", path, "--input_value", text)
-    assert ran.code == 2 and said in ran.last_line
-    assert gputune("model-check", path, "--input_value", "v=1", "--input_value", "v=1").code == 2
-
-
 def test_trials_are_those_of_the_tuner(tmp_path: Path, cache: PerformanceCache, gputune: Gputune) -> None:
     path = models.save(models.conv_relu_gemm(), tmp_path)
     found = check_model(path, {})
@@ -242,22 +223,6 @@ def test_peaks_are_measured_on_a_device(gputune: Gputune, tmp_path: Path, monkey
     assert (code, content["peaks"]["origin"]) == (0, "measured on null with a matrix product and a copy")
     assert content["peaks"]["gflops"] > 0 and content["peaks"]["gbps"] > 0
     assert content["roofline_ns"] > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("--peak_gflops", 3), "give --peak_gflops and --peak_gbps"),
-        (("--peak_gflops", 3, "--device", "null"), "--peak_gflops: with --device the peaks are measured"),
-        (("--input_dimensions", "x=1,3,9,7;x=2,3,9,7"), "one shape at a time"),
-    ],
-)
-def test_options_that_contradict(
-    gputune: Gputune, tmp_path: Path, arguments: tuple[object, ...], complaint: str
-) -> None:
-    ran = gputune("model-check", models.save(models.conv_relu_gemm(), tmp_path), *arguments)
-    assert ran.code == 2
-    assert complaint in ran.last_line
 
 
 def test_a_broken_model_is_no_unsupported_one(gputune: Gputune, tmp_path: Path) -> None:

@@ -2,38 +2,27 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 from gputune.client.errors import ConfigError
 from gputune.client.generation.ep_context.file import IR_VERSION, ONNX_OPSET
-from gputune.core.json_text import json_text, json_value
+from gputune.core.json_text import json_value
 from gputune.runtime.context.ep_context import COMPATIBILITY_KEY
-from gputune.runtime.context.format import read_header
 from tests.client import models
-from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.commands import Generate, Generated, Gputune
 from tests.client.model.test_parts import double_inside
-
-Generate = Callable[..., Ran]
 
 
 @pytest.fixture
-def generate(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Generate:
-    """Generates output/small.bin without tuning, by default of a model with a float64 tensor inside."""
+def in_parts(generate: Generate) -> Callable[..., Generated]:
+    """Generates without tuning, by default of a model with a float64 tensor inside."""
 
-    def run(
-        *arguments: object,
-        model: onnx.ModelProto | None = None,
-        dimensions: tuple[str, ...] = ("n=1",),
-        effort: str = "none",
-    ) -> Ran:
-        path = models.save(double_inside() if model is None else model, tmp_path)
-        return gputune(
-            "context-binary-generator", "--model", path, "--binary_file", "small", "--output_dir", tmp_path / "output",
-            *(word for each in dimensions for word in ("--input_dimensions", each)), *null_target,
-            "--tuning_effort", effort, *arguments,
-        )  # fmt: skip
+    def run(*arguments: object, dimensions: tuple[str, ...] = ("n=1",), **how: Any) -> Generated:
+        given = [word for each in dimensions for word in ("--input_dimensions", each)]
+        return generate("--unsupported", "host", *given, *arguments, **{"model": double_inside(), **how})
 
     return run
 
@@ -46,13 +35,12 @@ def attributes(node: onnx.NodeProto) -> dict[str, object]:
     return {one.name: onnx.helper.get_attribute_value(one) for one in node.attribute}
 
 
-def test_each_part_is_a_graph_of_the_context_and_a_node_of_the_file(generate: Generate, tmp_path: Path) -> None:
-    ran = generate("--unsupported", "host", "--summary_json", tmp_path / "summary.json")
-    assert ran.code == 0, ran.err
+def test_each_part_is_a_graph_of_the_context_and_a_node_of_the_file(in_parts: Any, tmp_path: Path) -> None:
+    ran = in_parts()
+    header = ran.header
     assert "2 parts run on the device with 100.0% of the multiply-adds; 5 nodes stay in onnxruntime" in ran.err
     output = tmp_path / "output"
     assert sorted(path.name for path in output.iterdir()) == ["small.bin", "small_ctx.onnx"]
-    header = read_header(output / "small.bin")
     assert [graph.name for graph in header.graphs] == ["small_part1", "small_part2"]
     assert header.configuration["unsupported"] == "host"
     model = onnx.load(str(output / "small_ctx.onnx"))
@@ -62,29 +50,29 @@ def test_each_part_is_a_graph_of_the_context_and_a_node_of_the_file(generate: Ge
     assert (list(second.input), list(second.output)) == (["b", "d"], ["e", "y"])
     assert attributes(first)["ep_cache_context"] == b"small.bin" and attributes(first)["main_context"] == 1
     assert attributes(second)["partition_name"] == b"small_part2" and attributes(second)["main_context"] == 0
-    (cut,) = read_json(tmp_path / "summary.json")["models_in_parts"]
+    (cut,) = ran.summary["models_in_parts"]
     assert [part["graph"] for part in cut["parts"]] == ["small_part1", "small_part2"]
     assert cut["host_ops"] == {"Cast": 2, "Mul": 1, "NonZero": 1, "Size": 1}
     assert cut["file"]["path"] == str(output / "small_ctx.onnx") and cut["share"] == pytest.approx(1)
 
 
 def test_without_the_option_the_error_names_it(generate: Generate, tmp_path: Path) -> None:
-    ran = generate()
+    ran = generate("--input_dimensions", "n=1", model=double_inside())
     assert ran.code == 3 and ran.last_line.endswith(
         "--unsupported host lets onnxruntime run what cannot run on the device"
     )
     assert not (tmp_path / "output").exists()
 
 
-def test_the_config_file_asks_for_it_and_the_option_overrides_it(generate: Generate, tmp_path: Path) -> None:
-    asked = config_file(tmp_path, unsupported="host")
-    assert generate("--config_file", asked, effort="quick").code == 0
-    assert generate("--config_file", asked, "--unsupported", "refuse", effort="quick").code == 3
+def test_the_config_file_asks_for_it_and_the_option_overrides_it(generate: Generate) -> None:
+    for options, code in (((), 0), (("--unsupported", "refuse"), 3)):
+        asked = generate("--input_dimensions", "n=1", *options, model=double_inside(), unsupported="host")
+        assert asked.code == code
 
 
-def test_each_choice_of_shapes_has_a_file(generate: Generate, tmp_path: Path) -> None:
+def test_each_choice_of_shapes_has_a_file(in_parts: Any, tmp_path: Path) -> None:
     """All name one context, in which equal weights are stored once."""
-    ran = generate("--unsupported", "host", dimensions=("n=1", "n=3"))
+    ran = in_parts(dimensions=("n=1", "n=3"))
     assert ran.code == 0, ran.err
     output = tmp_path / "output"
     assert sorted(path.name for path in output.glob("*.onnx")) == ["small_ctx_1.onnx", "small_ctx_3.onnx"]
@@ -98,19 +86,19 @@ def test_each_choice_of_shapes_has_a_file(generate: Generate, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
-def test_the_file_may_have_another_place_and_hold_the_context(generate: Generate, tmp_path: Path, mode: str) -> None:
+def test_the_file_may_have_another_place_and_hold_the_context(in_parts: Any, tmp_path: Path, mode: str) -> None:
     path = tmp_path / "mine.onnx"
-    assert generate("--unsupported", "host", "--ep_context", path, "--ep_context_embed_mode", mode).code == 0
-    binary = tmp_path / "output" / "small.bin"
+    ran = in_parts("--ep_context", path, "--ep_context_embed_mode", mode)
+    assert ran.code == 0, ran.err
     content = attributes(nodes_of(path)[0])["ep_cache_context"]
-    assert content == (binary.read_bytes() if mode == "1" else b"output/small.bin")
+    assert content == (ran.context.read_bytes() if mode == "1" else b"output/small.bin")
 
 
-def test_a_whole_model_is_one_node(generate: Generate, tmp_path: Path) -> None:
+def test_a_whole_model_is_one_node(in_parts: Any, tmp_path: Path) -> None:
     """Which an onnxruntime that is older than the model opens, too."""
     model = models.conv_relu_gemm()
     model.ir_version, model.opset_import[0].version = 12, 24
-    ran = generate("--unsupported", "host", model=model, dimensions=())
+    ran = in_parts(model=model, dimensions=())
     assert ran.code == 0 and "all of it runs on the device" in ran.err
     written = onnx.load(str(tmp_path / "output" / "small_ctx.onnx"))
     assert [node.op_type for node in written.graph.node] == ["EPContext"]
@@ -118,17 +106,17 @@ def test_a_whole_model_is_one_node(generate: Generate, tmp_path: Path) -> None:
     assert {one.domain: one.version for one in written.opset_import} == {"": ONNX_OPSET, "com.microsoft": 1}
 
 
-def test_without_any_part_only_the_model_is_written_with_a_warning(generate: Generate, tmp_path: Path) -> None:
+def test_without_any_part_only_the_model_is_written_with_a_warning(in_parts: Any, tmp_path: Path) -> None:
     model = models.build(
         "(float[1,8] x) => (float y)", "q, s, z = DynamicQuantizeLinear(x) y = DequantizeLinear(q, s, z)"
     )
-    ran = generate("--unsupported", "host", "--summary_json", tmp_path / "summary.json", model=model, dimensions=())
+    ran = in_parts(model=model, dimensions=())
     assert ran.code == 0
     assert "warning: " in ran.err and "no part runs on the device; 2 nodes stay in onnxruntime (" in ran.err
     assert [path.name for path in (tmp_path / "output").iterdir()] == ["small_ctx.onnx"]
-    summary = read_json(tmp_path / "summary.json")
+    summary = ran.summary
     assert summary["context"]["sha256"] is None and summary["models_in_parts"][0]["parts"] == []
-    gate = generate("--unsupported", "host", "--fail_under", "1.1", model=model, dimensions=(), effort="quick")
+    gate = in_parts("--fail_under", "1.1", model=model, dimensions=(), effort="quick")
     assert gate.code != 0 and "no part of the model runs on the device" in gate.last_line
 
 
@@ -141,10 +129,9 @@ def test_without_any_part_only_the_model_is_written_with_a_warning(generate: Gen
     ],
 )
 def test_wishes_that_would_change_parts_are_refused(
-    generate: Generate, tmp_path: Path, options: tuple[str, ...], keys: dict[str, object], name: str
+    in_parts: Any, options: tuple[str, ...], keys: dict[str, object], name: str
 ) -> None:
-    (path := tmp_path / "wishes.json").write_text(json_text(keys))
-    ran = generate("--unsupported", "host", *options, *(("--config_file", path) if keys else ()))
+    ran = in_parts(*options, **keys)
     assert ran.code == ConfigError.exit_code and ran.last_line.startswith(f"error: {name} has no meaning with")
 
 
@@ -162,11 +149,11 @@ def test_model_check_shows_the_parts(gputune: Gputune, tmp_path: Path) -> None:
     assert content["why_no_parts"] is None
 
 
-def test_weights_of_the_rest_that_lie_in_other_files_come_inside(generate: Generate, tmp_path: Path) -> None:
+def test_weights_of_the_rest_that_lie_in_other_files_come_inside(in_parts: Any, tmp_path: Path) -> None:
     """The file may lie in another folder than the model, and weights of parts have no use in it."""
     path = tmp_path / "model.onnx"
     onnx.save(double_inside(), path, save_as_external_data=True, size_threshold=0, location="weights.data")
-    ran = generate("--unsupported", "host", model=onnx.load(str(path), load_external_data=False))
+    ran = in_parts(model=path)
     assert ran.code == 0, ran.err
     rest = onnx.load(str(tmp_path / "output" / "small_ctx.onnx"))
     assert sorted(item.name for item in rest.graph.initializer) == ["half", "shape/value"]

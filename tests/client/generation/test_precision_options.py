@@ -1,8 +1,8 @@
 """Test what options, keys and arguments ask of the precision of a model."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +13,7 @@ from gputune.client.generation.config.precision import AskedPrecision, io_types,
 from gputune.client.model.graph import STORED
 from gputune.core.dtypes import FLOAT, HALF, HALF_EXTENSION
 from gputune.core.identity import DeviceIdentity
-from gputune.runtime.context.format import read_header
-from tests.client.commands import Gputune
+from tests.client.commands import Generate, Gputune
 from tests.client.contexts import DEVICE
 from tests.client.model.test_precision import NETWORK, WEIGHTS
 from tests.client.models import Array, build, save
@@ -39,33 +38,22 @@ def model(tmp_path: Path) -> Path:
         (("--unsupported", "host", "--io_type", "float16"), "--io_type has no meaning with --unsupported host"),
     ],
 )
-def test_what_cannot_be_asked_for(
-    gputune: Gputune, model: Path, null_target: tuple[object, ...], options: tuple[str, ...], said: str
-) -> None:
-    command = ("context-binary-generator", "--model", model, "--binary_file", "m", "--tuning_effort", "none")
-    ran = gputune(*command, *null_target, *options)
+def test_what_cannot_be_asked_for(generate: Generate, model: Path, options: tuple[str, ...], said: str) -> None:
+    ran = generate(*options, model=model)
     assert ran.code == 2 and said in ran.last_line, ran.err
 
 
-def test_a_context_says_its_mode_and_has_the_types_that_are_asked_for(
-    gputune: Gputune, model: Path, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
+def test_a_context_says_its_mode_and_has_the_types_that_are_asked_for(generate: Generate, model: Path) -> None:
     keys: dict[str, object] = {
         "precision_mode": "float16_storage",
         "io_type": {"x": "float16"},
         "keep_float32": ["MatMul"],
     }
-    command = ("context-binary-generator", "--model", model, "--tuning_effort", "none", *null_target)
-    (tmp_path / "keys.json").write_text(json.dumps(keys), encoding="utf-8")
-    ran = gputune(*command, "--binary_file", tmp_path / "m", "--config_file", tmp_path / "keys.json")
-    assert ran.code == 0, ran.err
-    header = read_header(tmp_path / "m.bin")
+    header = generate(model=model, **keys).header
     assert {key: header.configuration[key] for key in keys} == keys
     (graph,) = header.graphs
     assert [tensor.dtype for tensor in (*graph.inputs, *graph.outputs)] == ["float16", "float32"]
-    mode = ("--precision_mode", "float32")
-    ran = gputune(*command, "--binary_file", tmp_path / "other", "--io_type", "float16", *mode)
-    header = read_header(tmp_path / "other.bin")
+    header = generate("--io_type", "float16", "--precision_mode", "float32", model=model).header
     assert header.configuration["precision_mode"] == "float32"
     assert {tensor.dtype for tensor in (*header.graphs[0].inputs, *header.graphs[0].outputs)} == {HALF}
 
@@ -107,30 +95,27 @@ def double_tail(tmp_path: Path) -> Path:
 
 
 def test_float64_is_computed_in_float32_where_that_is_asked_for(
-    gputune: Gputune, double_tail: Path, tmp_path: Path, null_target: tuple[object, ...]
+    generate: Generate, gputune: Gputune, double_tail: Path
 ) -> None:
     """By the option that the refusal names, a key of the config file, or neither."""
-    command = ("context-binary-generator", "--model", double_tail, "--tuning_effort", "none", *null_target)
-    refused = gputune(*command, "--binary_file", tmp_path / "m")
+    refused = generate(model=double_tail)
     assert refused.code == 3 and "; instead: --float64 float32, which computes it in float32" in refused.last_line
-    ran = gputune(*command, "--binary_file", tmp_path / "m", "--float64", "float32")
-    assert ran.code == 0, ran.err
-    header = read_header(tmp_path / "m.bin")
+    header = generate("--float64", "float32", model=double_tail).header
     assert header.configuration["float64"] == "float32" and header.graphs[0].outputs[0].dtype == "float32"
-    (tmp_path / "keys.json").write_text('{"float64": "float32"}', encoding="utf-8")
-    keys = ("--binary_file", tmp_path / "k", "--config_file", tmp_path / "keys.json")
-    assert gputune(*command, *keys).code == 0
-    assert gputune(*command, *keys, "--float64", "refuse").code == 3
+    assert generate(model=double_tail, float64="float32").code == 0
+    assert generate("--float64", "refuse", model=double_tail, float64="float32").code == 3
     assert gputune("model-check", double_tail).code == 9
     assert gputune("model-check", double_tail, "--float64", "float32").code == 0
 
 
-def test_float64_is_computed_in_float32_in_python(double_tail: Path, tmp_path: Path) -> None:
+def test_float64_is_computed_in_float32_in_python(double_tail: Path, null_target: tuple[object, ...]) -> None:
+    _, target, _, token_file = map(str, null_target)
+    how: dict[str, Any] = {"output": double_tail.with_name("m.bin"), "target": target, "token_file": token_file}
     checked = gputune.check(double_tail)
     assert not checked.runs and "float64='float32', which computes it in float32" in checked.unsupported[0].instead
     assert gputune.check(double_tail, float64="float32").runs
     with pytest.raises(ModelError, match="instead: float64='float32', which computes it in float32"):
-        gputune.tune(double_tail, output=tmp_path / "m.bin", device="null", effort="none")
-    assert gputune.tune(double_tail, output=tmp_path / "m.bin", device="null", effort="none", float64="float32").graphs
+        gputune.tune(double_tail, effort="none", **how)
+    assert gputune.tune(double_tail, effort="none", **how, float64="float32").graphs
     with pytest.raises(ConfigError, match="float64: there is no 'float16'"):
         gputune.check(double_tail, float64="float16")

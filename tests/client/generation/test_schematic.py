@@ -31,7 +31,7 @@ from gputune.runtime.profiling.log import LOG_NAME, read_log
 from gputune.runtime.profiling.records import DEINIT, FINALIZE, INIT, NODE, digest_of, logged_launches
 from tests.client import models
 from tests.client.answering_target import AnsweringTarget, by_width
-from tests.client.commands import Gputune, Ran, config_file
+from tests.client.commands import Generate, Ran, config_file
 from tests.client.context.test_builder import FakeTarget
 
 assert NULL_REPORT.identity is not None
@@ -221,9 +221,7 @@ def test_peaks_are_the_best_that_was_measured(cache: PerformanceCache, monkeypat
 
 
 @pytest.fixture
-def generate(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Ran]:
+def recorded(generate: Generate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
     """Generates two graphs of one operation in the folder `here`."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -231,8 +229,8 @@ def generate(
 
     def run(*arguments: object, effort: str = "none") -> Ran:
         tuned = () if effort == "none" else ("--config_file", config_file(tmp_path))
-        return gputune(
-            "context-binary-generator", "--model", path, *null_target, *tuned, "--tuning_effort", effort,
+        return generate.gputune(
+            "context-binary-generator", "--model", path, *generate.target, *tuned, "--tuning_effort", effort,
             "--binary_file", "net", "--input_dimensions", "x=1,8;x=1,12", *arguments,
         )  # fmt: skip
 
@@ -243,8 +241,8 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_schematic_lies_beside_its_context_and_the_log_in_the_folder_asked_for(generate: Any, tmp_path: Path) -> None:
-    ran = generate("--output_dir", "out", "--profiling_level", "linting", effort="quick")
+def test_a_schematic_lies_beside_its_context_and_the_log_in_the_folder_asked_for(recorded: Any, tmp_path: Path) -> None:
+    ran = recorded("--output_dir", "out", "--profiling_level", "linting", effort="quick")
     assert ran.code == 0, ran.err
     assert files(tmp_path / "here") == {"out/net.bin", "out/net_schematic.bin", f"out/profilelogs/{LOG_NAME}"}
     folder = tmp_path / "here" / "out"
@@ -275,8 +273,8 @@ def test_a_schematic_lies_beside_its_context_and_the_log_in_the_folder_asked_for
         (("--profiling_level", "qhas", "--profiling_option", "optrace"), "qhas"),
     ],
 )
-def test_levels(generate: Any, tmp_path: Path, options: tuple[str, ...], level: str) -> None:
-    ran = generate("--binary_file", tmp_path / "there" / "net", *options)
+def test_levels(recorded: Any, tmp_path: Path, options: tuple[str, ...], level: str) -> None:
+    ran = recorded("--binary_file", tmp_path / "there" / "net", *options)
     assert ran.code == 0, ran.err
     assert files(tmp_path / "there") == {"net.bin", "net_schematic.bin"}
     log = read_log(tmp_path / "here" / "profilelogs" / LOG_NAME)
@@ -284,20 +282,20 @@ def test_levels(generate: Any, tmp_path: Path, options: tuple[str, ...], level: 
     assert any("/" in span.name for span in log.spans) == (level != "basic")
 
 
-def test_nothing_is_recorded_unasked(generate: Any, tmp_path: Path) -> None:
-    assert generate().code == 0
+def test_nothing_is_recorded_unasked(recorded: Any, tmp_path: Path) -> None:
+    assert recorded().code == 0
     assert files(tmp_path / "here") == {"output/net.bin"}
 
 
 def test_a_generation_that_fails_says_how_far_it_came(
-    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recorded: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*arguments: object) -> None:
         raise KeyboardInterrupt
 
     path = tmp_path / "here" / "profilelogs" / LOG_NAME
     asked = ("--profiling_level", "basic")
-    assert generate(*asked, "--input_dimensions", "nothing=1").code == 3
+    assert recorded(*asked, "--input_dimensions", "nothing=1").code == 3
     log = read_log(path)
     assert (
         log.complete
@@ -305,7 +303,7 @@ def test_a_generation_that_fails_says_how_far_it_came(
         and [span.name for span in log.spans] == ["init", "init", "import", "deinit"]
     )
     monkeypatch.setattr(TaskRunner, "measure", broken)
-    assert generate(*asked, effort="quick").code == 130
+    assert recorded(*asked, effort="quick").code == 130
     log = read_log(path)
     assert log.complete and log.header.device
     names = ["import", "lower", "init", "init", "init", "tune", "deinit"]
@@ -313,8 +311,8 @@ def test_a_generation_that_fails_says_how_far_it_came(
     assert files(tmp_path / "here") == {f"profilelogs/{LOG_NAME}"}
 
 
-def test_a_schematic_that_cannot_be_written_is_said_before_anything_is_done(generate: Any, tmp_path: Path) -> None:
+def test_a_schematic_that_cannot_be_written_is_said_before_anything_is_done(recorded: Any, tmp_path: Path) -> None:
     (tmp_path / "here" / "output" / "net_schematic.bin").mkdir(parents=True)
-    ran = generate("--profiling_level", "basic")
+    ran = recorded("--profiling_level", "basic")
     assert ran.code != 0 and "net_schematic.bin cannot be written" in ran.last_line
     assert files(tmp_path / "here") == set()

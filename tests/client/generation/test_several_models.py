@@ -1,5 +1,6 @@
 """Test several models in one context: each has its own graphs, and common parts are kept once."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,9 @@ from gputune.client.model.graphs import Graphs, read_graphs
 from gputune.client.model.model_files import ModelFile
 from gputune.client.viewer.schematic import read_schematic
 from gputune.runtime.context.ep_context import ep_contexts
-from gputune.runtime.context.format import read_header
 from gputune.runtime.context.records import BufferRef, ContextHeader, GraphRecord
 from tests.client import models
-from tests.client.commands import Gputune, Ran, config_file, read_json
+from tests.client.commands import Generate, Generated, Gputune
 from tests.client.model.test_alternatives import two_blocks
 
 SHARED = models.positive(12, 5)
@@ -38,20 +38,11 @@ def two(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def generate(gputune: Gputune, two: str, null_target: tuple[object, ...], tmp_path: Path) -> Any:
-    def run(*arguments: object, dimensions: str = "x=2,12;z=2,5", effort: str = "none", **config: object) -> Ran:
-        return gputune(
-            "context-binary-generator", "--model", two, "--binary_file", "two", "--output_dir", tmp_path,
-            "--input_dimensions", dimensions, *null_target, "--tuning_effort", effort, *arguments,
-            *(("--config_file", config_file(tmp_path, **config)) if config else ()),
-        )  # fmt: skip
+def generate(generate: Generate, two: str) -> Callable[..., Generated]:
+    def run(*arguments: object, dimensions: str = "x=2,12;z=2,5", **how: Any) -> Generated:
+        return generate("--model", two, "--input_dimensions", dimensions, *arguments, **how)
 
     return run
-
-
-def header_of(folder: Path, ran: Ran) -> ContextHeader:
-    assert ran.code == 0, ran.err
-    return read_header(folder / "two.bin")
 
 
 def weights_of(header: ContextHeader) -> list[set[BufferRef]]:
@@ -65,13 +56,12 @@ def places(graph: GraphRecord) -> set[tuple[int, int]]:
     return {(ref.index, ref.offset) for launch in graph.launches for ref in launch.refs if ref.kind == "arena"}
 
 
-def test_graphs_are_named_after_files_and_share_tasks_programs_and_weights(generate: Any, tmp_path: Path) -> None:
-    summary = tmp_path / "summary.json"
-    ran = generate("--summary_json", summary, effort="quick", performance_cache_dir=str(tmp_path / "cache"))
-    header = header_of(tmp_path, ran)
+def test_graphs_are_named_after_files_and_share_tasks_programs_and_weights(generate: Any) -> None:
+    ran = generate(effort="quick")
+    header = ran.header
     assert [graph.name for graph in header.graphs] == ["a", "b"]
     assert [len(graph.inputs) for graph in header.graphs] == [1, 2]
-    products = [task for task in read_json(summary)["tasks"] if task["op"] == "MatMul"]
+    products = [task for task in ran.summary["tasks"] if task["op"] == "MatMul"]
     assert [task["weight"] for task in products] == [2], "it is tuned once"
     of_products = {
         launch.program for graph in header.graphs for launch in graph.launches if launch.task == products[0]["key"]
@@ -82,8 +72,8 @@ def test_graphs_are_named_after_files_and_share_tasks_programs_and_weights(gener
     assert header.configuration["models"] == ["a.onnx", "b.onnx"]
 
 
-def test_shapes_go_to_the_model_that_is_named_or_to_each_that_has_the_input(generate: Any, tmp_path: Path) -> None:
-    header = header_of(tmp_path, generate(dimensions="a:x=3,12;a:x=7,12;b:x=2,12;z=2,5"))
+def test_shapes_go_to_the_model_that_is_named_or_to_each_that_has_the_input(generate: Any) -> None:
+    header = generate(dimensions="a:x=3,12;a:x=7,12;b:x=2,12;z=2,5").header
     assert [graph.name for graph in header.graphs] == ["a_3x12", "a_7x12", "b"]
     assert [graph.inputs[0].shape for graph in header.graphs] == [(3, 12), (7, 12), (2, 12)]
 
@@ -113,14 +103,14 @@ def test_two_files_of_one_name_are_an_error(generate: Any, gputune: Gputune, two
 
 def test_what_lies_beside_the_context_knows_its_graphs(generate: Any, tmp_path: Path) -> None:
     """An ONNX file, a schematic, memory types and further outputs of single graphs."""
-    beside = tmp_path / "two.onnx"
+    beside = tmp_path / "output" / "two.onnx"
     ran = generate(
         "--ep_context", beside, "--profiling_level", "basic", "--set_output_tensors", "b:p",
         "--input_output_tensor_mem_type", "y=memhandle,a:y=raw",
     )  # fmt: skip
-    header = header_of(tmp_path, ran)
+    header = ran.header
     assert [node.name for node in ep_contexts(beside)] == ["a", "b"]
-    schematic = read_schematic(tmp_path / "two_schematic.bin")
+    schematic = read_schematic(tmp_path / "output" / "small_schematic.bin")
     assert schematic.model == "a.onnx,b.onnx" and [graph.name for graph in schematic.graphs] == ["a", "b"]
     types = [{tensor.name: tensor.memory_type for tensor in graph.outputs} for graph in header.graphs]
     assert types == [{"y": "raw"}, {"y": "memhandle", "p": "raw"}]
@@ -131,20 +121,16 @@ def test_a_graph_name_before_a_tensor_has_to_be_one(generate: Any) -> None:
     assert ran.code == 2 and "no input or output 'c:z'" in ran.last_line and "did you mean 'b:z'?" in ran.last_line
 
 
-def test_only_enabled_graphs_are_made(generate: Any, tmp_path: Path) -> None:
-    sections = {"context_configs": {"enable_graphs": ["b"]}}
-    path = tmp_path / "outer.json"
-    path.write_text(str(sections).replace("'", '"'), encoding="utf-8")
-    header = header_of(tmp_path, generate("--config_file", path))
+def test_only_enabled_graphs_are_made(generate: Any) -> None:
+    header = generate(context_configs={"enable_graphs": ["b"]}).header
     assert [graph.name for graph in header.graphs] == ["b"]
     assert header.configuration["enable_graphs"] == ["b"]
 
 
-def test_settings_of_single_graphs(generate: Any, tmp_path: Path) -> None:
+def test_settings_of_single_graphs(generate: Any) -> None:
     """graph_names says for which graph tensors stay apart; the other one shares its arena."""
-    plain = header_of(tmp_path, generate())
-    ran = generate(effort="quick", graph_names=["b"], disable_memory_optimizations=True)
-    apart = header_of(tmp_path, ran)
+    plain = generate().header
+    apart = generate(effort="quick", graph_names=["b"], disable_memory_optimizations=True).header
     assert apart.graphs[0].arena_bytes == plain.graphs[0].arena_bytes
     tensors, shared = (len(places(header.graphs[1])) for header in (apart, plain))
     assert tensors > shared, "where memory is shared, an early and a late tensor have one place"
@@ -157,9 +143,9 @@ def test_a_graph_that_is_not_there_is_an_error_with_the_nearest(generate: Any) -
     assert "graph_names: there is no graph 'bb'; did you mean 'b'?" in ran.last_line
 
 
-def test_a_context_says_what_every_key_has_come_to(generate: Any, tmp_path: Path) -> None:
+def test_a_context_says_what_every_key_has_come_to(generate: Any) -> None:
     """But for where targets are, a report, a wait and a gate. Keys of single graphs are said graph by graph."""
-    configuration = header_of(tmp_path, generate()).configuration
+    configuration = generate().header.configuration
     of_graphs = {"graph_names", *(key for key in SUPPORTED if key.startswith("disable_"))}
     told = {*configuration, *(key.removesuffix("_seconds") for key in configuration)}
     unsaid = {"target", "report", "wait_for_quiet", "fail_under"}

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from gputune.client.context.choice import Decision
 from gputune.client.context.verifying.distance import Compared
-from gputune.client.errors import CacheMiss, ConfigError, GainTooSmall, NothingCompared
+from gputune.client.errors import CacheMiss, GainTooSmall, NothingCompared
 from gputune.client.generation.config import Config
 from gputune.client.generation.request import GenerationRequest
 from gputune.client.generation.summary import PHASES, check_gain, least_gained
@@ -31,7 +31,7 @@ from gputune.core.identity import DeviceIdentity
 from gputune.core.statuses import STATUSES
 from gputune.runtime.devices.discovery import NULL_REPORT
 from tests.client import models
-from tests.client.commands import Gputune, config_file, read_json
+from tests.client.commands import Generate
 from tests.client.summaries import SCHEMAS, problems, schema_of
 
 FASTER = EndToEnd(2e6, Gain(1.08, 1.05, 1.12, 60), "tuned")
@@ -47,25 +47,10 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def generate(gputune: Gputune, folder: Path, *arguments: object) -> tuple[int, str, Any]:
-    """Generates a small model on the null device: exit code, last line, and the summary."""
-    model = models.save(models.conv_relu_gemm(), folder)
-    ran = gputune(
-        "context-binary-generator", "--model", model, "--binary_file", "m", "--output_dir", folder,
-        "--config_file", config_file(folder), "--tuning_effort", "quick", "--summary_json", folder / "s.json",
-        *arguments,
-    )  # fmt: skip
-    return ran.code, ran.last_line if ran.err else "", read_json(folder / "s.json")
-
-
-def test_it_says_what_was_asked_for_and_what_was_made(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    asked = (*null_target, "--tuning_budget", "0.001s", "--log_level", "error")
-    code, _, summary = generate(gputune, tmp_path, *asked)
-    assert code == 0
-    cache = tmp_path / "cache" / "null-cu1.sqlite"
-    model = next(tmp_path.glob("*.onnx"))
+def test_it_says_what_was_asked_for_and_what_was_made(generate: Generate, tmp_path: Path) -> None:
+    ran = generate("--tuning_budget", "0.001s", "--log_level", "error", effort="quick")
+    assert ran.code == 0
+    cache, model = tmp_path / "cache" / "null-cu1.sqlite", tmp_path / "model.onnx"
     told = {
         "schema": SCHEMA,
         "device": "null",
@@ -74,61 +59,32 @@ def test_it_says_what_was_asked_for_and_what_was_made(
         "cache_mode": "use",
         "budget": {"seconds": 0.001, "used_up": True},
         "models": [{"path": str(model), "sha256": sha256(model), "weights": []}],
-        "context": {"path": str(tmp_path / "m.bin"), "sha256": sha256(tmp_path / "m.bin")},
+        "context": {"path": str(ran.context), "sha256": sha256(ran.context)},
         "performance_cache": {"path": str(cache), "sha256": sha256(cache)},
         "shipped_gain": None,
     }
-    assert {name: summary[name] for name in told} == told
-    assert any("--tuning_budget was used up" in warning for warning in summary["warnings"]), "shown or not"
-    _, _, summary = generate(gputune, tmp_path, *null_target, "--tuning_budget", "10m", "--cache_mode", "off")
+    assert {name: ran.summary[name] for name in told} == told
+    assert any("--tuning_budget was used up" in warning for warning in ran.summary["warnings"]), "shown or not"
+    summary = generate("--tuning_budget", "10m", "--cache_mode", "off", effort="quick").summary
     assert summary["budget"] == {"seconds": 600, "used_up": False}
     assert (summary["performance_cache"], summary["warnings"]) == (None, [])
 
 
-def test_weights_in_files_of_their_own_have_digests(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    path = tmp_path / "net.onnx"
-    onnx.save(models.conv_relu_gemm(), path, save_as_external_data=True, location="w.data", size_threshold=0)
-    ran = gputune(
-        "context-binary-generator", "--model", path, "--binary_file", "m", "--output_dir", tmp_path,
-        *null_target, "--tuning_effort", "none", "--summary_json", tmp_path / "s.json",
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    data = tmp_path / "w.data"
-    (model,) = read_json(tmp_path / "s.json")["models"]
-    assert model == {
-        "path": str(path),
-        "sha256": sha256(path),
-        "weights": [{"path": str(data), "sha256": sha256(data)}],
-    }
+def test_weights_in_files_of_their_own_have_digests(generate: Generate, tmp_path: Path) -> None:
+    path, data = tmp_path / "net.onnx", tmp_path / "w.data"
+    onnx.save(models.conv_relu_gemm(), path, save_as_external_data=True, location=data.name, size_threshold=0)
+    assert generate(model=path).summary["models"] == [
+        {"path": str(path), "sha256": sha256(path), "weights": [{"path": str(data), "sha256": sha256(data)}]}
+    ]
 
 
-def test_a_gain_that_was_not_measured_is_not_enough_and_all_is_written(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    code, line, summary = generate(gputune, tmp_path, *null_target, "--fail_under", "1.05")
-    assert code == CacheMiss.exit_code
+def test_a_gain_that_was_not_measured_is_not_enough_and_all_is_written(generate: Generate) -> None:
+    ran = generate("--fail_under", "1.05", effort="quick")
+    assert ran.code == CacheMiss.exit_code
     said = "error: --fail_under 1.05: no gain is recorded: null computes nothing; choose another device"
-    assert line == said
-    assert (tmp_path / "m.bin").exists() and summary["shipped_gain"] is None
-    assert problems("context-binary-generator", summary) == []
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (("--fail_under", "0"), "--fail_under: 0.0 is no gain; give it as 1.05"),
-        (("--fail_under", "nan"), "--fail_under: nan is no gain"),
-        (("--fail_under", "1.05", "--tuning_effort", "none"), "--fail_under: tuning is off"),
-    ],
-)
-def test_what_is_no_gain_is_refused(gputune: Gputune, tmp_path: Path, more: tuple[str, ...], said: str) -> None:
-    ran = gputune(
-        "context-binary-generator", "--model", models.save(models.conv_relu_gemm(), tmp_path), "--binary_file", "m",
-        *more,
-    )  # fmt: skip
-    assert ran.code == ConfigError.exit_code and said in ran.last_line
+    assert ran.last_line == said
+    assert ran.context.exists() and ran.summary["shipped_gain"] is None
+    assert problems("context-binary-generator", ran.summary) == []
 
 
 PLAN = cast(Plan, SimpleNamespace(name="g"))
@@ -227,10 +183,8 @@ def test_the_schema_has_the_names_of_the_code() -> None:
     assert set(inner["task"]["properties"]["trials"]["propertyNames"]["enum"]) == set(STATUSES)
 
 
-def test_a_name_that_the_schema_does_not_have_is_found(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    _, _, summary = generate(gputune, tmp_path, *null_target)
+def test_a_name_that_the_schema_does_not_have_is_found(generate: Generate) -> None:
+    summary = generate().summary
     assert problems("context-binary-generator", summary) == []
     (line,) = problems("context-binary-generator", summary | {"more": 1})
     assert "'more' was unexpected" in line

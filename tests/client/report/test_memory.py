@@ -1,7 +1,7 @@
 """Test the memory report: lifetimes from a context's file alone, the page, and the command."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import onnx
@@ -26,9 +26,10 @@ from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import family_of
 from gputune.runtime.context.records import BufferRef, GraphRecord, LaunchRecord
 from gputune.runtime.devices.discovery import NULL_REPORT
-from pages.headless import Browser, chromium, find_chromium
+from pages.headless import Browser
 from tests.client import models
-from tests.client.commands import Gputune
+from tests.client.commands import Generate, Gputune
+from tests.client.html_pages import check_silent_and_narrow, written
 
 WRITES = {"copy": (1,), "add": (2,)}
 """Places of arguments."""
@@ -81,33 +82,16 @@ def test_in_an_older_file_bytes_are_new_when_others_overlap_them() -> None:
     assert found == [("first", 0, 0, 1), ("second", 64, 1, 2), ("third", 32, 2, 3), ("fourth", 0, 3, 3)]
 
 
-@pytest.fixture
-def generate(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Callable[..., Path]:
-    """Makes the context of a model without tuning."""
-
-    def made(model: onnx.ModelProto, steps: int = 400) -> Path:
-        config = tmp_path / "config.json"
-        config.write_text(json.dumps({"memory_search_steps": steps}), encoding="utf-8")
-        ran = gputune(
-            "context-binary-generator", "--model", models.save(model, tmp_path), "--binary_file", "m",
-            "--output_dir", tmp_path, "--config_file", config, "--tuning_effort", "none", *null_target,
-        )  # fmt: skip
-        assert ran.code == 0, ran.err
-        return tmp_path / "m.bin"
-
-    return made
-
-
 @pytest.mark.parametrize(
     "model", [models.conv_relu_gemm, models.residual_block, models.projected_residual, models.squeeze_excite]
 )
 @pytest.mark.parametrize("steps", [0, 400])
 def test_what_the_file_says_is_what_was_planned(
-    generate: Callable[..., Path], model: Callable[[], onnx.ModelProto], steps: int
+    generate: Generate, model: Callable[[], onnx.ModelProto], steps: int
 ) -> None:
-    path = generate(model(), steps)
+    path = generate(model=model(), memory_search_steps=steps).context
     (graph,) = read_memory(path).graphs
-    planned = planned_lifetimes(lower(read_model(path.with_name("model.onnx"), {})))
+    planned = planned_lifetimes(lower(read_model(generate.folder / "model.onnx", {})))
     told = [Lifetime("", each.nbytes, each.first_use, each.last_use) for each in graph.tensors]
     assert sorted(told, key=repr) == sorted(planned, key=repr)
     assert 0 < graph.bound_bytes <= graph.total_bytes
@@ -157,10 +141,8 @@ def test_bytes_are_told_in_their_best_unit() -> None:
     assert joined == ["0 B", "12 B", "1 MB", "5.73 MB", "3 GB"]
 
 
-def test_the_command_writes_the_page_and_its_numbers(
-    gputune: Gputune, generate: Callable[..., Path], tmp_path: Path
-) -> None:
-    path, output = generate(models.residual_block()), tmp_path / "new" / "memory.html"
+def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, generate: Generate, tmp_path: Path) -> None:
+    path, output = generate(model=models.residual_block()).context, tmp_path / "new" / "memory.html"
     ran = gputune("memory-report", "--context_binary", path, "--output", output, "--json")
     assert ran.code == 0, ran.err
     content = json.loads(ran.out)
@@ -169,30 +151,6 @@ def test_the_command_writes_the_page_and_its_numbers(
     assert output.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_the_command_refuses_nothing_to_make_and_what_is_no_context(gputune: Gputune, tmp_path: Path) -> None:
-    (tmp_path / "no.bin").write_bytes(b"something else")
-    ran = gputune("memory-report", "--context_binary", tmp_path / "no.bin")
-    assert ran.code == 2 and "nothing to make" in ran.err
-    ran = gputune("memory-report", "--context_binary", tmp_path / "no.bin", "--json")
-    assert ran.code == 8 and "not a gputune context binary" in ran.err
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = find_chromium()
-    if path is None:
-        pytest.skip("there is no Chromium on this machine")
-    with chromium(path, 300) as running:
-        yield running
-
-
 def test_the_page_fits_its_window_and_asks_for_nothing(browser: Browser, tmp_path: Path) -> None:
-    page = tmp_path / "memory.html"
-    page.write_text(memory_page(made_up()), encoding="utf-8")
-    for width, dark in ((1180, False), (360, True), (320, False)):
-        browser.look(width, dark=dark)
-        browser.load(page.as_uri())
-        assert browser.value("document.documentElement.scrollWidth") <= width
-        assert browser.value("Math.min(...[...document.querySelectorAll('.chart svg')].map(s => s.clientHeight))") > 50
-        assert browser.complaints() == []
-        assert browser.requests() == [page.as_uri()]
+    drawn = "[...document.querySelectorAll('.chart svg')].every(s => s.clientHeight > 50)"
+    check_silent_and_narrow(browser, written(tmp_path / "memory.html", memory_page(made_up())), holds=drawn)

@@ -2,9 +2,7 @@
 
 import re
 import statistics
-from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -17,11 +15,11 @@ from gputune.client.report.gather import Peak
 from gputune.client.report.uses import uses_of
 from gputune.client.report.writer import read_report
 from gputune.runtime.context.format import read_header
-from pages.headless import Browser, chromium, find_chromium
+from pages.headless import Browser
 from stress import made_up_cache
+from tests.client.html_pages import Page, check_silent_and_narrow, written
 from tests.client.report.views import by_hand, view
 
-VOID = {"meta", "link", "br", "input"}
 CONV, WIDE, *_ = made_up_cache.TASKS
 
 
@@ -221,38 +219,11 @@ def test_times_that_cannot_be_true_are_left_out_and_said(tmp_path: Path) -> None
 # The page.
 
 
-class Tags(HTMLParser):
-    """What a page is made of; fails on a tag that is not closed in its turn."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.feed(page)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        self.attributes += attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_nothing_from_a_file_becomes_markup(html: str) -> None:
-    tags = Tags(html)
-    assert tags.seen.count("script") == 1
-    assert not {"img", "iframe", "object", "b onerror"} & set(tags.seen)
-    assert not [name for name, _ in tags.attributes if name.startswith("on")]
-    addresses = [value for name, value in tags.attributes if name in ("href", "src", "action")]
-    assert {address for address in addresses if not (address or "").startswith("#")} == {"data:,"}
+    page = Page(html)
+    assert page.tags["script"] == 1
+    assert not {"img", "iframe", "object", "b onerror"} & set(page.tags)
+    assert {link for link in page.links if not link.startswith("#")} == {"data:,"}
     assert "alert(1)" in html
     assert not set(html) & {"\x1b", "\u202e"}
 
@@ -272,15 +243,6 @@ def test_an_empty_cache_says_so(tmp_path: Path) -> None:
 # In a browser.
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = find_chromium()
-    if path is None:
-        pytest.skip("there is no Chromium on this machine")
-    with chromium(path, 300) as running:
-        yield running
-
-
 def shown(browser: Browser) -> list[str]:
     """The titles of the first table's rows, in their order."""
     rows = "document.querySelectorAll('section.place .tasks tbody')[0].rows"
@@ -289,24 +251,14 @@ def shown(browser: Browser) -> list[str]:
 
 
 def test_the_page_loads_in_silence_and_asks_for_nothing(browser: Browser, html: str, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    page.write_text(html, encoding="utf-8")
-    for width, dark in ((1180, False), (360, True), (320, False)):
-        browser.look(width, dark=dark)
-        browser.load(page.as_uri())
-        browser.value("document.querySelectorAll('details').forEach(task => { task.open = true; })")
-        assert browser.value("document.documentElement.scrollWidth") <= width
-        cut = "[...document.querySelectorAll('.tasks')].filter(t => t.scrollWidth > t.parentElement.clientWidth).length"
-        assert browser.value(cut) == 0
-        assert browser.complaints() == []
-        assert browser.requests() == [page.as_uri()]
+    unfold = "document.querySelectorAll('details').forEach(task => { task.open = true; })"
+    whole = "![...document.querySelectorAll('.tasks')].some(t => t.scrollWidth > t.parentElement.clientWidth)"
+    check_silent_and_narrow(browser, written(tmp_path / "report.html", html), unfold, whole)
 
 
 def test_columns_sort_and_the_filter_filters(browser: Browser, html: str, report: Report, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    page.write_text(html, encoding="utf-8")
     browser.look(1180)
-    browser.load(page.as_uri())
+    browser.load(written(tmp_path / "report.html", html))
     tasks = report.places[0].tasks
     assert shown(browser) == [task.title for task in tasks]
     press = "[...document.querySelectorAll('.tasks th button')].find(b => b.textContent === 'Trials').click()"
@@ -323,15 +275,12 @@ def test_columns_sort_and_the_filter_filters(browser: Browser, html: str, report
 
 
 def test_the_browser_notices_errors_and_requests(browser: Browser, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    page.write_text("<img src=missing.png><script>nothing()</script>", encoding="utf-8")
-    browser.load(page.as_uri())
+    browser.load(written(tmp_path / "page.html", "<img src=missing.png><script>nothing()</script>"))
     assert any("nothing is not defined" in text for text in browser.complaints())
     assert browser.requests()[1:] == [(tmp_path / "missing.png").as_uri()]
 
 
 def test_the_page_forbids_a_script_that_is_not_its_own(browser: Browser, html: str, tmp_path: Path) -> None:
-    page = tmp_path / "report.html"
-    page.write_text(html.replace("<footer>", "<script>document.title = 'taken'</script><footer>"), encoding="utf-8")
-    browser.load(page.as_uri())
+    taken = html.replace("<footer>", "<script>document.title = 'taken'</script><footer>")
+    browser.load(written(tmp_path / "report.html", taken))
     assert browser.value("document.title") != "taken"

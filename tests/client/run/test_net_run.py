@@ -282,21 +282,6 @@ def test_a_shared_buffer_is_a_memory_handle_of_which_nothing_is_copied(net_run: 
             assert counted["reason"].startswith(reason)
 
 
-def test_shared_buffers_are_for_runs_here(net_run: Any) -> None:
-    ran = net_run("--shared_buffer", "--target", "127.0.0.1:1")
-    assert ran.code == ConfigError.exit_code
-    assert "--shared_buffer: a target over TCP does not share this machine's memory" in ran.last_line
-
-
-def test_options_of_a_target_without_one_are_refused(net_run: Any, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text("0123456789abcdef")
-    token.chmod(0o600)
-    ran = net_run("--token_file", token)
-    assert ran.code == ConfigError.exit_code
-    assert "--token_file: only for a target" in ran.last_line
-
-
 def test_a_broken_token_stops_only_what_uses_a_running_server(net_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUTUNE_TOKEN", "short")
     assert net_run().code == 0
@@ -309,35 +294,28 @@ def test_a_target_that_the_environment_names_is_not_used(net_run: Any, monkeypat
     assert net_run().code == 0
 
 
-@pytest.mark.slow
-def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(net_run: Any, tmp_path: Path) -> None:
+def test_a_run_on_a_target_is_that_of_this_machine_with_round_trips(
+    net_run: Any, tmp_path: Path, null_target: tuple[object, ...]
+) -> None:
     local = net_run()
     y = tmp_path / "results" / "Result_1" / "y.raw"
     assert local.code == 0
     content = y.read_bytes()
     y.unlink()
-    server = EmbeddedServer.start("null")
-    try:
-        address = f"{server.host}:{server.port}"
-        (tmp_path / "token").touch(0o600)
-        (tmp_path / "token").write_text(server.token)
-        options = ("--target", address, "--token_file", tmp_path / "token", "--profile", tmp_path / "profile.json")
-        ran = net_run("--num_inferences", 3, *options)
-        assert ran.code == 0, ran.err
-        assert "round trip" in ran.err
-        refused = net_run(*options, "--device", "null")
-        assert (refused.code, "drop --device" in refused.last_line) == (2, True)
-        refused = net_run(*options, "--graph", "other")
-        assert (refused.code, "there is no graph 'other'" in refused.last_line) == (2, True)
-    finally:
-        server.stop()
+    options = (*null_target, "--profile", tmp_path / "profile.json")
+    ran = net_run("--num_inferences", 3, *options)
+    assert ran.code == 0, ran.err
+    assert "round trip" in ran.err
+    summary, profile = read_json(tmp_path / "summary.json"), read_json(tmp_path / "profile.json")
+    for more, said in ((("--device", "null"), "drop --device"), (("--graph", "other"), "there is no graph 'other'")):
+        refused = net_run(*options, *more)
+        assert (refused.code, said in refused.last_line) == (2, True)
     assert y.read_bytes() == content
-    summary = read_json(tmp_path / "summary.json")
-    assert summary["target"] == address
+    assert summary["target"] == null_target[1]
     assert len(summary["round_trip_ns"]) == len(summary["inference_ns"]) == 3
     assert all(trip > own > 0 for trip, own in zip(summary["round_trip_ns"], summary["inference_ns"], strict=True))
     assert summary["load_round_trip_ns"] > summary["load_ns"] > 0
-    assert [entry["operation"] for entry in read_json(tmp_path / "profile.json")["operations"]] == ["double"]
+    assert [entry["operation"] for entry in profile["operations"]] == ["double"]
 
 
 @pytest.mark.slow

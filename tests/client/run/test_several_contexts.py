@@ -1,6 +1,5 @@
 """Test net-run of several contexts: lists of files, results and summaries by name, and shared or private arenas."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +11,7 @@ from gputune.client.errors import ConfigError, DeviceOrContextError
 from gputune.client.generation.ep_context import EpContextFile
 from gputune.client.lists import comma_separated
 from gputune.client.run.contexts import SHARES, names_of
-from tests.client import models
-from tests.client.commands import Gputune, Ran, read_json
+from tests.client.commands import Generate, Gputune, Ran, read_json
 from tests.client.contexts import small_context
 
 Run = Callable[..., Ran]
@@ -96,18 +94,9 @@ def test_contexts_share_without_being_told_where_all_were_made_so(run: Run, list
 
 
 @pytest.mark.parametrize("wanted", [True, False, None])
-def test_the_generator_writes_what_the_config_file_asks_for(
-    gputune: Gputune, null_target: tuple[object, ...], tmp_path: Path, wanted: bool | None
-) -> None:
-    config = {"tuning_mode": False} | ({} if wanted is None else {SHARES: wanted})
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    ran = gputune(
-        "context-binary-generator", "--model", models.save(models.conv_relu_gemm(), tmp_path), "--binary_file", "small",
-        "--output_dir", tmp_path, "--config_file", tmp_path / "config.json", *null_target,
-    )  # fmt: skip
-    assert ran.code == 0, ran.err
-    shown = json.loads(gputune("context-binary-utility", "--context_binary", tmp_path / "small.bin", "--json").out)
-    assert shown["configuration"][SHARES] is (wanted is True)
+def test_the_generator_writes_what_the_config_file_asks_for(generate: Generate, wanted: bool | None) -> None:
+    header = generate(**({} if wanted is None else {SHARES: wanted})).header
+    assert header.configuration[SHARES] is (wanted is True)
 
 
 @pytest.mark.parametrize("share", [(), ("--share_spill_fill",)])

@@ -16,7 +16,7 @@ from gputune.client.model.parts import cut_model
 from gputune.runtime.application.made_up_inputs import RANGES, random_inputs
 from gputune.runtime.context.records import TensorRecord
 from tests.client import models
-from tests.client.commands import Gputune, config_file
+from tests.client.commands import Generate
 
 
 def floats(*values: float) -> models.Array:
@@ -111,33 +111,23 @@ def test_the_oracle_shows_inner_tensors_in_the_models_order(tmp_path: Path) -> N
     np.testing.assert_array_equal(found["y"], oracle.run(inputs)["y"])
 
 
-def test_without_onnxruntime(gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onnxruntime(generate: Generate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    path = models.save(models.conv_relu_gemm(), tmp_path)
-    ran = gputune("context-binary-generator", "--model", path, "--binary_file", tmp_path / "m", "--verify")
+    ran = generate("--verify")
     assert ran.code == 2
     assert "--verify needs onnxruntime: pip install onnxruntime" in ran.last_line
 
 
-def test_what_cannot_be_verified(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> None:
-    path = models.save(models.conv_relu_gemm(), tmp_path)
-    start = ("context-binary-generator", "--model", path, "--binary_file", tmp_path / "m", "--tuning_effort", "none")
-    ran = gputune(*start, *null_target, "--verify")
-    assert (ran.code, "the device null computes nothing" in ran.last_line) == (2, True)
-    ran = gputune(*start, *null_target, "--input_list", tmp_path / "list")
-    assert (ran.code, "give --verify, too" in ran.last_line) == (2, True)
-    ran = gputune(*start, *null_target, "--verify", "--input_list", tmp_path / "list")
-    assert (ran.code, "cannot be read" in ran.last_line) == (2, True)
-    assert not (tmp_path / "m.bin").exists()
-
-
-def test_another_precision_is_refused_with_what_the_device_has(
-    gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]
-) -> None:
-    path = models.save(models.conv_relu_gemm(), tmp_path)
-    start = ("context-binary-generator", "--model", path, "--binary_file", tmp_path / "m", *null_target)
-    ran = gputune(*start, "--config_file", config_file(tmp_path, precision_mode="float16"))
-    assert ran.code == 2
-    assert "null does not compute in float16, as its driver does not offer cl_khr_fp16" in ran.last_line
-    ran = gputune(*start, "--tuning_effort", "quick", "--config_file", config_file(tmp_path, precision_mode="float32"))
-    assert ran.code == 0, ran.err
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--verify",), "the device null computes nothing"),
+        (("--input_list", "list"), "give --verify, too"),
+        (("--verify", "--input_list", "list"), "cannot be read"),
+        (("--precision_mode", "float16"), "null does not compute in float16, as its driver does not offer cl_khr_fp16"),
+    ],
+)
+def test_what_cannot_be_verified_or_computed(generate: Generate, options: tuple[str, ...], said: str) -> None:
+    ran = generate(*options)
+    assert (ran.code, said in ran.last_line) == (2, True), ran.err
+    assert not ran.context.exists()

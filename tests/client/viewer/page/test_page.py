@@ -2,9 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,11 @@ from gputune.client.viewer.page.operations import configuration_words
 from gputune.client.viewer.page.timeline import samples
 from gputune.client.viewer.profile import Profile, profile_of
 from gputune.runtime.profiling.records import PART_BEGUN, PART_ENDED
-from pages.headless import Browser, chromium, find_chromium
+from pages.headless import Browser
 from stress.made_up_cache import HOSTILE
 from stress.made_up_profile import hostile_profile, made_up_profile
+from tests.client.html_pages import Page, check_silent_and_narrow, written
 
-VOID = {"meta", "link", "br", "input"}
 LARGEST_BYTES = 3_000_000
 
 
@@ -33,54 +31,6 @@ def profile() -> Profile:
 @pytest.fixture(scope="module")
 def html(profile: Profile) -> str:
     return page_of(profile)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = find_chromium()
-    if path is None:
-        pytest.skip("there is no Chromium")
-    with chromium(path) as found:
-        yield found
-
-
-class Page(HTMLParser):
-    """Checks that what is opened is closed, and keeps what a test asks for."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.tags: set[str] = set()
-        self.links: list[str] = []
-        self.data: list[str] = []
-        self.words: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        assert not any(name.startswith("on") for name in found)
-        self.tags.add(tag)
-        self.ids += [found["id"] or ""] if "id" in found else []
-        self.links += [value or "" for name, value in attrs if name in ("href", "src")]
-        if tag not in VOID:
-            self.open.append("data" if found.get("type") == "application/json" else tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop().replace("data", "script") == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "data":
-            self.data.append(data)
-        elif self.open and self.open[-1] not in ("script", "style"):
-            self.words.append(data)
 
 
 def data_of(html: str) -> Any:
@@ -197,23 +147,14 @@ def test_numbers_that_cannot_be_break_nothing() -> None:
 
 
 def test_in_a_browser_it_is_silent_and_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
-    path = tmp_path / "profile.html"
     for html in (page_of(hostile_profile()), page_of(made_up_profile(8, 3, "basic"))):
-        path.write_text(html, encoding="utf-8")
-        for width, dark in ((1180, False), (390, True), (320, False)):
-            browser.look(width, dark=dark)
-            browser.load(path.as_uri())
-            browser.value("document.querySelectorAll('button.fold').forEach(one => one.click())")
-            assert browser.value("document.documentElement.scrollWidth") <= width
-            assert browser.complaints() == []
-            assert browser.requests() == [path.as_uri()]
+        unfold = "document.querySelectorAll('button.fold').forEach(one => one.click())"
+        check_silent_and_narrow(browser, written(tmp_path / "profile.html", html), unfold)
 
 
 def test_the_timeline_tells_and_zooms(browser: Browser, html: str, profile: Profile, tmp_path: Path) -> None:
-    path = tmp_path / "profile.html"
-    path.write_text(html, encoding="utf-8")
     browser.look(1180)
-    browser.load(path.as_uri())
+    browser.load(written(tmp_path / "profile.html", html))
     facts = "document.querySelector('.facts').textContent"
     press = "(key => document.querySelector('canvas').dispatchEvent(new KeyboardEvent('keydown', {key})))"
     browser.value(f"{press}('ArrowRight')")
@@ -234,10 +175,8 @@ def test_the_timeline_tells_and_zooms(browser: Browser, html: str, profile: Prof
 
 
 def test_operations_are_found_by_their_nodes(browser: Browser, html: str, profile: Profile, tmp_path: Path) -> None:
-    path = tmp_path / "profile.html"
-    path.write_text(html, encoding="utf-8")
     browser.look(1180)
-    browser.load(path.as_uri())
+    browser.load(written(tmp_path / "profile.html", html))
     shown = "[...document.querySelectorAll('.foldable tbody')].filter(one => one.offsetParent).map(one => one.id)"
     assert len(browser.value(shown)) == 20
     type_in = "(i => { i.value = 'matmul'; i.dispatchEvent(new Event('input', {bubbles: true})); })"
