@@ -15,13 +15,6 @@ from gputune.client.target.transport.credentials import Credentials
 MakeHost = Callable[[str], DeviceHost]
 
 
-@pytest.fixture(scope="session")
-def null_server() -> Iterator[EmbeddedServer]:
-    server = EmbeddedServer.start("null")
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def make_host(null_server: EmbeddedServer) -> Iterator[MakeHost]:
     with ExitStack() as stack:

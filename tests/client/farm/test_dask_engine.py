@@ -17,18 +17,21 @@ import numpy as np
 import pytest
 
 from gputune.client.errors import TargetError
+from gputune.client.farm import dask_engine
 from gputune.client.farm.certificates import Certificates, create
 from gputune.client.farm.connection import FarmConnection
 from gputune.client.farm.dask_engine import DaskEngine, Place
 from gputune.client.farm.engine import Call, DeviceGone, FarmError
 from gputune.client.farm.pool import Pool
 from gputune.server.protocol.messages import Progress, UploadBuffer
+from tests.client.commands import Gputune
 from tests.client.farm.requests import copying
 from tests.unused_ports import unused_port
 from tests.waiting import PATIENCE_SECONDS, becomes
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
+night = pytest.mark.night
 TIER = "null-cu1"
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -53,12 +56,81 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.stdout.close()
 
 
+@pytest.mark.long("whoever tunes on a farm: in every run it is the only farm of several processes")
+def test_members_of_a_farm_measure_on_it_and_end_it(
+    start: Start, gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over TLS, so that nothing is said to others."""
+    others, made, stranger = create(tmp_path / "others"), create(tmp_path), create(tmp_path / "stranger")
+    stranger.authority.write_bytes(made.authority.read_bytes())  # it knows the farm, and is no member
+    port = unused_port()
+    where = f"127.0.0.1:{port}"
+    scheduler = start("scheduler", "--tls", "--port", port, "--dashboard_port", "0")
+    for place, said in (
+        (Place.parse(where, made), "closed the connection, perhaps because it needs certificates; write tls://"),
+        (Place.parse(f"tls://{where}", others), "its certificate is not valid in this farm"),
+        (
+            Place("127.0.0.1", port, stranger),
+            "closed the connection, perhaps because it does not accept this machine's",
+        ),
+    ):
+        with pytest.raises(FarmError, match=f"no scheduler of a farm answers at .*{said}"):
+            DaskEngine(place)
+    worker = start("worker", "--device", "null", "--name", "a", "--scheduler", f"tls://{where}")
+    if sys.platform == "linux":
+        assert listening(scheduler) == {where}
+
+    def fail(progress: Progress) -> None:
+        raise LookupError("the caller's own")
+
+    with DaskEngine(Place.parse(f"tls://{where}", made)) as engine, Pool(engine, "job") as pool:
+        assert pool.tiers() == [TIER]
+        client = pool.group(TIER).connect_all()[0]
+        large = np.arange(1 << 19, dtype=np.float32)  # in a frame of 2 MiB
+        request = copying(client.upload(large), client.upload(large[:16]))
+        with pytest.raises(LookupError, match="the caller's own"):
+            client.measure_kernel(request, fail)
+        assert client.measure_kernel(request).trials[0].status == "ok", "an error of the caller is no loss"
+
+    def farm(*words: str) -> str:
+        ran = gputune("farm", *words, "--scheduler", f"tls://{where}", "--farm_dir", tmp_path)
+        assert ran.code == 0, ran.err
+        return ran.out
+
+    assert json.loads(farm("status", "--json"))["a"]["tier"] == TIER
+    farm("drain", "a")
+    assert worker.wait(PATIENCE_SECONDS) == 0
+    farm("stop")
+    assert scheduler.wait(PATIENCE_SECONDS) == 0
+    monkeypatch.setattr(dask_engine, "CONNECT_SECONDS", 1.0)
+    with pytest.raises(FarmError, match="no scheduler"):
+        DaskEngine(Place.parse(f"tls://{where}", made))
+
+
+def test_a_scheduler_without_certificates_says_so_to_who_has_some_and_nothing_itself(
+    start: Start, gputune: Gputune, tmp_path: Path
+) -> None:
+    port, made = unused_port(), create(tmp_path / "certificates")
+    where, asked = f"127.0.0.1:{port}", ("scheduler", "--port", port, "--dashboard_port", "0")
+    scheduler = start(*asked, stderr=subprocess.PIPE)
+    with pytest.raises(FarmError, match="does not use TLS; drop tls://"):
+        DaskEngine(Place.parse(f"tls://{where}", made))
+    second = gputune("farm", *asked, "--farm_dir", tmp_path)
+    assert (second.code, len(second.err.splitlines())) == (4, 1), second.err
+    assert "in use; --port chooses another" in second.err
+    with DaskEngine(Place.parse(where, made)) as engine:
+        assert not engine.devices()
+        engine.stop_scheduler()
+    assert scheduler.stderr is not None and scheduler.stderr.read() == ""
+
+
 def measured(pool: Pool) -> str:
     client = pool.group(TIER).connect_all()[0]
     large = np.arange(1 << 19, dtype=np.float32)  # in a frame of 2 MiB
     return client.measure_kernel(copying(client.upload(large), client.upload(large[:16]))).trials[0].status
 
 
+@night
 def test_a_worker_and_a_scheduler_are_killed_and_come_back(start: Start, tmp_path: Path) -> None:
     where = f"127.0.0.1:{unused_port()}"
     scheduler = start("scheduler", "--port", where.rpartition(":")[2])
@@ -78,20 +150,13 @@ def test_a_worker_and_a_scheduler_are_killed_and_come_back(start: Start, tmp_pat
         assert measured(pool) == "ok"
 
 
-def test_an_error_of_the_caller_is_no_loss_but_silence_is(start: Start, tmp_path: Path) -> None:
+@night
+def test_a_worker_that_falls_silent_is_lost_until_it_is_heard_of(start: Start, tmp_path: Path) -> None:
     where = f"127.0.0.1:{unused_port()}"
     start("scheduler", "--port", where.rpartition(":")[2])
     worker = start("worker", "--device", "null", "--name", "a", "--scheduler", where)
-
-    def fail(progress: Progress) -> None:
-        raise LookupError("the caller's own")
-
     with DaskEngine(Place.parse(where, Certificates(tmp_path))) as engine, Pool(engine, "job") as pool:
-        client = pool.group(TIER).connect_all()[0]
-        values = client.upload(np.arange(16, dtype=np.float32))
-        with pytest.raises(LookupError, match="the caller's own"):
-            client.measure_kernel(copying(values, values), fail)
-        assert client.measure_kernel(copying(values, values)).trials[0].status == "ok"
+        assert measured(pool) == "ok"
         worker.send_signal(signal.SIGSTOP)  # its connections stay
         with pytest.raises(DeviceGone):
             engine.call("a", Call("renew", "job"))
@@ -99,6 +164,7 @@ def test_an_error_of_the_caller_is_no_loss_but_silence_is(start: Start, tmp_path
         assert becomes(engine.devices)
 
 
+@night
 def test_what_a_worker_has_told_before_it_is_lost_is_heard(start: Start, tmp_path: Path) -> None:
     where = f"127.0.0.1:{unused_port()}"
     start("scheduler", "--port", where.rpartition(":")[2])
@@ -122,48 +188,7 @@ def test_what_a_worker_has_told_before_it_is_lost_is_heard(start: Start, tmp_pat
     assert heard == list(range(8))
 
 
-def test_only_members_join_a_farm_with_certificates(start: Start, tmp_path: Path) -> None:
-    others, made, stranger = create(tmp_path / "others"), create(tmp_path), create(tmp_path / "stranger")
-    stranger.authority.write_bytes(made.authority.read_bytes())  # it knows the farm, and is no member
-    where = f"127.0.0.1:{unused_port()}"
-    start("scheduler", "--tls", "--port", where.rpartition(":")[2])
-    for place, said in (
-        (Place.parse(where, made), "closed the connection, perhaps because it needs certificates; write tls://"),
-        (Place.parse(f"tls://{where}", others), "its certificate is not valid in this farm"),
-        (
-            Place("127.0.0.1", int(where.rpartition(":")[2]), stranger),
-            "closed the connection, perhaps because it does not accept this machine's",
-        ),
-    ):
-        with pytest.raises(FarmError, match=f"no scheduler of a farm answers at .*{said}"):
-            DaskEngine(place)
-    start("worker", "--device", "null", "--name", "a", "--scheduler", f"tls://{where}")
-    with DaskEngine(Place.parse(f"tls://{where}", made)) as engine:
-        assert becomes(lambda: list(engine.devices()) == ["a"])
-
-
-def test_a_scheduler_without_certificates_says_so_to_who_has_some_and_nothing_itself(
-    start: Start, tmp_path: Path
-) -> None:
-    where, made = f"127.0.0.1:{unused_port()}", create(tmp_path / "certificates")
-    scheduler = start("scheduler", "--port", where.rpartition(":")[2], "--dashboard_port", "0", stderr=subprocess.PIPE)
-    with pytest.raises(FarmError, match="does not use TLS; drop tls://"):
-        DaskEngine(Place.parse(f"tls://{where}", made))
-    with DaskEngine(Place.parse(where, made)) as engine:
-        assert not engine.devices()
-        engine.stop_scheduler()
-    assert scheduler.stderr is not None and scheduler.stderr.read() == ""
-
-
-def test_a_port_that_is_taken_is_told_in_one_line(start: Start, tmp_path: Path) -> None:
-    port = unused_port()
-    start("scheduler", "--port", port)
-    command = [sys.executable, "-m", "gputune", "farm", "scheduler", "--port", str(port), "--farm_dir", str(tmp_path)]
-    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
-    (line,) = second.stderr.splitlines()
-    assert (second.returncode, "in use; --port chooses another" in line) == (4, True), line
-
-
+@night
 def test_the_dashboard_is_for_this_machine_alone(start: Start) -> None:
     pytest.importorskip("bokeh")
     ports = unused_port(), unused_port()
@@ -192,6 +217,7 @@ def listening(process: subprocess.Popen[str]) -> set[str]:
     return found
 
 
+@night
 @pytest.mark.skipif(sys.platform != "linux", reason="the system says in /proc who listens")
 @pytest.mark.parametrize("dashboard", ["off", "taken", "shown"])
 def test_a_scheduler_listens_where_it_says_and_nowhere_else(start: Start, dashboard: str) -> None:
@@ -213,25 +239,3 @@ def test_a_scheduler_listens_where_it_says_and_nowhere_else(start: Start, dashbo
     worker = start("worker", "--device", "null", "--scheduler", where)
     (own,) = listening(worker)
     assert own.startswith("127.0.0.1:")
-
-
-def test_a_farm_is_looked_at_and_ended(start: Start, tmp_path: Path) -> None:
-    where = f"127.0.0.1:{unused_port()}"
-    scheduler = start("scheduler", "--port", where.rpartition(":")[2])
-    worker = start("worker", "--device", "null", "--name", "a", "--scheduler", where)
-
-    def farm(*arguments: object) -> str:
-        command = [sys.executable, "-m", "gputune", "farm", *map(str, arguments), "--scheduler", where]
-        return subprocess.run(
-            [*command, "--farm_dir", str(tmp_path)], capture_output=True, text=True, check=True
-        ).stdout
-
-    assert json.loads(farm("status", "--json"))["a"]["tier"] == TIER
-    farm("drain", "a")
-    assert worker.wait(PATIENCE_SECONDS) == 0
-    farm("stop")
-    assert scheduler.wait(PATIENCE_SECONDS) == 0
-    began = time.monotonic()
-    with pytest.raises(FarmError, match="no scheduler"):
-        DaskEngine(Place.parse(where, Certificates(tmp_path)))
-    assert time.monotonic() - began < PATIENCE_SECONDS

@@ -34,7 +34,7 @@ from gputune.client.farm.pool import Group, Pool
 from gputune.client.farm.run import Run
 from gputune.runtime.context.package import open_package
 from tests.client import models
-from tests.client.commands import Gputune, config_file
+from tests.client.commands import Gputune
 from tests.waiting import becomes
 
 pytestmark = pytest.mark.slow  # each starts processes
@@ -303,16 +303,6 @@ def test_each_member_has_a_certificate_of_its_own_by_the_same_authority(gputune:
         assert why in gputune("farm", "init", "--member", "x", "--farm_dir", folder).last_line
 
 
-def test_nothing_of_the_extra_is_imported_before_it_is_used() -> None:
-    code = (
-        "import sys, click, gputune; from gputune.client.cli.main import cli\n"
-        "cli.get_command(click.Context(cli), 'farm')\n"
-        "print(*(name for name in ('distributed', 'dask', 'cryptography') if name in sys.modules))"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == []
-
-
 def test_models_are_tuned_on_devices_of_this_machine_and_a_job_goes_on(gputune: Gputune, tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
@@ -349,21 +339,6 @@ def test_a_package_holds_a_models_contexts_for_all_tiers(gputune: Gputune, tmp_p
                     assert file.header.graphs[0].inputs[0].memory_type == kind
 
 
-def test_what_is_asked_for_is_checked_before_a_job_begins(gputune: Gputune, tmp_path: Path) -> None:
-    model = models.save(models.conv_relu_gemm(), tmp_path)
-    here = ("--device", "null", "--farm_dir", tmp_path / "farm")
-    for words, said in (
-        (("--models", tmp_path / "none.onnx"), "there is no ONNX model at"),
-        (("--models", model, "--config_file", config_file(tmp_path, target="a:1")), "target is not for a job"),
-        (("--resume", "j", "--models", model), "give --models for a new job, or --resume"),
-        (("--resume", "j", "--count", "2"), "--count: --resume continues the job with its original options"),
-    ):
-        ran = gputune("farm", "tune", *words, *here)
-        assert ran.code != 0
-        assert said in ran.err, ran.err
-    assert Journal(tmp_path / "farm" / "jobs.sqlite").jobs() == []
-
-
 def test_a_device_of_this_machine_is_in_one_farm(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,4 +353,3 @@ def test_a_device_of_this_machine_is_in_one_farm(
         (job,) = Journal(tmp_path / "other" / "jobs.sqlite").jobs()
         assert job.state == "failed"
         assert "model.onnx" in gputune("farm", "jobs", "--farm_dir", tmp_path / "other").out
-    assert gputune(*tune, "--farm_dir", tmp_path / "other").code == 0
