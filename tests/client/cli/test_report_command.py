@@ -31,7 +31,8 @@ def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tup
 
 def test_the_sums_are_those_of_the_generators_summary(gputune: Gputune, generate: Generate, tmp_path: Path) -> None:
     """For two models in one cache: each report has its own model's sums, whatever else lies there."""
-    cache, sums = tmp_path / "cache", {}
+    cache = tmp_path / "cache"
+    sums: dict[Path, list[float]] = {}
     for model in (models.conv_relu_gemm(), models.residual_block()):
         ran = generate(model=model, effort="quick", output=f"output{len(sums)}")
         assert ran.code == 0, ran.err

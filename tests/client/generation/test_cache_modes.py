@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,8 +83,8 @@ def test_refresh_measures_again_and_loses_nothing(generate: Generate, tmp_path: 
 def test_what_the_system_knows_is_taken_from_there_unless_the_user_knows_better(
     generate: Generate, tmp_path: Path
 ) -> None:
-    def run(folder: Path, **config: object) -> Generated:
-        ran = generate(effort="quick", **{"performance_cache_dir": str(folder), **config})
+    def run(folder: Path, **config: Any) -> Generated:
+        ran = generate(effort="quick", **({"performance_cache_dir": str(folder)} | config))
         assert ran.code == 0, ran.err
         return ran
 
@@ -108,7 +109,7 @@ def test_a_cache_in_a_folder_that_others_can_write_to_is_not_written(
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o777)
-    keys = {"performance_cache_dir": str(tmp_path / "mine"), key: str(folder)}
+    keys: dict[str, Any] = {"performance_cache_dir": str(tmp_path / "mine"), key: str(folder)}
     ran = generate(effort="quick", **keys)
     assert ran.code == 7
     (line,) = (line for line in ran.err.splitlines() if "error" in line)
@@ -128,7 +129,8 @@ def test_a_copied_cache_brings_measurements_and_no_code(
 
     def run(folder: Path, home: str) -> tuple[Generated, bytes]:
         monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / home))
-        ran = generate(effort="quick", **{"performance_cache_dir": str(folder), key: str(folder)})
+        keys: dict[str, Any] = {"performance_cache_dir": str(folder), key: str(folder)}
+        ran = generate(effort="quick", **keys)
         assert ran.code == 0, ran.err
         return ran, ran.context.read_bytes()
 
@@ -164,7 +166,7 @@ def test_a_generation_finishes_although_nothing_more_can_be_kept(generate: Gener
         ({"cache_mode": "sometimes"}, "'sometimes' is no cache mode; there are use, off, refresh, frozen"),
     ],
 )
-def test_what_a_mode_could_only_ignore_is_refused(generate: Generate, keys: dict[str, object], says: str) -> None:
+def test_what_a_mode_could_only_ignore_is_refused(generate: Generate, keys: dict[str, Any], says: str) -> None:
     ran = generate(effort="quick", **keys)
     assert ran.code == 2
     assert says in ran.last_line

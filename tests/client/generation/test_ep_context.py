@@ -60,11 +60,11 @@ def test_a_file_stands_for_the_context(
     for target in ((), null_target):
         (tmp_path / "x.raw").write_bytes(bytes(graph.inputs[0].nbytes))
         (tmp_path / "inputs.txt").write_text(f"x:={tmp_path / 'x.raw'}\n", encoding="utf-8")
-        ran = gputune(
+        run = gputune(
             "net-run", "--retrieve_context", path, "--input_list", tmp_path / "inputs.txt",
             "--output_dir", tmp_path / "results", *target,
         )  # fmt: skip
-        assert ran.code == 0, ran.err
+        assert run.code == 0, run.err
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])

@@ -44,7 +44,7 @@ def test_what_cannot_be_asked_for(generate: Generate, model: Path, options: tupl
 
 
 def test_a_context_says_its_mode_and_has_the_types_that_are_asked_for(generate: Generate, model: Path) -> None:
-    keys: dict[str, object] = {
+    keys: dict[str, Any] = {
         "precision_mode": "float16_storage",
         "io_type": {"x": "float16"},
         "keep_float32": ["MatMul"],

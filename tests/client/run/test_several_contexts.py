@@ -95,7 +95,8 @@ def test_contexts_share_without_being_told_where_all_were_made_so(run: Run, list
 
 @pytest.mark.parametrize("wanted", [True, False, None])
 def test_the_generator_writes_what_the_config_file_asks_for(generate: Generate, wanted: bool | None) -> None:
-    header = generate(**({} if wanted is None else {SHARES: wanted})).header
+    keys: dict[str, Any] = {} if wanted is None else {SHARES: wanted}
+    header = generate(**keys).header
     assert header.configuration[SHARES] is (wanted is True)
 
 
