@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -6,8 +6,10 @@ import pytest
 from gputune.cache import PerformanceCache
 from gputune.client.target.embedded_server import EmbeddedServer
 from pages.headless import Browser, chromium, find_chromium
+from stress import made_up_cache
 
-from .commands import Generate, Gputune
+from .commands import Generate, Gputune, Ran
+from .contexts import small_context
 
 
 @pytest.fixture
@@ -41,6 +43,24 @@ def null_target(null_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture
 def generate(gputune: Gputune, tmp_path: Path, null_target: tuple[object, ...]) -> Generate:
     return Generate(gputune, tmp_path, null_target)
+
+
+@pytest.fixture
+def net_run(gputune: Gputune, tmp_path: Path) -> Callable[..., Ran]:
+    """net-run of a small context with three lines of inputs, which writes into the folder."""
+    small_context(tmp_path / "context.bin")
+    (tmp_path / "x.raw").write_bytes(bytes(32))
+    (tmp_path / "inputs.txt").write_text(f"{tmp_path}/x.raw\n" * 3)
+    return lambda *options: gputune(
+        "net-run", "--retrieve_context", tmp_path / "context.bin", "--input_list", tmp_path / "inputs.txt",
+        "--output_dir", tmp_path / "results", "--summary_json", tmp_path / "summary.json", *options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A made-up performance cache and a context."""
+    return made_up_cache.make(tmp_path_factory.mktemp("made_up"))
 
 
 @pytest.fixture(scope="module")

@@ -4,23 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gputune.runtime.power.profiles.perf_profile import PerfProfile
 from gputune.runtime.power.profiles.yaml_form import write_yaml
-from tests.client.commands import Gputune
-from tests.client.contexts import small_context
-
-
-@pytest.fixture
-def net_run(gputune: Gputune, tmp_path: Path) -> Any:
-    small_context(tmp_path / "context.bin")
-    (tmp_path / "x.raw").write_bytes(bytes(32))
-    (tmp_path / "inputs.txt").write_text(f"x:={tmp_path}/x.raw\n")
-    return lambda *options: gputune(
-        "net-run", "--retrieve_context", tmp_path / "context.bin", "--input_list", tmp_path / "inputs.txt",
-        "--output_dir", tmp_path / "results", "--summary_json", tmp_path / "summary.json", *options,
-    )  # fmt: skip
 
 
 def test_a_run_says_which_profile_it_had(net_run: Any, tmp_path: Path) -> None:

@@ -12,11 +12,6 @@ from tests.client import models
 from tests.client.commands import Generate, Gputune
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return made_up_cache.make(tmp_path_factory.mktemp("made_up"))
-
-
 def test_the_command_writes_the_page_and_its_numbers(gputune: Gputune, made: tuple[Path, Path], tmp_path: Path) -> None:
     output = tmp_path / "new" / "report.html"
     context = ("--context_binary", made[1])

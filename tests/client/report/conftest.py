@@ -7,12 +7,6 @@ import pytest
 from gputune.client.report import write_report
 from gputune.client.report.data import Report
 from gputune.client.report.writer import read_report
-from stress import made_up_cache
-
-
-@pytest.fixture(scope="package")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    return made_up_cache.make(tmp_path_factory.mktemp("made_up"))
 
 
 @pytest.fixture(scope="package")

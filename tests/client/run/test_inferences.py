@@ -21,18 +21,6 @@ from tests.client.contexts import small_context
 Run = Callable[..., Ran]
 
 
-@pytest.fixture
-def net_run(gputune: Gputune, tmp_path: Path) -> Run:
-    """net-run of a small context with three lines of inputs."""
-    small_context(tmp_path / "context.bin")
-    (tmp_path / "x.raw").write_bytes(bytes(32))
-    (tmp_path / "inputs.txt").write_text(f"{tmp_path}/x.raw\n" * 3)
-    return lambda *options: gputune(
-        "net-run", "--retrieve_context", tmp_path / "context.bin", "--input_list", tmp_path / "inputs.txt",
-        "--output_dir", tmp_path / "results", "--summary_json", tmp_path / "summary.json", *options,
-    )  # fmt: skip
-
-
 def written(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("Result_*"))
 

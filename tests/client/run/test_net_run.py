@@ -3,7 +3,7 @@
 import io
 import os
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,18 +196,6 @@ def test_the_table_of_a_profile_shows_the_slowest_first_and_sums_up_the_rest() -
     assert every.split()[:5] == ["78.0", "us", "50.0%", "all", "operations;"]
     assert whole.split()[:5] == ["156.0", "us", "100.0%", "an", "inference,"]
     assert len(rows) == 11
-
-
-@pytest.fixture
-def net_run(gputune: Gputune, tmp_path: Path) -> Callable[..., Any]:
-    """net-run of a small context with two lines of inputs."""
-    small_context(tmp_path / "context.bin")
-    (tmp_path / "x.raw").write_bytes(bytes(32))
-    inputs = listed(tmp_path, f"{tmp_path}/x.raw\n{tmp_path}/x.raw\n")
-    return lambda *options: gputune(
-        "net-run", "--retrieve_context", tmp_path / "context.bin", "--input_list", inputs,
-        "--output_dir", tmp_path / "results", "--summary_json", tmp_path / "summary.json", *options,
-    )  # fmt: skip
 
 
 def test_a_local_run_is_profiled_by_operation(net_run: Any, tmp_path: Path) -> None:
