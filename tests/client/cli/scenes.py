@@ -33,7 +33,7 @@ COMPUTING = {**DEVICE, "name": "A GPU", "platform": "x", "driver_version": "7.1"
 @dataclass(frozen=True)
 class Scene:
     """A command. make: writes its inputs into the current folder; arguments: words of the command; prepare: makes what
-    it needs small; late: outputs are known when processes have started, which takes a second: fewer pairs are tried."""
+    it needs small; late: outputs are known when processes have started, which takes a second: it is for the night."""
 
     command: str
     arguments: tuple[str, ...]

@@ -120,16 +120,34 @@ def test_the_bar_of_what_is_not_known_is_hollow(gain: Gain, style: str) -> None:
     assert ("hollow: not known" in said, "99.5% intervals" in said) == (style == "bar unknown", gain.low > 0)
 
 
-def test_a_model_is_compared_with_its_context(
+def test_a_model_is_compared_with_its_context_once_the_machine_is_quiet(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    order: list[object] = []
+    rounds_of = comparing.rounds_of
+
+    class Heard(Quiet):
+        def __init__(self, machines: Sequence[Read], progress: Progress, minutes: int | None) -> None:
+            super().__init__(machines, progress, minutes)
+            order.append(minutes)
+
+        def settle(self) -> None:
+            order.append("settled")
+
+    def taken(*what: Any) -> Any:
+        order.append("rounds")
+        return rounds_of(*what)
+
+    monkeypatch.setattr(comparing, "Quiet", Heard)
+    monkeypatch.setattr(comparing, "rounds_of", taken)
     monkeypatch.setattr(comparing, "TURN_S", 0.001)
     monkeypatch.setattr(comparing, "OTHERS", {"onnxruntime": "onnxruntime"})
     model = models.save(models.build(*FLAT), tmp_path)
     context, figures, picture = small_context(tmp_path / "tuned.bin"), tmp_path / "c.json", tmp_path / "c.svg"
     asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--compare_seconds", 0.1)
-    ran = gputune(*asked, "--summary_json", figures, "--chart", picture)
+    ran = gputune(*asked, "--summary_json", figures, "--chart", picture, "--wait_for_quiet", 7)
     assert ran.code == 0, ran.err
+    assert order == [7, "settled", "rounds"]
     content = read_json(figures)
     names = [each["name"] for each in content["contenders"]]
     assert names == ["tuned", "untuned", "onnxruntime"]
@@ -137,6 +155,7 @@ def test_a_model_is_compared_with_its_context(
     assert all(name in ran.out and name in picture.read_text(encoding="utf-8") for name in names)
     assert f"wrote the chart {picture}" in ran.out and "warning: the device computes nothing" in ran.err
     assert content["load"].keys() == LoadRecord().to_dict().keys()
+    assert content["load"]["end"] is not None, "the contender says how busy the machine was"
     assert content["load"]["busy"] is False, "a device that computes nothing is not kept waiting by others"
 
 
@@ -144,11 +163,12 @@ def test_a_model_is_compared_with_its_context(
     ("configuration", "tuning", "said", "engine"),
     [
         ({"tuning_effort": "none"}, "none", "the context is untuned, of tuning effort none", True),
-        (
+        pytest.param(
             {"tuning_effort": "quick", "end_to_end": {"main": {"kept": "untuned"}}},
             "untuned",
             "the context is untuned, because tuning found nothing faster for certain",
             False,
+            marks=pytest.mark.night,
         ),
     ],
 )
@@ -173,35 +193,6 @@ def test_an_untuned_context_is_called_so_and_has_no_twin(
     assert f"{said}: it is not compared with itself" in ran.out and "tuned against" not in ran.out
     assert "making an untuned context" not in ran.err
     assert "relative to the untuned context" in picture.read_text(encoding="utf-8")
-
-
-def test_a_comparison_waits_for_quiet_before_its_rounds(
-    gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order: list[object] = []
-
-    class Heard(Quiet):
-        def __init__(self, machines: Sequence[Read], progress: Progress, minutes: int | None) -> None:
-            super().__init__(machines, progress, minutes)
-            order.append(minutes)
-
-        def settle(self) -> None:
-            order.append("settled")
-
-    def taken(contenders: Sequence[Contender], seconds: float, progress: Progress) -> dict[str, tuple[float, ...]]:
-        order.append("rounds")
-        contenders[0].block_ns(0.001)
-        return {each.name: (1.0,) * 9 for each in contenders}
-
-    monkeypatch.setattr(comparing, "OTHERS", {})
-    monkeypatch.setattr(comparing, "Quiet", Heard)
-    monkeypatch.setattr(comparing, "rounds_of", taken)
-    model = models.save(models.build(*FLAT), tmp_path)
-    context, figures = small_context(tmp_path / "tuned.bin"), tmp_path / "c.json"
-    asked = ("compare", "--model", model, "--retrieve_context", context, "--device", "null", "--wait_for_quiet", 7)
-    assert gputune(*asked, "--summary_json", figures).code == 0
-    assert order == [7, "settled", "rounds"]
-    assert read_json(figures)["load"]["end"] is not None, "the contender says how busy the machine was"
 
 
 def test_contexts_of_other_models_and_missing_ones_are_refused(gputune: Gputune, tmp_path: Path) -> None:
@@ -241,6 +232,7 @@ def test_a_contender_stands_still_while_others_run(tmp_path: Path) -> None:
         assert contender.block_ns(0.001) and other.block_ns(0.001), "they share a process"
 
 
+@pytest.mark.night
 def test_a_process_that_has_ended_costs_a_round(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,7 @@ def test_what_goes_wrong_costs_the_choice_only(generate: Any, tmp_path: Path, mo
     assert third["in_chain"]["fused"] == again["in_chain"]["fused"]
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_a_budget_that_leaves_no_time_makes_the_last_choice_again(
     generate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,12 +210,12 @@ class Slow:
 @pytest.mark.parametrize(
     ("program", "trial", "turn", "tunes", "compares"),
     [
-        pytest.param(0, 0, 0, True, True, id="idle"),
+        pytest.param(0, 0, 0, True, True, id="idle", marks=pytest.mark.night),
         pytest.param(2, 1, 1, True, True, id="busy"),
         pytest.param(1, 20, 1, True, True, id="slow trials"),
         pytest.param(1, 40, 1, False, False, id="a trial too slow for any"),
         pytest.param(1, 1, 25, True, False, id="slow turns"),
-        pytest.param(12, 1, 1, True, False, id="other contexts too slow to compile"),
+        pytest.param(12, 1, 1, True, False, id="compiles too slow for others", marks=pytest.mark.night),
         pytest.param(60, 1, 1, False, False, id="slow compiler"),
     ],
 )
@@ -428,6 +428,7 @@ def test_contexts_are_compared_again_when_asked_without_what_was_before(
 OLD_GAIN = {"median": 1.04, "low": 0.87, "high": 1.24}
 
 
+@pytest.mark.night
 def test_what_earlier_versions_chose_is_open(generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They did not say how certain they were; their rounds count."""
     runs(monkeypatch, 4.0)

@@ -107,6 +107,7 @@ def test_members_of_a_farm_measure_on_it_and_end_it(
         DaskEngine(Place.parse(f"tls://{where}", made))
 
 
+@night
 def test_a_scheduler_without_certificates_says_so_to_who_has_some_and_nothing_itself(
     start: Start, gputune: Gputune, tmp_path: Path
 ) -> None:

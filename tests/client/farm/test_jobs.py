@@ -321,6 +321,7 @@ def test_models_are_tuned_on_devices_of_this_machine_and_a_job_goes_on(gputune: 
     assert "3 tasks, 3 known" in again.out
 
 
+@pytest.mark.night
 def test_a_package_holds_a_models_contexts_for_all_tiers(gputune: Gputune, tmp_path: Path) -> None:
     for name, model in (("one", models.conv_relu_gemm()), ("two", models.residual_block())):
         models.save(model, tmp_path).rename(tmp_path / f"{name}.onnx")
@@ -339,6 +340,7 @@ def test_a_package_holds_a_models_contexts_for_all_tiers(gputune: Gputune, tmp_p
                     assert file.header.graphs[0].inputs[0].memory_type == kind
 
 
+@pytest.mark.night
 def test_a_device_of_this_machine_is_in_one_farm(
     gputune: Gputune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_python_gives_values(model: Path, null_target: tuple[object, ...], tmp_p
         api.tune(model, **where)
 
 
+@pytest.mark.night
 def test_a_comparison_gives_the_value_to_other_engines(
     gputune: Gputune, generate: Generate, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,9 +110,9 @@ def test_an_engine_computes_with_the_value(model: Path, engine: str) -> None:
     pytest.importorskip(engine)
     x = {"name": "x", "shape": [1, 4], "dtype": "float32"}
     found = []
-    for rate in (16000, 8000):
-        constants = {"sr": plain_array(np.array(rate))}
-        with Process() as process:
+    with Process() as process:
+        for rate in (16000, 8000):
+            constants = {"sr": plain_array(np.array(rate))}
             arguments = {"model": str(model), "inputs": [x], "threads": 1, "constants": constants}
             found.append(Contender("peer", process, engine, arguments).outputs()["y"])
     np.testing.assert_allclose(found[1], np.exp(-found[0]), rtol=1e-5)

@@ -19,7 +19,7 @@ from tests.client.report.views import HAND, by_hand
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.floats(1e2, 1e6), st.floats(0.2, 5.0), st.integers(0, 2)),
