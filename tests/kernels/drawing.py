@@ -1,13 +1,20 @@
-"""Draw configurations of a problem, the same ones each time."""
+"""Draw configurations of a problem, the same ones each time, and share configurations out among problems."""
 
 import random
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gputune.kernels.algorithms import way_of
 from gputune.kernels.family import DeviceLimits, KernelFamily
 from gputune.kernels.space import ChoiceSpace, TuningSpace
 
 LEGAL = 30
 """Of about so many configurations of a tuning space one is legal."""
+POOL = 40
+"""From so many configurations few are chosen, beside one with each value that they lack."""
+
+Pool = tuple[str, str, tuple[int | None, int | None]]
+"""A problem, a kind of devices and a way to compute."""
 
 
 def drawn(family: KernelFamily, problem: Any, limits: DeviceLimits, count: int) -> list[dict[str, int]]:
@@ -29,3 +36,53 @@ def _drawn(space: TuningSpace, count: int, numbers: random.Random) -> list[dict[
         return sampled(space, max(1, count // LEGAL), numbers)
     tried = ({each.name: numbers.choice(each.values) for each in space.parameters} for _ in range(count))
     return [each for each in tried if not space.violations(each)]
+
+
+def shared_out(
+    family: KernelFamily, problems: Mapping[str, Any], kinds: Mapping[str, Sequence[DeviceLimits]]
+) -> dict[str, list[tuple[str, dict[str, int]]]]:
+    """Return configurations of each problem with their kinds of devices, few in all.
+
+    Each problem has one of every way to compute for every kind. Each value of each parameter occurs, for each kind and
+    each way, in one of the problems.
+    """
+    pools: dict[Pool, list[dict[str, int]]] = {}
+    for name, problem in problems.items():
+        for kind, devices in kinds.items():
+            for limits in devices:
+                space = family.space(problem, limits)
+                of_each = space.spaces.items() if isinstance(space, ChoiceSpace) else [(None, space)]
+                for number, own in of_each:
+                    for each in _few(own, f"{name} {kind} {number}"):
+                        one = space.filled(number, each) if isinstance(space, ChoiceSpace) else each
+                        pools.setdefault((name, kind, way_of(one)), []).append(one)
+    chosen: dict[str, list[tuple[str, dict[str, int]]]] = {name: [] for name in problems}
+    missing = {value for pool, every in pools.items() for one in every for value in _values(pool, one)}
+
+    def take(among: Iterable[Pool]) -> None:
+        candidates = ((pool, one) for pool in among for one in pools[pool])
+        pool, one = max(candidates, key=lambda each: len(_values(*each) & missing))
+        missing.difference_update(_values(pool, one))
+        chosen[pool[0]].append((pool[1], one))
+
+    for pool in pools:
+        take([pool])
+    while missing:
+        wanted = {value[:2] for value in missing}
+        take(pool for pool in pools if pool[1:] in wanted)
+    return chosen
+
+
+def _values(pool: Pool, configuration: Mapping[str, int]) -> set[tuple[Any, ...]]:
+    """The values of parameters, of a kind of devices and a way."""
+    return {(*pool[1:], *value) for value in configuration.items()}
+
+
+def _few(space: TuningSpace, name: str) -> list[dict[str, int]]:
+    """Some of the legal configurations, in which all values of all occur."""
+    legal = list(space.configurations())
+    few = random.Random(name).sample(legal, min(POOL, len(legal)))
+    for each in (parameter.name for parameter in space.parameters):
+        lacking = {one[each] for one in legal} - {one[each] for one in few}
+        few += [next(one for one in legal if one[each] == value) for value in sorted(lacking)]
+    return few

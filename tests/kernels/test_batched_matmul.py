@@ -1,6 +1,5 @@
 """Test batched products: the reference compared with numpy, what a problem refuses, and what may be read in place."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -61,44 +60,6 @@ def test_the_reference_is_a_sum_over_steps(name: str) -> None:
         operands = [inputs[f"operand{i}"][at(steps, row, column)] for i, steps in enumerate(problem.operand_steps)]
         want = problem.epilogue.apply(np.asarray(total), [np.asarray(value) for value in operands])
         assert got.flat[at(problem.output_steps, row, column)] == pytest.approx(want, rel=1e-5, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"k": 0}, "positive"),
-        ({"dtype": "float64"}, "float64"),
-        ({"a_steps": (91, 13)}, "3 steps per tensor"),
-        ({"b_steps": (221, 17, -1)}, "none negative"),
-        ({"elements": (272, 663)}, "beyond the 272 elements of a"),
-        ({"elements": (273, 662)}, "beyond the 662 elements of b"),
-        ({"starts": (1, 0)}, "beyond the 273 elements of a"),
-        ({"starts": (0, -1)}, "beyond the 663 elements of b"),
-        ({"output_steps": (119, 17, 2)}, "each element once"),
-        ({"output_steps": (0, 17, 1)}, "each element once"),
-        ({"operand_steps": ((119, 17, 1),)}, "0 operands"),
-    ],
-)
-def test_a_problem_refuses_what_would_leave_its_buffers(change: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        replace(PLAIN, **change)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", BATCHED)
-def test_guesses_are_valid_and_launches_fit(name: str, device: str) -> None:
-    problem, limits = BATCHED[name], DEVICES[device]
-    space = FAMILY.space(problem, limits)
-    guesses = [FAMILY.default(problem, limits), *FAMILY.starters(problem, limits)]
-    assert len({tuple(sorted(one.items())) for one in guesses}) == len(guesses)
-    for configuration in guesses:
-        assert space.violations(configuration) == []
-        instance = FAMILY.render(problem, configuration)
-        stages = configuration["SPLIT"] > 1 if configuration.get("ALG") == LOCAL else configuration["PACK"]
-        assert len(instance.main.stages) == stages == len(instance.scratch)
-        for launch in instance.main.sequence:
-            assert math.prod(launch.local_size) <= limits.max_work_group_size
-            assert not any(whole % part for whole, part in zip(launch.global_size, launch.local_size, strict=True))
 
 
 def test_only_whole_rows_are_read_in_place() -> None:

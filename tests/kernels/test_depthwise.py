@@ -2,39 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from gputune.client.report.problems import problem_of
 from gputune.kernels.family import DeviceLimits, problem_to_dict
 from gputune.kernels.ops.depthwise import FAMILY, DepthwiseProblem
 
-from .onnx_conv import run_convolution
-from .problems import CPU, DEPTHWISE, GPU, random_inputs
-
-
-@pytest.mark.parametrize("name", DEPTHWISE)
-def test_reference_agrees_with_onnxruntime(name: str) -> None:
-    problem = DEPTHWISE[name]
-    inputs = random_inputs("DepthwiseConv", problem)
-    want = run_convolution(problem, inputs, problem.channels // problem.group)
-    want = problem.epilogue.apply_to(want, inputs)
-    got = FAMILY.reference(problem, inputs)
-    assert got.dtype == np.float32
-    assert got.shape == FAMILY.output(problem).shape
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
-
-
-def test_problem_refuses_what_has_no_meaning() -> None:
-    with pytest.raises(ValueError, match="positive batch and channels"):
-        DepthwiseProblem(1, 4, 4, 0, (3, 3))
-    with pytest.raises(ValueError, match="NCHW"):
-        DepthwiseProblem(1, 4, 4, 8, (3, 3), layout="NCHW")
-    for group in (0, 3, 4, 16):
-        with pytest.raises(ValueError, match=f"no groups of {group} of 18 channels"):
-            DepthwiseProblem(1, 4, 4, 18, (3, 3), group=group)
-    with pytest.raises(ValueError, match="does not fit"):
-        DepthwiseProblem(1, 2, 4, 8, (3, 3))
+from .problems import CPU, GPU
 
 
 def test_work_counts_every_tap_and_every_byte_once() -> None:

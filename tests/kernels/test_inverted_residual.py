@@ -1,51 +1,12 @@
 """Test inverted residual blocks: the reference compared with onnxruntime, the space, refusals, and costs."""
 
-import random
 from dataclasses import replace
-
-import numpy as np
-import pytest
 
 from gputune.kernels.catalogue import family_of
 from gputune.kernels.ops.inverted_residual import FAMILY, InvertedResidualProblem
 
 from .inverted_residual_problems import INVERTED, REAL
-from .onnx_conv import run_convolution
-from .problems import CPU, DEVICES, GPU, RESIDUAL, random_inputs
-from .test_separable import depthwise_of
-
-
-@pytest.mark.parametrize("name", INVERTED)
-def test_reference_agrees_with_onnxruntime_and_numpy(name: str) -> None:
-    problem = INVERTED[name]
-    inputs = random_inputs("InvertedResidual", problem)
-    nothing = np.zeros(1, np.float32)
-    expanded = inputs["input"] @ inputs["expand_weight"] + inputs.get("expand_bias", nothing)
-    first = {"input": problem.expand_epilogue.apply(expanded), "weight": inputs["depthwise_weight"]}
-    if problem.depthwise_bias:
-        first["bias"] = inputs["depthwise_bias"]
-    middle = run_convolution(depthwise_of(problem.separable), first, problem.channels)
-    middle = problem.depthwise_epilogue.apply(middle).astype(np.float64)
-    want = middle @ inputs["weight"] + inputs.get("bias", nothing)
-    want = problem.epilogue.apply_to(want, inputs)
-    got = FAMILY.reference(problem, inputs)
-    assert got.dtype == np.float32
-    assert got.shape == FAMILY.output(problem).shape
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
-
-
-def test_problem_refuses_what_has_no_meaning() -> None:
-    fine = INVERTED["batch-residual"]
-    for wrong, said in (
-        ({"in_channels": 0}, "positive input channels"),
-        ({"out_channels": 0}, "positive batch and channels"),
-        ({"layout": "NCHW"}, "NCHW"),
-        ({"expand_epilogue": RESIDUAL}, "expansion without operands"),
-        ({"depthwise_epilogue": RESIDUAL}, "depthwise epilogue without operands"),
-        ({"height": 1, "pads": (0, 0, 0, 0)}, "does not fit"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            replace(fine, **wrong)
+from .problems import CPU, GPU
 
 
 def test_work_is_that_of_the_parts_without_the_tensor_between_them() -> None:
@@ -53,32 +14,6 @@ def test_work_is_that_of_the_parts_without_the_tensor_between_them() -> None:
     parts = [family_of("MatMul").work(problem.expansion), family_of("SeparableConv").work(problem.separable)]
     assert FAMILY.work(problem).flops == sum(work.flops for work in parts)
     assert FAMILY.work(problem).bytes == sum(work.bytes for work in parts) - 2 * 4 * 11 * 12 * 24
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", [*INVERTED, *REAL])
-def test_guesses_are_valid_and_launches_fit(name: str, device: str) -> None:
-    problem, limits = (INVERTED | REAL)[name], DEVICES[device]
-    space = FAMILY.space(problem, limits)
-    default, starters = FAMILY.default(problem, limits), FAMILY.starters(problem, limits)
-    assert all(space.violations(one) == [] for one in (default, *starters))
-    assert default not in starters
-    every = list(space.configurations())
-    rows = problem.separable.window.output[0]
-    for configuration in [default, *starters, *random.Random(1).sample(every, min(20, len(every)))]:
-        instance = FAMILY.render(problem, configuration)
-        (across, down), local = instance.main.global_size, instance.main.local_size
-        assert across == local[0] <= min(limits.max_work_group_size, limits.max_work_item_sizes[0])
-        strips = down // problem.batch
-        assert strips * problem.batch == down
-        assert (strips - 1) * configuration["ROWS"] < rows <= strips * configuration["ROWS"]
-        constants = {spec.name for spec in FAMILY.inputs(problem) if spec.constant}
-        for launch in instance.prepare:
-            assert {each for each in launch.arguments if isinstance(each, str)} <= constants | instance.packed.keys()
-        assert {name for launch in instance.prepare for name in launch.arguments} >= constants
-    if device == "cpu" and name in REAL:
-        assert len(starters) >= 2
-        assert space.size >= 200
 
 
 def test_a_strip_is_kept_where_it_fits() -> None:

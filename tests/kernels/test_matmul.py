@@ -1,49 +1,9 @@
 """Test matrix product: the reference, what a problem refuses, and how the reduction is split."""
 
-import numpy as np
-import onnxruntime
-import pytest
-from onnx import TensorProto, helper
-
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem
 
-from .problems import CPU, GPU, MATMULS, random_inputs
-
-
-@pytest.mark.parametrize("name", MATMULS)
-def test_reference_agrees_with_onnxruntime(name: str) -> None:
-    problem = MATMULS[name]
-    inputs = random_inputs("MatMul", problem)
-    if problem.parts:
-        inputs["a"] = np.concatenate([inputs[f"a{k}"] for k in range(len(problem.parts))], axis=1)
-    names = ["a", "b", "bias"][: 3 if problem.bias else 2]
-    graph = helper.make_graph(
-        [helper.make_node("Gemm", names, ["output"])],
-        "gemm",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, inputs[name].shape) for name in names],
-        [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    want = session.run(None, {name: inputs[name] for name in names})[0]
-    want = problem.epilogue.apply_to(want, inputs)
-    got = FAMILY.reference(problem, inputs)
-    assert got.dtype == np.float32
-    assert got.shape == (problem.m, problem.n)
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
-
-
-def test_problem_refuses_what_has_no_meaning() -> None:
-    with pytest.raises(ValueError, match="m=0"):
-        MatMulProblem(0, 1, 1)
-    with pytest.raises(ValueError, match="float64"):
-        MatMulProblem(1, 1, 1, dtype="float64")
-    with pytest.raises(ValueError, match="32 bits"):
-        MatMulProblem(1 << 16, 8, 1 << 15)
-    for parts, said in (((8,), "2 to 4"), ((2, 2, 2, 1, 1), "2 to 4"), ((5, 2), "k=8"), ((9, -1), "positive")):
-        with pytest.raises(ValueError, match=said):
-            MatMulProblem(4, 8, 4, parts=parts)
+from .problems import CPU, GPU
 
 
 def test_parts_are_inputs_of_their_own_and_change_nothing_else() -> None:

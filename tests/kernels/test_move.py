@@ -1,7 +1,5 @@
 """Test moves: borders by hand, loops that become one, legal defaults, and what is refused."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,15 +7,7 @@ from hypothesis import strategies as st
 
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.moving import Loop
-from gputune.kernels.ops.gather import FAMILY as GATHER
-from gputune.kernels.ops.gather import GatherProblem
-from gputune.kernels.ops.move import FAMILY, MoveProblem, element, move
-from gputune.kernels.ops.resample import FAMILY as RESAMPLE
-from gputune.kernels.ops.resample import ResampleProblem
-from gputune.kernels.ops.scatter import FAMILY as SCATTER
-from gputune.kernels.ops.scatter import along, at_points
-
-from .problems import DEVICES
+from gputune.kernels.ops.move import FAMILY, element, move
 
 FIVE = np.arange(5, dtype=np.float32)
 
@@ -104,88 +94,3 @@ def test_the_chain_comes_last_and_changes_borders_too() -> None:
 )
 def test_elements_are_written_exactly(value: float, dtype: str, seen: str, text: str) -> None:
     assert element(value, dtype, seen) == text
-
-
-PROBLEMS = [
-    (FAMILY, move(1, 0, [])),
-    (FAMILY, move(7 * 640, 0, [Loop(640, 7), Loop(7, 1)])),
-    (FAMILY, move(7 * 640, 0, [Loop(7, 1), Loop(640, 7)])),
-    (FAMILY, move(20, 0, [Loop(1000, 5, 3, 4), Loop(5, 1, 1, 3)], "reflect")),
-    (GATHER, GatherProblem(3_052 * 384, 128, (128,), (0,), (1,), (3_052,), (384,), 384)),
-    (GATHER, GatherProblem(5, 3, (3,), (0,), (1,), (5,), (1,), 1)),
-    (RESAMPLE, ResampleProblem(1, 20, 20, 96, (40, 40), (2, 2))),
-    (RESAMPLE, ResampleProblem(3, 1, 9, 1, (1, 4), (1, 5))),
-    (SCATTER, at_points((4, 3, 19), (6, 2))),
-    (SCATTER, at_points((1 << 16,), (5, 1))),
-    (SCATTER, along((200, 128), (1600, 128), 0, reduction="add")),
-    (SCATTER, along((3, 5, 7), (2, 3, 4), 2, reduction="max")),
-]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("which", range(len(PROBLEMS)))
-def test_default_and_starters_are_legal_and_read_what_the_family_names(device: str, which: int) -> None:
-    (family, problem), limits = PROBLEMS[which], DEVICES[device]
-    space = family.space(problem, limits)
-    tried = [family.default(problem, limits), *family.starters(problem, limits)]
-    assert len({tuple(one.items()) for one in tried}) == len(tried)
-    for configuration in tried:
-        assert space.violations(configuration) == []
-        launch = family.render(problem, configuration).main
-        assert sorted(launch.arguments, key=str) == sorted([*(s.name for s in family.inputs(problem)), "output"])
-    inputs = family.sample_inputs(problem, np.random.default_rng(0))
-    assert all(inputs[s.name].dtype.name == s.dtype and inputs[s.name].shape == s.shape for s in family.inputs(problem))
-    assert family.reference(problem, inputs).shape == family.output(problem).shape
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"sizes": (0,), "extents": (1,)}, "positive sizes"),
-        ({"before": (-1,)}, "not negative"),
-        ({"steps": (2,)}, "reads elements 0 to 6 of 4"),
-        ({"start": 1}, "reads elements 1 to 4 of 4"),
-        ({"steps": (-1,)}, "reads elements -3 to 0 of 4"),
-        ({"steps": (1, 1)}, "for every loop"),
-        ({"border": "mirror"}, "constant, edge, reflect, wrap, not 'mirror'"),
-        ({"fill": float("nan")}, "NaN"),
-        ({"dtype": "float64"}, "float64"),
-        (
-            {"dtype": "int8", "epilogue": Chain((Step("relu"),))},
-            "with an epilogue knows dtype float32, float16, not",
-        ),
-        ({"elements": 1 << 31}, "32 bits"),
-    ],
-)
-def test_a_wrong_move_says_what_is_wrong(changed: dict[str, Any], message: str) -> None:
-    fields: dict[str, Any] = {"elements": 4, "start": 0, "sizes": (4,), "steps": (1,), "before": (0,), "extents": (4,)}
-    with pytest.raises(ValueError, match=message):
-        MoveProblem(**(fields | changed))
-
-
-@pytest.mark.parametrize(
-    ("family", "changed", "message"),
-    [
-        ("gather", {"elements": 34}, "reaches 35 elements and 6 indices of 34 and 6"),
-        ("gather", {"indices": 5}, "reaches 35 elements and 6 indices of 35 and 5"),
-        ("gather", {"index_dtype": "int8"}, "int32 and int64, not int8"),
-        ("gather", {"steps": (0, 0)}, "two steps for each size"),
-        ("scatter", {"updates": 113}, "reaches 114 updates of 113"),
-        ("scatter", {"indices": 11}, "reaches 12 indices of 11"),
-        ("scatter", {"step": 20}, "reaches 239 elements of 228"),
-        ("scatter", {"reduction": "mean"}, "not 'mean'"),
-        ("scatter", {"takes": (0, 1)}, "three steps and a bound for each size"),
-        ("scatter", {"takes": (2,)}, "neighbouring elements and updates"),
-        ("resample", {"taps": (0, 1)}, "one tap"),
-        ("resample", {"outside": float("inf")}, "finite"),
-        ("resample", {"dtype": "int8"}, "not int8"),
-    ],
-)
-def test_a_wrong_problem_says_what_is_wrong(family: str, changed: dict[str, Any], message: str) -> None:
-    right: dict[str, Any] = {
-        "gather": GatherProblem(35, 6, (6,), (0,), (1,), (7,), (5,), 5),
-        "scatter": at_points((4, 3, 19), (6, 2)),
-        "resample": ResampleProblem(1, 4, 4, 8, (8, 8), (2, 2)),
-    }
-    with pytest.raises(ValueError, match=message):
-        type(right[family])(**(vars(right[family]) | changed))

@@ -9,20 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.lrn import LrnProblem
 from gputune.kernels.ops.normalise import NormaliseProblem
-from tests.kernels.problems import DEVICES
-from tests.kernels.test_streaming import check_default_and_starters, devices
-
-PROBLEMS: list[tuple[str, Any]] = [
-    ("Normalise", NormaliseProblem("deviation", (128, 384), (1,), (1,), True, True, 1e-5)),
-    ("Normalise", NormaliseProblem("rms", (2, 49, 7, 19), (1, 3), (2, 3), True)),
-    ("Normalise", NormaliseProblem("l2", (1, 1), (0,))),
-    ("LRN", LrnProblem(1, 96, 1, 5)),
-    ("LRN", LrnProblem(3, 19, 1, 5)),
-    ("LRN", LrnProblem(2, 3, 35, 9)),
-]
 
 
 def numbers(*shape: int) -> Any:
@@ -80,34 +68,3 @@ def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) ->
         first = a - (size - 1) // 2
         total = sum(float(value[0, b, 0]) ** 2 for b in range(max(first, 0), min(first + size, axis)))
         assert got[0, a, 0] == pytest.approx(value[0, a, 0] / (1 + total), rel=1e-5, abs=1e-6)
-
-
-@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-@settings(max_examples=10)
-@given(limits=devices())
-def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
-    check_default_and_starters(op, problem, limits)
-
-
-@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-def test_spaces_are_no_larger_than_they_must_be(op: str, problem: Any) -> None:
-    assert family_of(op).space(problem, DEVICES["cpu"]).size <= 2000
-
-
-@pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        (lambda: NormaliseProblem("l3", (2,), (0,)), "knows the kinds .*'l3'"),
-        (lambda: NormaliseProblem("l2", (0, 2), (0,)), "positive sizes"),
-        (lambda: NormaliseProblem("l2", (2, 2), (1, 0)), "in order, not .1, 0"),
-        (lambda: NormaliseProblem("l2", (2, 2), (1,), (2,)), "in order, not .2,"),
-        (lambda: NormaliseProblem("rms", (2,), (0,), epsilon=-1.0), "epsilon"),
-        (lambda: NormaliseProblem("rms", (2,), (0,), dtype="int8"), "not int8"),
-        (lambda: LrnProblem(1, 2, 3, 0), "positive"),
-        (lambda: LrnProblem(1, 2, 3, 3, alpha=float("inf")), "alpha"),
-        (lambda: LrnProblem(1, 2, 3, 3, dtype="int8"), "not int8"),
-    ],
-)
-def test_a_wrong_problem_says_what_is_wrong(problem: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        problem()

@@ -112,36 +112,3 @@ def test_padding_and_strides_do_not_move_the_window(data: st.DataObject) -> None
             top, left = y * stride[0] - pads[0], x * stride[1] - pads[1]
             seen = value[0, max(top, 0) : top + kernel[0], max(left, 0) : left + kernel[1], 0]
             assert got[0, y, x, 0] == seen.max()
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"kind": "median"}, "max, average, lp, not 'median'"),
-        ({"kind": "lp"}, "positive norm for lp"),
-        ({"norm": 2}, "none for others"),
-        ({"dilations": (0, 1)}, "positive sizes"),
-        ({"dilations": (1, 7), "pads": (0, 1, 0, 1), "output": (3, 1)}, "nothing but padding along axis 2"),
-        ({"layout": "NCHW"}, "not NCHW"),
-        ({"dtype": "float64"}, "float64"),
-        ({"channels": 0}, "positive sizes"),
-        ({"pads": (2, 0, 0, 0)}, "nothing but padding along axis 1"),
-        ({"output": (3, 9)}, "nothing but padding along axis 2"),
-        ({"height": 1 << 16, "width": 1 << 16}, "32 bits"),
-    ],
-)
-def test_a_wrong_problem_says_what_is_wrong(changed: dict[str, Any], message: str) -> None:
-    right: dict[str, Any] = {
-        "kind": "max",
-        "batch": 1,
-        "height": 6,
-        "width": 6,
-        "channels": 4,
-        "kernel": (2, 2),
-        "strides": (2, 2),
-        "pads": (0, 0, 0, 0),
-        "output": (3, 3),
-    }
-    PoolProblem(**right)
-    with pytest.raises(ValueError, match=message):
-        PoolProblem(**(right | changed))

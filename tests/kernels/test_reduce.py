@@ -9,13 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.chain import Chain, Step
-from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.arg import ArgProblem
 from gputune.kernels.ops.reduce import KINDS, ReduceProblem
 from gputune.kernels.ops.scan import ScanProblem
 from tests.kernels.problems import DEVICES, GPU
-from tests.kernels.test_streaming import check_default_and_starters, devices
 
 SPELLINGS = {
     "sum": "ReduceSum",
@@ -29,17 +26,6 @@ SPELLINGS = {
     "log_sum": "ReduceLogSum",
     "log_sum_exp": "ReduceLogSumExp",
 }
-PROBLEMS: list[tuple[str, Any]] = [
-    ("Reduce", ReduceProblem("sum", (1, 1001), (1,))),
-    ("Reduce", ReduceProblem("variance", (3, 49, 1280), (1,), epilogue=Chain((Step("add", operand=0),)))),
-    ("Reduce", ReduceProblem("max", (3, 4, 5, 7), (0, 2), "uint8")),
-    ("Reduce", ReduceProblem("min", (), ())),
-    ("ArgMax", ArgProblem(2, 30_000, 1)),
-    ("ArgMax", ArgProblem(3, 4096, 5, dtype="int64")),
-    ("ArgMax", ArgProblem(1, 1, 1, one_hot=True)),
-    ("Scan", ScanProblem(2, 5, 33)),
-    ("Scan", ScanProblem(1, 7, 1, product=True, dtype="int64")),
-]
 
 
 @pytest.mark.parametrize("kind", SPELLINGS)
@@ -102,18 +88,6 @@ def test_running_sums_are_what_loops_give(product: bool, exclusive: bool, revers
         assert (got[:, a] == (before if exclusive else total)).all()
 
 
-@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-@settings(max_examples=10)
-@given(limits=devices())
-def test_the_default_and_the_starters_are_valid_on_any_device(op: str, problem: Any, limits: DeviceLimits) -> None:
-    check_default_and_starters(op, problem, limits)
-
-
-@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
-def test_spaces_are_no_larger_than_they_must_be(op: str, problem: Any) -> None:
-    assert family_of(op).space(problem, DEVICES["cpu"]).size <= 2000
-
-
 def test_long_rows_are_shared_on_a_gpu_only() -> None:
     problem = ReduceProblem("sum", (4, 100_000), (1,))
     assert family_of("Reduce").default(problem, GPU)["LANES"] > 1
@@ -126,27 +100,3 @@ def test_sample_inputs_have_finite_results(kind: str, size: int) -> None:
     problem = ReduceProblem(kind, (2, size), (1,))
     inputs = family_of("Reduce").sample_inputs(problem, np.random.default_rng(size))
     assert np.isfinite(family_of("Reduce").reference(problem, inputs)).all()
-
-
-@pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        (lambda: ReduceProblem("median", (2,), (0,)), "knows the kinds .*'median'"),
-        (lambda: ReduceProblem("sum", (0, 2), (0,)), "positive"),
-        (lambda: ReduceProblem("sum", (2, 2), (2,)), "each once and in order"),
-        (lambda: ReduceProblem("l2", (2,), (0,), "int32"), "no l2 of int32"),
-        (lambda: ReduceProblem("sum", (2,), (0,), "bool"), "no sum of bool"),
-        (lambda: ReduceProblem("sum", (2,), (0,), "float64"), "not float64"),
-        (
-            lambda: ReduceProblem("sum", (2,), (0,), "int8", Chain((Step("relu"),))),
-            "with an epilogue knows dtype float32",
-        ),
-        (lambda: ArgProblem(0, 1, 1), "positive"),
-        (lambda: ArgProblem(1, 2, 1, one_hot=True, dtype="int8"), "one_hot knows dtype float32, float16, not int8"),
-        (lambda: ScanProblem(1, 0, 1), "positive"),
-        (lambda: ScanProblem(1, 2, 1, dtype="bool"), "no sums of bool"),
-    ],
-)
-def test_a_wrong_problem_says_what_is_wrong(problem: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        problem()

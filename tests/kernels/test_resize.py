@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputune.kernels.chain import Chain, Step
 from gputune.kernels.ops.resize import FAMILY, ResizeProblem
 
-from .problems import DEVICES, RESIDUAL
+from .problems import RESIDUAL
 
 PROBLEMS = {
     "twice": ResizeProblem(2, 3, 5, 7, (6, 10), (1, 1), (2, 2)),
@@ -41,33 +40,3 @@ def test_the_chain_reads_operands_of_the_outputs_size() -> None:
     inputs = {"input": np.array([1, -9], np.float32), "operand0": np.array([1, 2, 3, 14], np.float32)}
     got = FAMILY.reference(problem, {name: value.reshape(1, 1, -1, 2) for name, value in inputs.items()})
     assert got.ravel().tolist() == [2, 0, 4, 5]
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("sizes", [(1, 1), (3, 7), (24, 17), (640, 640)])
-@pytest.mark.parametrize("channels", [1, 5, 24, 96])
-def test_default_and_starters_are_legal(device: str, sizes: tuple[int, int], channels: int) -> None:
-    problem, limits = ResizeProblem(1, 20, 20, channels, sizes, (1, 1), (2, 2)), DEVICES[device]
-    space = FAMILY.space(problem, limits)
-    for configuration in (FAMILY.default(problem, limits), *FAMILY.starters(problem, limits)):
-        assert space.violations(configuration) == []
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"channels": 0}, "positive sizes"),
-        ({"divisors": (1, 0)}, "positive sizes and divisors"),
-        ({"steps": (-1, 1)}, "not negative"),
-        ({"steps": (1 << 30, 1)}, "32 bits"),
-        ({"offsets": (0, -1 << 31)}, "32 bits"),
-        ({"output": (1 << 16, 1 << 15)}, "32 bits"),
-        ({"layout": "NCHW"}, "NCHW"),
-        ({"epilogue": Chain((Step("relu"),)), "dtype": "int8"}, "int8"),
-    ],
-)
-def test_a_wrong_problem_says_what_is_wrong(changed: dict[str, Any], message: str) -> None:
-    fields: dict[str, Any] = {"batch": 1, "height": 4, "width": 4, "channels": 8}
-    fields |= {"output": (8, 8), "steps": (1, 1), "divisors": (2, 2)}
-    with pytest.raises(ValueError, match=message):
-        ResizeProblem(**(fields | changed))

@@ -22,7 +22,7 @@ from tests.kernels.batched_problems import TILES
 from tests.kernels.drawing import sampled
 from tests.kernels.one_of_each import ONE_OF_EACH, TANH
 from tests.kernels.problems import CPU, GPU
-from tests.kernels.test_space import macros
+from tests.kernels.test_families import macros
 
 KINDS = {"cpu": CPU.unbounded, "gpu": GPU.unbounded}
 PRODUCTS: dict[str, tuple[str, Any]] = {

@@ -63,9 +63,3 @@ def test_local_memory_bounds_the_lanes_of_a_row() -> None:
     assert any("4096 bytes of local memory" in reason for reason in space.violations(wide))
     assert not space.violations(wide | {"DIMY": 1})
     assert not space.violations(wide | {"LANES": 1, "DIMY": 128})
-
-
-@pytest.mark.parametrize(("fields", "message"), [((0, 1, 1), "positive"), ((1, 2, 3, "float64"), "float64")])
-def test_a_wrong_problem_says_what_is_wrong(fields: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SoftmaxProblem(*fields)

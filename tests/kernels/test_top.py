@@ -12,9 +12,3 @@ def test_equal_elements_keep_their_order_and_nan_is_the_largest(largest: bool) -
     places = FAMILY.reference(TopProblem(1, 9, 1, 9, largest), {"input": row.reshape(1, 9, 1)})
     falling, rising = [2, 6, 1, 3, 0, 5, 7, 8, 4], [4, 7, 8, 0, 5, 1, 3, 2, 6]
     assert places.ravel().tolist() == (falling if largest else rising)
-
-
-@pytest.mark.parametrize("k", [0, 6])
-def test_it_finds_no_more_than_there_are(k: int) -> None:
-    with pytest.raises(ValueError, match=f"{k} of"):
-        TopProblem(2, 5, 3, k)

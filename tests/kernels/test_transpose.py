@@ -58,17 +58,3 @@ def test_a_cpu_stores_what_a_pixel_has_of_several_groups_as_one_vector(channels:
     stored = channels * default["VC"]
     assert f"-DWHOLE={stored}" in launch.options and (stored == 16 or width < 16 // channels * 2)
     assert launch.local_size[0] * default["VC"] >= 2 * width or launch.local_size[0] >= 64
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ((1, 2, 3, 4, "NCHW", "NCHW"), "not NCHW to NCHW"),
-        ((1, 2, 3, 4, "NCHW", "NCHWc"), "not NCHW to NCHWc"),
-        ((1, 0, 3, 4, "NCHW", "NHWC"), "positive sizes"),
-        ((1, 2, 3, 4, "NCHW", "NHWC", "float64"), "float64"),
-    ],
-)
-def test_a_wrong_problem_says_what_is_wrong(fields: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        TransposeProblem(*fields)

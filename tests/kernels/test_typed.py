@@ -129,35 +129,6 @@ def test_what_c_leaves_undefined_has_a_value() -> None:
     assert reference("cast", [np.array([-1, 2.0**63], np.float32)], "uint64").tolist() == [2**64 - 1, 2**63]
 
 
-@pytest.mark.parametrize(
-    ("function", "dtypes", "dtype", "message"),
-    [
-        ("swoosh", ("int32",), "int32", "unknown function 'swoosh'"),
-        ("not", ("int32",), "bool", "not takes numbers that are bool, not int32"),
-        ("add", ("int32", "int64"), "int32", "operands of one type, not of int32, int64"),
-        ("add", ("float32", "float32"), "float32", "add takes numbers that are whole"),
-        ("add", ("int32",), "int32", "add takes 2 inputs, not 1"),
-        ("add", ("int32", "int32"), "int64", "add of int32 gives int32, not int64"),
-        ("where", ("int8", "int32", "int32"), "int32", "chooses by a bool, not by int8"),
-        ("shift_left", ("bool", "bool"), "bool", "whole, not bool"),
-        ("equal", ("int8", "int8"), "int8", "gives bool"),
-        ("bit_cast", ("int16",), "float32", "gives numbers as wide, not float32"),
-        ("bit_cast", ("int8",), "bool", "not bool"),
-        ("cast", ("int8",), "float64", "knows .*, not float64"),
-    ],
-)
-def test_a_wrong_problem_says_what_is_wrong(function: str, dtypes: tuple[str, ...], dtype: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        TypedProblem(function, (3,), ((3,),) * len(dtypes), dtypes, dtype)
-
-
-def test_sizes_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"shape \(2,\) does not broadcast to \(3,\)"):
-        TypedProblem("add", (3,), ((2,), (3,)), ("int8", "int8"), "int8")
-    with pytest.raises(ValueError, match="32 bits"):
-        TypedProblem("not", (1 << 31,), ((1 << 31,),), ("bool",), "bool")
-
-
 def test_an_input_that_is_constant_along_a_row_is_read_once() -> None:
     problem = TypedProblem("where", (4, 6), ((4, 1), (6,), ()), ("bool", "int64", "int64"), "int64")
     source = FAMILY.render(problem, FAMILY.default(problem, LIMITS)).main.source

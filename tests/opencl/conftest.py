@@ -1,10 +1,8 @@
 """Run kernels on a real device: between guard regions on poisoned memory, and compare them with their reference."""
 
-import random
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,10 @@ import pytest
 
 from gputune.client.folders import default_performance_cache_dir
 from gputune.client.tuning.search.task_search import device_limits
-from gputune.kernels.family import Array, DeviceLimits, KernelFamily, Launch
+from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch
 from gputune.kernels.offset_arguments import ARRAY_ALIGNMENT
 from gputune.kernels.space import Configuration
 from gputune.runtime.backends import Backend, Bound, Buffer, ProgramCache, open_backend
-from gputune.runtime.backends.merging import groups
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.verification import guarded, mismatch
@@ -28,35 +25,51 @@ from tests.devices import device, few_rounds
 from tests.onnxruntime.sessions import plugin
 from tests.shared_server import SharedServer
 
-MOST_LISTED = 20_000
+TOGETHER = 16
+"""Launches of a program, where programs are dear: twice as many as a server has, whose first one would wait."""
 DRIVERS_LOCAL_BYTES = 1024
 MOST_BETWEEN_ARRAYS = 2 * (ARRAY_ALIGNMENT - 1)
 
 
+def with_options(instance: Instance, options: str) -> Instance:
+    """Return an instance whose programs are built with other options beside their own."""
+    main, *prepare = (
+        replace(launch, options=f"{launch.options} {options}".rstrip()) for launch in (instance.main, *instance.prepare)
+    )
+    return replace(instance, main=main, prepare=tuple(prepare))
+
+
 @dataclass(frozen=True)
 class KernelBench:
-    """Runs configurations of a family's problems on the device that the tests use."""
+    """Runs configurations of a family's problems on the device that the tests use. options: of every program, beside
+    those of its launch."""
 
     programs: ProgramCache
     limits: DeviceLimits
+    options: str = ""
 
     @property
     def backend(self) -> Backend:
         return self.programs.backend
 
+    def instance(self, family: KernelFamily, problem: Any, configuration: Configuration) -> Instance:
+        """Return what runs of a configuration."""
+        return with_options(family.rendered(problem, configuration, self.limits), self.options)
+
     def run(
         self, family: KernelFamily, problem: Any, configuration: Configuration, inputs: Mapping[str, Array]
     ) -> tuple[Array, str]:
         """The output of a configuration, and what it did outside the buffers it may write (empty: nothing)."""
-        instance = family.rendered(problem, configuration, self.limits)
+        instance = self.instance(family, problem, configuration)
         output = family.output(problem)
         launcher = Launcher(self.programs, Course(UNWATCHED))
         names = {**instance.packed, **instance.scratch, "output": output.nbytes}
         written = {name: guarded(self.backend, nbytes) for name, nbytes in names.items()}
         buffers = {name: self.backend.upload(np.ascontiguousarray(value)) for name, value in inputs.items()}
         buffers |= {name: buffer.inner for name, buffer in written.items()}
-        for launch in instance.prepare:  # all configurations share what rearranges weights
-            launcher.run(launcher.build(launch, buffers, harvested=False).bound)
+        for launch in instance.prepare:  # elsewhere all configurations share what rearranges weights
+            bound = launcher.build(launch, buffers, harvested=self.programs.merges, shared=True).bound
+            launcher.run(bound)
         bound = launcher.build(instance.main, buffers, shared=True).bound
         self._check_needs(instance.main, bound)
         before = self._read(buffers)
@@ -85,41 +98,39 @@ class KernelBench:
             least = -MOST_BETWEEN_ARRAYS if kernel.needs.local_bytes else 0
             assert least <= own <= DRIVERS_LOCAL_BYTES, f"{kernel.entry} uses {used} bytes of local memory"
 
-    def check(self, family: KernelFamily, problem: Any, sampled: int = 2, turn: int | None = None) -> None:
-        """The default, the starters and some configurations of the space, on the family's own sample inputs. turn: the
-        place of the problem among those of its family, which share the starters; without it all are tried."""
-        space = family.space(problem, self.limits)
-        starters = list(family.starters(problem, self.limits))
-        if turn is not None and starters:
-            starters = [starters[turn % len(starters)]]
-        tried = [family.default(problem, self.limits), *starters]
-        listed = list(islice(space.configurations(), MOST_LISTED))
-        tried += random.Random(repr(problem)).sample(listed, min(sampled, len(listed)))
-        assert [space.violations(configuration) for configuration in tried] == [[]] * len(tried)
-        self.compare(family, problem, tried, family.sample_inputs(problem, np.random.default_rng(1)))
-
     def compare(
         self,
         family: KernelFamily,
         problem: Any,
-        configurations: Sequence[Configuration],
+        configurations: Iterable[Configuration],
         inputs: Mapping[str, Array],
+        want: Array | None = None,
     ) -> None:
-        """Every configuration computes the reference and leaves the memory around its buffers alone."""
-        want, tolerance = family.reference(problem, inputs), family.tolerance(problem)
-        self.build_together(family, [(problem, configuration) for configuration in configurations])
-        for configuration in configurations:
-            got, damage = self.run(family, problem, configuration, inputs)
-            wrong = damage or mismatch(got, want, tolerance.relative, tolerance.absolute)
+        """Every configuration computes the reference, or what is wanted exactly, and leaves the memory around its
+        buffers alone."""
+        tried, tolerance = list(configurations), family.tolerance(problem)
+        self.build_together(self.instance(family, problem, configuration) for configuration in tried)
+        exact = want is not None
+        want = np.asarray(family.reference(problem, inputs)) if want is None else want
+        for configuration in tried:
+            got, wrong = self.run(family, problem, configuration, inputs)
+            if exact:
+                np.testing.assert_array_equal(got, want, err_msg=f"{configuration} of {problem}")
+            else:
+                wrong = wrong or mismatch(got, want, tolerance.relative, tolerance.absolute)
             assert not wrong, f"{configuration} of {problem}: {wrong}"
 
-    def build_together(self, family: KernelFamily, tried: Iterable[tuple[Any, Configuration]]) -> None:
-        """Builds configurations of problems in as few programs as a target server does, where the driver takes its time
-        for each program; `run` finds them there. Every group must go together, as it does on a target."""
-        if self.programs.merges:
-            launches = [family.rendered(problem, each, self.limits).main for problem, each in tried]
-            for group in groups(launches):
-                assert self.programs.build_together(group), f"{group[0].entry} does not go together: {group}"
+    def build_together(self, instances: Iterable[Instance], ahead: Iterable[Instance] = ()) -> None:
+        """Builds instances in few programs, where the driver takes its time for each program; `run` finds them there.
+        All launches go together, also those of several sources. ahead: is built with them, unless all are there."""
+        if self.programs.merges and (missing := self._missing(instances)):
+            missing = list(dict.fromkeys([*missing, *self._missing(ahead)]))
+            for some in (missing[first : first + TOGETHER] for first in range(0, len(missing), TOGETHER)):
+                assert self.programs.build_together(some), f"{[each.entry for each in some]} do not go together"
+
+    def _missing(self, instances: Iterable[Instance]) -> list[Launch]:
+        launches = dict.fromkeys(launch for each in instances for launch in (*each.prepare, each.main))
+        return [launch for launch in launches if not self.programs.has_program(launch)]
 
 
 @pytest.fixture(scope="module", autouse=True)

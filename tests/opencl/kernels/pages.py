@@ -1,8 +1,9 @@
 """Run kernels of all families on buffers that end, and then begin, at a page without access.
 
 A kernel that reads or writes outside a buffer ends the process. Kernels therefore run in a process of their own, which
-prints the name of a case before it begins: `python -m tests.opencl.kernels.pages REPORT PART PARTS` for every PARTS-th
-case from PART on, and with PART "outside" kernels that do read outside. REPORT is the device's, as JSON.
+prints the name of a case before it begins: `python -m tests.opencl.kernels.pages REPORT OPTIONS PART PARTS` for every
+PARTS-th case from PART on, and with PART "outside" kernels that do read outside. REPORT is the device's, as JSON, and
+OPTIONS are for every program.
 """
 
 import ctypes
@@ -28,7 +29,6 @@ from gputune.kernels.ops.softmax import SoftmaxProblem
 from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.backends import Backend, Buffer, ProgramCache, open_backend
-from gputune.runtime.backends.merging import groups
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.watcher import UNWATCHED, Course
@@ -39,11 +39,14 @@ from tests.kernels.one_of_each import ONE_OF_EACH
 from tests.kernels.problems import CONVS, DEPTHWISE, GPU, MATMULS
 from tests.kernels.recurrent_problems import RECURRENT
 from tests.kernels.separable_problems import SEPARABLE
+from tests.opencl.conftest import with_options
 
 PAGE = mmap.PAGESIZE
 PROT_NONE = 0
 DRAWN = 60
 """Configurations of a problem that are drawn, to find each kernel that it can run with."""
+TOGETHER = 12
+"""Cases whose kernels are built together."""
 
 MORE: list[tuple[str, Any]] = [
     *(("Conv", CONVS[name]) for name in ("batch-asymmetric-pads", "dilated", "groups-of-3-and-13", "planes-strided")),
@@ -136,7 +139,8 @@ def fenced(nbytes: int, begins: bool) -> Array:
 class Pages:
     """Runs cases on fenced buffers."""
 
-    def __init__(self, report: DeviceReport) -> None:
+    def __init__(self, report: DeviceReport, options: str) -> None:
+        self.options = options
         self.backend: Backend = open_backend(report)
         self.programs = ProgramCache(self.backend)
         self.limits = device_limits(self.backend.identity)
@@ -145,7 +149,7 @@ class Pages:
     def run(self, chosen: Iterable[Case]) -> None:
         """Says the name of each case and runs it; what says where to read or write points everywhere at last."""
         for case in chosen:
-            instance, numbers = case.instance, np.random.default_rng(1)
+            instance, numbers = with_options(case.instance, self.options), np.random.default_rng(1)
             inputs = case.family.sample_inputs(case.problem, numbers)
             sizes = {**instance.packed, **instance.scratch, "output": case.family.output(case.problem).nbytes}
             wild = {name: anywhere(value, numbers) for name, value in inputs.items() if name in PLACES}
@@ -165,7 +169,7 @@ class Pages:
         memory |= {name: fenced(nbytes, begins) for name, nbytes in sizes.items()}
         buffers = {name: self.lent(array) for name, array in memory.items()}
         for launch in instance.prepare:
-            self._launcher.run(self._launcher.build(launch, buffers, harvested=False).bound)
+            self._launcher.run(self._launcher.build(launch, buffers, shared=True).bound)
         self._launcher.run(self._launcher.build(instance.main, buffers, shared=True).bound)
 
     def lent(self, array: Array) -> Buffer:
@@ -175,10 +179,12 @@ class Pages:
         return buffer
 
     def build_together(self, chosen: Iterable[Case]) -> None:
-        """Builds the cases' kernels in few programs, as a server does."""
+        """Builds the cases' kernels in one program, where the driver takes its time for each."""
         if self.programs.merges:
-            for group in groups([case.instance.main for case in chosen]):
-                self.programs.build_together(group)
+            instances = [with_options(case.instance, self.options) for case in chosen]
+            self.programs.build_together(
+                list(dict.fromkeys(launch for each in instances for launch in (*each.prepare, each.main)))
+            )
 
 
 OUTSIDE = """
@@ -201,11 +207,12 @@ def read_outside(pages: Pages, first: int) -> None:
 
 
 if __name__ == "__main__":
-    pages = Pages(DeviceReport.from_dict(json.loads(sys.argv[1])))
-    if sys.argv[2] == "outside":
-        read_outside(pages, int(sys.argv[3]))
+    pages = Pages(DeviceReport.from_dict(json.loads(sys.argv[1])), sys.argv[2])
+    if sys.argv[3] == "outside":
+        read_outside(pages, int(sys.argv[4]))
     else:
-        chosen = list(cases(pages.limits))[int(sys.argv[2]) :: int(sys.argv[3])]
-        pages.build_together(chosen)
-        pages.run(chosen)
+        chosen = list(cases(pages.limits))[int(sys.argv[3]) :: int(sys.argv[4])]
+        for some in (chosen[first : first + TOGETHER] for first in range(0, len(chosen), TOGETHER)):
+            pages.build_together(some)
+            pages.run(some)
         print("done")

@@ -1,40 +1,16 @@
-"""Compare elementwise kernels with the reference: broadcasting of every kind, and every function of a chain."""
+"""Compare every function of a chain with the reference, also for hard values."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from gputune.core.dtypes import FLOAT, HALF
-from gputune.kernels.chain import EMPTY, Chain, Step
+from gputune.core.dtypes import FLOATS, HALF
+from gputune.kernels.chain import Chain, Step
 from gputune.kernels.chain_functions import BINARY, SWAPPED, UNARY, Array
 from gputune.kernels.hard_values import VALUES, defined
 from gputune.kernels.ops.elementwise import FAMILY, ElementwiseProblem
-from gputune.kernels.template import BASE_OPTIONS, template
-
-Shape = tuple[int, ...]
-ADD = Chain((Step("add", operand=0),))
-SUB_MUL = Chain((Step("sub", operand=0, swapped=True), Step("relu"), Step("mul", operand=1)))
-
-# The broadcast shape, the input's, the operands'.
-CASES: list[tuple[Shape, Shape, tuple[Shape, ...], Chain]] = [
-    ((), (), ((),), ADD),
-    ((31,), (31,), ((1,),), ADD),
-    ((1, 13, 7, 24), (1, 13, 7, 24), ((1, 13, 7, 24),), ADD),
-    ((2, 5, 7, 19), (2, 5, 7, 19), ((19,), (2, 1, 1, 19)), SUB_MUL),
-    ((2, 5, 7, 3), (5, 1, 3), ((7, 1), (2, 1, 1, 1)), SUB_MUL),
-    ((3, 4, 5), (1,), ((3, 1, 1), (5,)), SUB_MUL),
-    ((6, 1, 17), (17,), (), EMPTY),
-]
-
-
-@pytest.mark.parametrize(("shape", "input_shape", "operand_shapes", "chain"), CASES, ids=lambda x: str(x)[:30])
-def test_broadcasting_is_right(
-    bench: Any, shape: Shape, input_shape: Shape, operand_shapes: tuple[Shape, ...], chain: Chain
-) -> None:
-    bench.check(FAMILY, ElementwiseProblem(shape, operand_shapes, input_shape, chain))
-
+from tests.opencl.conftest import KernelBench
 
 STEPS = [
     *(Step(name, (-0.5, 0.75)[: function.values]) for name, function in UNARY.items()),
@@ -50,14 +26,14 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [FLOAT, pytest.param(HALF, marks=pytest.mark.slow)])
-def test_every_function_is_right_also_for_hard_values(bench: Any, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_every_function_is_right_also_for_hard_values(bench: KernelBench, dtype: str) -> None:
     hard = [number for _, number in VALUES[dtype]]
     value = np.concatenate([np.linspace(-8, 8, 33), [0, 88, -88], hard]).astype(dtype)
     inputs = {"input": value}
     problems = [ElementwiseProblem(value.shape, (), value.shape, Chain((step,)), dtype=dtype) for step in STEPS]
     tried = [(problem, FAMILY.default(problem, bench.limits) | {"VW": 8, "DIMX": 1}) for problem in problems]
-    bench.build_together(FAMILY, tried)
+    bench.build_together(bench.instance(FAMILY, *each) for each in tried)
     for step, (problem, configuration) in zip(STEPS, tried, strict=True):
         got, damage = bench.run(FAMILY, problem, configuration, inputs)
         want = FAMILY.reference(problem, inputs)
@@ -77,7 +53,7 @@ def angles(generator: np.random.Generator) -> Array:
 
 
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
-def test_angles_of_every_size_are_right_beside_each_other(bench: Any, name: str) -> None:
+def test_angles_of_every_size_are_right_beside_each_other(bench: KernelBench, name: str) -> None:
     generator = np.random.default_rng(0)
     hard = angles(generator)
     rare = np.where(generator.random(4 * hard.size) < 0.9, generator.standard_normal(4 * hard.size), np.tile(hard, 4))
@@ -86,7 +62,7 @@ def test_angles_of_every_size_are_right_beside_each_other(bench: Any, name: str)
     shape = inputs["input"].shape
     problem = ElementwiseProblem(shape, (), shape, Chain((Step(name),)))
     tried = [FAMILY.default(problem, bench.limits) | {"VW": width, "DIMX": 1} for width in (1, 4, 16)]
-    bench.build_together(FAMILY, [(problem, configuration) for configuration in tried])
+    bench.build_together(bench.instance(FAMILY, problem, configuration) for configuration in tried)
     with np.errstate(invalid="ignore"):
         want = getattr(np, name)(inputs["input"].astype(np.float64))
     for configuration in tried:
@@ -95,7 +71,7 @@ def test_angles_of_every_size_are_right_beside_each_other(bench: Any, name: str)
         assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0])), "-0 has kept its sign"
 
 
-def test_half_rounds_every_number_as_a_cast_does(bench: Any) -> None:
+def test_half_rounds_every_number_as_a_cast_does(bench: KernelBench) -> None:
     """All halves, what lies in the middle of two, and next to that: with a plain step before it, which may not be
     contracted with it."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(HALF).astype(np.float32)
@@ -107,14 +83,10 @@ def test_half_rounds_every_number_as_a_cast_does(bench: Any) -> None:
     plain = replace(problem, chain=Chain((Step("half"),)))
     default = FAMILY.default(problem, bench.limits)
     tried = [(each, default | {"VW": width, "DIMX": 1}) for each in (problem, plain) for width in (1, 4, 16)]
-    bench.build_together(FAMILY, tried)
+    bench.build_together(bench.instance(FAMILY, *each) for each in tried)
     with np.errstate(over="ignore", invalid="ignore"):
         rights = {problem: numbers * np.float32(0.1), plain: numbers}
         rights = {each: value.astype(HALF).astype(np.float32) for each, value in rights.items()}
     for each, configuration in tried:
         got, _ = bench.run(FAMILY, each, configuration, {"input": numbers})
         np.testing.assert_array_equal(got, rights[each], err_msg=str(configuration))
-
-
-def test_the_template_compiles_alone(bench: Any) -> None:
-    bench.backend.build(template("elementwise_chain.cl"), BASE_OPTIONS)

@@ -69,9 +69,9 @@ def check(bench: KernelBench, op: str, problem: Any, count: int) -> None:
     bench.compare(family, problem, tried, family.sample_inputs(problem, np.random.default_rng(1)))
 
 
-@pytest.mark.parametrize(("op", "problem"), PROBLEMS)
+@pytest.mark.parametrize(("op", "problem"), dict(PROBLEMS).items(), ids=dict(PROBLEMS))
 def test_kernels_with_pointers_are_right(gpu: KernelBench, op: str, problem: Any) -> None:
-    check(gpu, op, problem, count=1)
+    check(gpu, op, problem, count=2)
 
 
 @pytest.mark.usefixtures("_rounded")
