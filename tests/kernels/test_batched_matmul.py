@@ -1,4 +1,4 @@
-"""Test batched products: the reference compared with numpy, what a problem refuses, and what may be read in place."""
+"""Test batched products: the reference compared with numpy, and what may be read in place."""
 
 from dataclasses import replace
 

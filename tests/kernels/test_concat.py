@@ -1,4 +1,4 @@
-"""Test Concat: the reference compared with onnxruntime, vectors that fit, and what is refused."""
+"""Test Concat: the reference compared with onnxruntime, and vectors that fit."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Test transposed convolution: the reference compared with onnxruntime, phases and taps, and what is refused."""
+"""Test transposed convolution: phases and taps."""
 
 from gputune.kernels.ops.conv_transpose import ConvTransposeProblem
 

@@ -1,4 +1,4 @@
-"""Test elementwise chains: how loops collapse, what the offsets say, and what is refused."""
+"""Test elementwise chains: how loops collapse, and what the offsets say."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Test inverted residual blocks: the reference compared with onnxruntime, the space, refusals, and costs."""
+"""Test inverted residual blocks: what they cost, their space and their source."""
 
 from dataclasses import replace
 

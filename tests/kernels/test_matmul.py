@@ -1,4 +1,4 @@
-"""Test matrix product: the reference, what a problem refuses, and how the reduction is split."""
+"""Test matrix product: its parts, what it costs, and how the reduction is split."""
 
 from gputune.kernels.family import DeviceLimits
 from gputune.kernels.ops.matmul import FAMILY, MatMulProblem

@@ -1,4 +1,4 @@
-"""Test moves: borders by hand, loops that become one, legal defaults, and what is refused."""
+"""Test moves: borders by hand, and loops that become one."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Test Normalise and LRN: references compared with onnxruntime, spaces that follow the device, refusals."""
+"""Test Normalise and LRN: references compared with onnxruntime."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Test pooling: the reference compared with onnxruntime, and which windows are refused."""
+"""Test pooling: the reference compared with onnxruntime, and by windows."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Test recurrent cells: guesses and launches fit devices and problems, and wrong problems say what is wrong."""
+"""Test recurrent cells: where states lie, and where entries end."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Test Reduce, ArgMax and Scan: references compared with onnxruntime, spaces that follow the device, refusals."""
+"""Test Reduce, ArgMax and Scan: references compared with onnxruntime, and shared rows."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Test nearest-neighbour resizing: the reference compared with onnxruntime, and what is refused."""
+"""Test nearest-neighbour resizing: the reference compared with onnxruntime, its borders, and its chain."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Test separable convolution: the reference compared with its two parts, its space, refusals, and costs."""
+"""Test separable convolution: what it costs, its space and its source."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Test tuning spaces: the rules of any space, and what every family's spaces, guesses and launches must keep."""
+"""Test tuning spaces: the rules of any space, and what their identity follows."""
 
 import itertools
 import math

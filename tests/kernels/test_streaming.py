@@ -1,4 +1,4 @@
-"""Test what the families that stream memory promise on any device, from one work-item to a large GPU."""
+"""Test what families that stream memory share: rounding, widths, and work for all."""
 
 import pytest
 from hypothesis import given

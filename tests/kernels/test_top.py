@@ -1,4 +1,4 @@
-"""Test TopK's family: what it refuses, and its reference."""
+"""Test TopK's reference."""
 
 import numpy as np
 import pytest

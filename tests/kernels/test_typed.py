@@ -1,4 +1,4 @@
-"""Test functions of elements of any types: each compared with onnxruntime, what C leaves undefined, and refusals."""
+"""Test functions of elements of any types: each compared with onnxruntime, and what C leaves undefined."""
 
 from typing import Any
 

@@ -19,26 +19,15 @@ import numpy as np
 from gputune.client.tuning.search.task_search import device_limits
 from gputune.kernels.catalogue import families, family_of
 from gputune.kernels.family import Array, DeviceLimits, Instance, KernelFamily, Launch
-from gputune.kernels.ops.conv import ConvProblem
-from gputune.kernels.ops.move import MoveProblem
-from gputune.kernels.ops.normalise import NormaliseProblem
-from gputune.kernels.ops.reduce import ReduceProblem
-from gputune.kernels.ops.scan import ScanProblem
-from gputune.kernels.ops.scatter import along, at_points
-from gputune.kernels.ops.softmax import SoftmaxProblem
-from gputune.kernels.ops.transpose import TransposeProblem
 from gputune.kernels.space import Configuration, configuration_key
 from gputune.runtime.backends import Backend, Buffer, ProgramCache, open_backend
 from gputune.runtime.devices.discovery import DeviceReport
 from gputune.runtime.measuring.launching import Launcher
 from gputune.runtime.measuring.watcher import UNWATCHED, Course
-from tests.kernels.batched_problems import BATCHED
+from tests.kernels.difficult import DIFFICULT
 from tests.kernels.drawing import drawn
-from tests.kernels.inverted_residual_problems import INVERTED
 from tests.kernels.one_of_each import ONE_OF_EACH
-from tests.kernels.problems import CONVS, DEPTHWISE, GPU, MATMULS
-from tests.kernels.recurrent_problems import RECURRENT
-from tests.kernels.separable_problems import SEPARABLE
+from tests.kernels.problems import GPU
 from tests.opencl.conftest import with_options
 
 PAGE = mmap.PAGESIZE
@@ -48,25 +37,22 @@ DRAWN = 60
 TOGETHER = 12
 """Cases whose kernels are built together."""
 
-MORE: list[tuple[str, Any]] = [
-    *(("Conv", CONVS[name]) for name in ("batch-asymmetric-pads", "dilated", "groups-of-3-and-13", "planes-strided")),
-    ("Conv", ConvProblem(2, 9, 11, 17, 23, (3, 3), pads=(0, 1, 2, 1), bias=True)),
-    *(("DepthwiseConv", DEPTHWISE[name]) for name in ("batch-prime-channels", "fours-batch", "asymmetric")),
-    *(("MatMul", MATMULS[name]) for name in ("row-long", "primes", "row-of-parts", "few-rows")),
-    *(("BatchedMatMul", BATCHED[name]) for name in ("primes", "left-turned", "batch-innermost", "one-row")),
-    *(("Recurrent", problem) for problem in list(RECURRENT.values())[:3]),
-    *(("SeparableConv", problem) for problem in list(SEPARABLE.values())[:2]),
-    *(("InvertedResidual", problem) for problem in list(INVERTED.values())[:2]),
-    ("Move", MoveProblem(35, 4, (7, 5), (5, -1), (0, 0), (7, 5))),
-    ("Normalise", NormaliseProblem("deviation", (2, 33, 19), (1,), (2,), True, True, 1e-5)),
-    ("Reduce", ReduceProblem("variance", (17, 37), (1,))),
-    ("Reduce", ReduceProblem("max", (3, 49, 19), (1,), "int8")),
-    ("Scan", ScanProblem(1, 9, 19)),
-    ("Scatter", along((3, 5, 19), (2, 9, 17), 1, reduction="max")),
-    ("Scatter", at_points((4, 3, 19), (6, 2), dtype="int8")),
-    ("Softmax", SoftmaxProblem(17, 37, 1)),
-    ("Transpose", TransposeProblem(2, 19, 7, 5, "NHWC", "NCHW")),
-]  # fmt: skip
+MORE = {
+    "BatchedMatMul": ("primes", "left-turned", "batch-innermost", "one-row"),
+    "Conv": ("batch-asymmetric-pads", "dilated", "groups-of-3-and-13", "planes-strided", "odd-channels-and-pads"),
+    "DepthwiseConv": ("batch-prime-channels", "fours-batch", "asymmetric"),
+    "InvertedResidual": ("batch-residual", "strided"),
+    "MatMul": ("row-long", "primes", "row-of-parts", "few-rows"),
+    "Move": ("permuted", "backwards"),
+    "Normalise": ("channels",),
+    "Recurrent": ("rnn", "rnn-reverse", "rnn-both-differ"),
+    "Reduce": ("across", "two-rows-across"),
+    "Scan": ("line",),
+    "Scatter": ("maps", "points"),
+    "SeparableConv": ("strided", "batch-prime-channels-residual"),
+    "Softmax": ("17x37x1",),
+    "Transpose": ("2x1x5x7 NHWC", "3x37x5x7 NHWC"),
+}
 """Problems beside one of each family: those of its other kernels, and ends that no vector divides."""
 
 
@@ -105,7 +91,8 @@ def cases(limits: DeviceLimits) -> Iterator[Case]:
     """For each problem the default, and for each kernel and algorithm that it can run with a starter or configuration
     that is drawn, of those with the widest vectors; and a drawn one. Kernels for GPUs are among them."""
     assert set(ONE_OF_EACH) == set(families())
-    for op, problem in [*ONE_OF_EACH.items(), *MORE]:
+    more = ((op, DIFFICULT[op][name]) for op, names in MORE.items() for name in names)
+    for op, problem in (*ONE_OF_EACH.items(), *more):
         family = family_of(op)
         legal = drawn(family, problem, limits, DRAWN)
         tried = [family.default(problem, limits), *legal[:1]]
