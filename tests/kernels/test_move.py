@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 from gputune.kernels.chain import Chain, Step
 from gputune.kernels.indexing.moving import Loop
 from gputune.kernels.ops.move import FAMILY, element, move
+from gputune.kernels.ops.scatter import FAMILY as SCATTER
+from gputune.kernels.ops.scatter import along, at_points
+
+from .problems import CPU, GPU
 
 FIVE = np.arange(5, dtype=np.float32)
 
@@ -94,3 +98,10 @@ def test_the_chain_comes_last_and_changes_borders_too() -> None:
 )
 def test_elements_are_written_exactly(value: float, dtype: str, seen: str, text: str) -> None:
     assert element(value, dtype, seen) == text
+
+
+def test_updates_are_looked_at_once_by_default_where_there_are_many() -> None:
+    for problem in (along((200, 128), (1600, 128), 0), at_points((1000,), (100_000, 1))):
+        assert SCATTER.default(problem, CPU)["PARTS"] == 1
+        assert 1 < SCATTER.default(problem, GPU)["PARTS"] <= 64 * GPU.compute_units
+    assert SCATTER.default(at_points((4096, 64), (4, 1)), CPU)["PARTS"] > 1

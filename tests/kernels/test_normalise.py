@@ -68,3 +68,9 @@ def test_an_even_window_has_one_more_behind_than_before(axis: int, size: int) ->
         first = a - (size - 1) // 2
         total = sum(float(value[0, b, 0]) ** 2 for b in range(max(first, 0), min(first + size, axis)))
         assert got[0, a, 0] == pytest.approx(value[0, a, 0] / (1 + total), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("beta", [0.25, 1.0, 1.5, 4.0])
+def test_powers_are_products_of_roots(beta: float) -> None:
+    problem = LrnProblem(1, 5, 1, 3, 0.5, beta, 2.0)
+    assert "pow(" not in family_of("LRN").render(problem, {"VW": 4, "DIMX": 1}).main.source
