@@ -77,7 +77,7 @@ def tried(
     return of_half
 
 
-@pytest.mark.parametrize(("op", "dtype", "name"), CASES, ids=["-".join(case) for case in CASES])
+@pytest.mark.parametrize(("op", "dtype", "name"), CASES, ids=["-".join(case).replace(" ", "-") for case in CASES])
 def test_configurations_compute_the_reference(
     bench: KernelBench, pytestconfig: pytest.Config, op: str, dtype: str, name: str
 ) -> None:

@@ -336,7 +336,7 @@ GIVEN: dict[str, Given] = {
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:overflow encountered")
-@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("name", GIVEN, ids=[name.replace(" ", "-") for name in GIVEN])
 def test_hard_inputs(bench: KernelBench, name: str) -> None:
     given = GIVEN[name]
     family, problem = family_of(given.op), given.problem
