@@ -51,10 +51,10 @@ def shared_out(
         for kind, devices in kinds.items():
             for limits in devices:
                 space = family.space(problem, limits)
-                of_each = space.spaces.items() if isinstance(space, ChoiceSpace) else [(None, space)]
-                for number, own in of_each:
-                    for each in _few(own, f"{name} {kind} {number}"):
-                        one = space.filled(number, each) if isinstance(space, ChoiceSpace) else each
+                choice = space if isinstance(space, ChoiceSpace) else None
+                for number, own in (choice.spaces if choice else {0: space}).items():
+                    for each in _few(own, f"{name} {kind} {number if choice else None}"):
+                        one = choice.filled(number, each) if choice else each
                         pools.setdefault((name, kind, way_of(one)), []).append(one)
     chosen: dict[str, list[tuple[str, dict[str, int]]]] = {name: [] for name in problems}
     missing = {value for pool, every in pools.items() for one in every for value in _values(pool, one)}
