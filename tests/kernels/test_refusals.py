@@ -315,5 +315,6 @@ def test_a_wrong_problem_says_what_is_wrong(problem: Any, change: dict[str, Any]
 
 @pytest.mark.parametrize("op", ONE_OF_EACH)
 def test_every_family_knows_its_types(op: str) -> None:
+    problem: Any = ONE_OF_EACH[op]
     with pytest.raises(ValueError, match="float64"):
-        replace(ONE_OF_EACH[op], dtype="float64")
+        replace(problem, dtype="float64")

@@ -10,7 +10,6 @@ import pytest
 
 from gputune.core.dtypes import FLOAT, HALF
 from gputune.kernels.catalogue import family_of
-from gputune.kernels.space import Configuration
 from tests.kernels.difficult import DIFFICULT, UNEVEN
 from tests.kernels.drawing import shared_out
 from tests.kernels.one_of_each import ONE_OF_EACH
@@ -37,7 +36,7 @@ CASES = [(op, dtype, name) for (op, dtype), problems in PROBLEMS.items() for nam
 
 
 @functools.cache
-def plan(bench: KernelBench, op: str, thorough: bool) -> dict[str, list[tuple[KernelBench, Configuration]]]:
+def plan(bench: KernelBench, op: str, thorough: bool) -> dict[str, list[tuple[KernelBench, dict[str, int]]]]:
     """Return what runs of each problem. thorough: each problem has all values of all parameters.
 
     Kernels for GPUs are rendered as GPUs get them: with pointers to vectors, and every second problem with offsets.
@@ -61,12 +60,13 @@ def plan(bench: KernelBench, op: str, thorough: bool) -> dict[str, list[tuple[Ke
 @functools.cache
 def tried(
     bench: KernelBench, op: str, dtype: str, thorough: bool
-) -> dict[str, list[tuple[KernelBench, Configuration]]]:
+) -> dict[str, list[tuple[KernelBench, dict[str, int]]]]:
     """Return what runs of each problem on a type of floats: in half one that is legal there, another one of each."""
     every = plan(bench, op, thorough and dtype == FLOAT)
     if dtype == FLOAT:
         return every
-    family, of_half = family_of(op), {}
+    family = family_of(op)
+    of_half: dict[str, list[tuple[KernelBench, dict[str, int]]]] = {}
     for number, (name, problem) in enumerate(PROBLEMS[op, dtype].items()):
         legal = [
             (kind, one)

@@ -291,15 +291,15 @@ GIVEN: dict[str, Given] = {
         )
     },
     **{
-        f"Pool: averages of many keep their digits, {name} of {value}": Given(
+        f"Pool: averages of many keep their digits, {name} from {first} to {last}": Given(
             "Pool",
             problem,
-            {"input": np.linspace(*value, math.prod(problem.input_shape), dtype=np.float32)},
+            {"input": np.linspace(first, last, math.prod(problem.input_shape), dtype=np.float32)},
             changes=[{"ACC": 1}, {"ACC": 4}],
             relative=6 * 2.0**-24,
         )
         for name, problem in AVERAGES.items()
-        for value in ((0.1, 0.1), (7.3, 7.3), (0, 1))
+        for first, last in ((0.1, 0.1), (7.3, 7.3), (0.0, 1.0))
     },
     **{
         f"Pool: long sums keep {hard}": Given(
