@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,18 @@ SKIPPED = {
 LIMIT_S = 180
 READY = re.compile(r"listening|has joined")
 CONTEXTS = ("model", "net", "phone", "tablet", "detector", "classifier", "recogniser", "a", "b")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The exit code of a command, and what it said."""
+
+    code: int
+    said: str
+
+
+Runner = Callable[[str, Path, Mapping[str, str]], Ended]
+"""Run a command in a folder with these variables alone."""
 
 
 @dataclass(frozen=True)
@@ -70,56 +82,55 @@ def commands(page: Path) -> list[str]:
     return [line for line in lines if _is_gputune(line) or others.match(line)]
 
 
-def run_page(page: Path, installation: Path) -> list[Failure]:
-    """Runs a page's commands in order by the programs in the folder `installation`, such as .venv/bin."""
-    with tempfile.TemporaryDirectory(prefix="gputune-page-") as folder, _prepared(page, installation, folder) as ready:
-        return [failure for line in commands(page) if (failure := _run(page, line, ready)) is not None]
+def in_a_shell(command: str, folder: Path, environment: Mapping[str, str]) -> Ended:
+    """Run a command as a user does."""
+    try:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        return Ended(-1, f"{error}\n{(error.output or b'').decode(errors='replace')}")
+    return Ended(done.returncode, done.stdout.decode(errors="replace"))
+
+
+def run_page(page: Path, installation: Path, run: Runner = in_a_shell, folder: Path | None = None) -> list[Failure]:
+    """Run a page's commands in order by the programs in the folder `installation`, such as .venv/bin.
+
+    folder: an empty one, which keeps what the commands write.
+    """
+    with _prepared(page, installation, run, folder) as ready:
+        return [failure for line in commands(page) if (failure := _run(page, line, ready, run)) is not None]
 
 
 def run_export(installation: Path) -> list[Failure]:
-    """What docs/native.md says, with a context of the device of this machine."""
+    """Run the export of docs/native.md, with a context of the device of this machine."""
     page = tool.ROOT / "docs" / "native.md"
     asked = next(line for line in commands(page) if line.startswith("gputune export"))
-    with tempfile.TemporaryDirectory(prefix="gputune-page-") as folder, _prepared(page, installation, folder) as ready:
+    with _prepared(page, installation, in_a_shell, None) as ready:
         del ready.environment["GPUTUNE_DEVICE"]
         generate = "gputune context-binary-generator --model net.onnx --binary_file model --tuning_effort none"
-        _shell(generate, ready.folder, ready.environment)
-        done = subprocess.run(
-            ["bash", "-c", f"{asked} && make -C app"],
-            cwd=ready.folder,
-            env=ready.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-    return [Failure(page.name, asked, done.stdout)] if done.returncode else []
+        done = in_a_shell(f"{generate} && {asked} && make -C app", ready.folder, ready.environment)
+    return [Failure(page.name, asked, done.said)] if done.code else []
 
 
 def _is_gputune(line: str) -> bool:
     return line.startswith("gputune ")
 
 
-def _run(page: Path, line: str, ready: _Page) -> Failure | None:
+def _run(page: Path, line: str, ready: _Page, run: Runner) -> Failure | None:
     if any(re.search(pattern, line) for pattern in SKIPPED):
         return None
     command = _with_stand_ins(line, ready)
     kind = _kind_of_server(command)
     if kind is not None:
         return _start(page.name, line, command, kind, ready)
-    try:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=ready.folder,
-            env=ready.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=LIMIT_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        return Failure(page.name, line, f"{error}\n{(error.output or b'').decode(errors='replace')}")
-    if done.returncode:
-        return Failure(page.name, line, f"exit code {done.returncode}\n{done.stdout.decode(errors='replace')}")
-    return None
+    done = run(command, ready.folder, ready.environment)
+    return Failure(page.name, line, f"exit code {done.code}\n{done.said}") if done.code else None
 
 
 def _with_stand_ins(line: str, ready: _Page) -> str:
@@ -181,15 +192,16 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 @contextmanager
-def _prepared(page: Path, installation: Path, name: str) -> Iterator[_Page]:
-    """A folder with what a page's commands read, which is the home of a new user."""
-    folder = Path(name).resolve()
-    ready = _Page(folder, _environment(installation, folder), _free_port(), _free_port())
-    _make_files(page, folder, _contexts(installation))
-    try:
-        yield ready
-    finally:
-        _stop([process for processes in reversed(ready.servers.values()) for process in processes])
+def _prepared(page: Path, installation: Path, run: Runner, folder: Path | None) -> Iterator[_Page]:
+    """Fill a folder with what a page's commands read; it is the home of a new user. None: a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="gputune-page-") as temporary:
+        home = (folder or Path(temporary)).resolve()
+        ready = _Page(home, _environment(installation, home), _free_port(), _free_port())
+        _make_files(page, home, _contexts(installation, run))
+        try:
+            yield ready
+        finally:
+            _stop([process for processes in reversed(ready.servers.values()) for process in processes])
 
 
 def _make_files(page: Path, folder: Path, contexts: tuple[bytes, bytes]) -> None:
@@ -214,14 +226,16 @@ def _make_files(page: Path, folder: Path, contexts: tuple[bytes, bytes]) -> None
 
 
 @functools.cache
-def _contexts(installation: Path) -> tuple[bytes, bytes]:
-    """Contexts of a model for the null device and for the waiting one, made once for all pages."""
+def _contexts(installation: Path, run: Runner) -> tuple[bytes, bytes]:
+    """Return contexts of a model for the null device and for the waiting one, made once for all pages."""
     with tempfile.TemporaryDirectory(prefix="gputune-contexts-") as name:
         folder = Path(name)
         save_model(folder / "net.onnx", 1)
         generate = "gputune context-binary-generator --model net.onnx --log_level warn --binary_file"
         for arguments in ("null --tuning_effort quick", "waiting --tuning_effort none --device waiting"):
-            _shell(f"{generate} {arguments}", folder, _environment(installation, folder))
+            done = run(f"{generate} {arguments}", folder, _environment(installation, folder))
+            if done.code:
+                raise RuntimeError(f"no context for the pages:\n{done.said}")
         null, waiting = ((folder / "output" / f"{device}.bin").read_bytes() for device in ("null", "waiting"))
         return null, waiting
 
@@ -239,10 +253,6 @@ def _environment(installation: Path, home: Path) -> dict[str, str]:
         "GPUTUNE_DEVICE": "null",
         "GPUTUNE_TRUSTED_FOLDERS": str(installation.parent),
     }
-
-
-def _shell(command: str, folder: Path, environment: dict[str, str]) -> None:
-    subprocess.run(["bash", "-c", command], cwd=folder, env=environment, check=True, timeout=LIMIT_S)
 
 
 def save_model(path: Path, batch: int | str) -> None:
