@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from .sources import ROOMS, ROOT, python_files, source_of
+from .sources import ROOMS, ROOT, imports_of, python_files
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -46,7 +46,7 @@ def test_every_other_file_in_the_rooms_is_package_data() -> None:
 
 
 def test_the_dependencies_are_exactly_what_the_code_imports() -> None:
-    names = [name for path in python_files(*ROOMS) for _, name in source_of(path).imports]
+    names = [name for path in python_files(*ROOMS) for _, name in imports_of(path.read_text(encoding="utf-8"))]
     outside = {name.partition(".")[0] for name in names if not name.startswith(".")}
     project = PROJECT["project"]
     extras = project["optional-dependencies"]

@@ -19,7 +19,8 @@ from gputune.client.tuning.search import effort
 from gputune.kernels.catalogue import families
 from gputune.server.protocol.errors import ERROR_NAMES
 
-ROOT = Path(__file__).parents[2]
+from .sources import ROOMS, ROOT, python_files
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCS = {page.name: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 
@@ -66,6 +67,19 @@ def test_options_in_the_text_exist() -> None:
 def test_the_scripts_it_names_are_there() -> None:
     for name in sorted(set(re.findall(r"scripts/[\w-]+(?![\w.-])", README))):
         assert os.access(ROOT / name, os.X_OK), f"{name} is not an executable file"
+
+
+def test_modules_that_texts_name_are_there() -> None:
+    """Of pages, docstrings and comments."""
+    texts = [*python_files(*ROOMS), *ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    known = "".join(f"/{path.relative_to(ROOT)}\n" for path in python_files(*ROOMS, "examples", "scripts", "tests"))
+    named = [
+        (path.name, name)
+        for path in texts
+        if path.name != "CHANGELOG.md"
+        for name in re.findall(r"(?<![\w./-])(?:[a-z_]+/)*[a-z_]+\.py\b", path.read_text(encoding="utf-8"))
+    ]
+    assert [(page, name) for page, name in named if f"/{name}\n" not in known] == []
 
 
 def test_the_exit_codes_are_those_of_the_errors() -> None:
