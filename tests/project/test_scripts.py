@@ -1,6 +1,8 @@
-"""Test what the scripts refuse, and that they refuse it before they install or run anything."""
+"""Test each command of scripts/ by a run that shows its help, and what they refuse before they install anything."""
 
+import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import bench
 import demo
 import docs
 import release
@@ -44,15 +45,14 @@ def test_a_missing_device_is_a_failure_under_any_ci(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("value", "outcome"), [("true", "error"), ("", "skipped")])
-def test_where_no_driver_is_found_the_whole_run_says_so(tmp_path: Path, value: str, outcome: str) -> None:
-    environment = os.environ | {"CI": value, "OCL_ICD_VENDORS": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path)}
+def test_where_no_driver_is_found_the_whole_run_says_so(tmp_path: Path) -> None:
+    environment = os.environ | {"CI": "true", "OCL_ICD_VENDORS": str(tmp_path), "OPENCL_VENDOR_PATH": str(tmp_path)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/opencl/kernels/test_softmax.py"]
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert {word for word in ("passed", "error", "skipped") if f" {word}" in run.stdout.splitlines()[-1]} == {outcome}
+    assert {word for word in ("passed", "error", "skipped") if f" {word}" in run.stdout.splitlines()[-1]} == {"error"}
 
 
-@pytest.mark.parametrize("value", [None, "", "1", "false"])
+@pytest.mark.parametrize("value", [None, "false"])
 def test_continuous_integration_says_so(tmp_path: Path, value: str | None) -> None:
     (tmp_path / ".ci").mkdir()
     (tmp_path / "scripts").mkdir()
@@ -65,6 +65,7 @@ def test_continuous_integration_says_so(tmp_path: Path, value: str | None) -> No
     assert run.stdout == "true -x\n"
 
 
+@pytest.mark.night
 @pytest.mark.opencl
 def test_a_device_that_is_named_wrongly_installs_nothing() -> None:
     run = bash("opencl_device", GPUTUNE_DEVICE="no such device")
@@ -85,10 +86,7 @@ def test_without_any_device_one_is_installed(tmp_path: Path) -> None:
     ("arguments", "code"),
     [
         (["--help"], 0),
-        (["--effort", "quick", "-h"], 0),
         (["--effort", "fast"], 2),
-        (["--effort"], 2),
-        (["--opencl", "cuda"], 2),
         (["--device"], 2),
         (["page.png"], 2),
     ],
@@ -135,6 +133,25 @@ def test_help_installs_nothing(command: str, clone: Path) -> None:
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines()[0] in (ROOT / "scripts" / command).read_text().splitlines()[1]
     assert not (clone / "called").exists()
+
+
+MODULES = {
+    command: found[1]
+    for command in COMMANDS
+    if (found := re.search(r"^run_module ([\w.]+) ", (ROOT / "scripts" / command).read_text(), re.MULTILINE))
+}
+
+
+@pytest.mark.parametrize("command", MODULES)
+def test_a_command_of_python_shows_its_options(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [command, "--help"])
+    module = importlib.import_module(MODULES[command])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: ")
 
 
 _PYTHON = """#!/bin/sh
@@ -191,6 +208,7 @@ def test_the_site_installs_what_is_missing(there: bool, calls: int) -> None:
     assert there or said[-1].endswith(f"--editable {ROOT}[docs]")
 
 
+@pytest.mark.night
 def test_the_first_line_of_a_man_page_fits_whatever_the_command_is_called(tmp_path: Path) -> None:
     core = tmp_path / "click_man" / "core.py"
     core.parent.mkdir()
@@ -206,27 +224,6 @@ def test_the_first_line_of_a_man_page_fits_whatever_the_command_is_called(tmp_pa
     heads = {page.stem: page.read_text().splitlines()[0].split('"') for page in pages.iterdir()}
     assert heads["gputune-farm-tune"][9] == "gputune farm tune"
     assert [name for name, head in heads.items() if 2 * len(f"{head[1]}(1)") + len(head[9]) + 4 > 78] == []
-
-
-def test_a_result_is_found_under_the_name_that_net_run_gives_it(tmp_path: Path) -> None:
-    (tmp_path / "Result_0").mkdir()
-    (tmp_path / "Result_0" / "fc_0.tmp_0.raw").write_bytes(b"1234")
-    assert tool.Run({}, 0.0, tmp_path).result(0, "fc/0.tmp:0") == b"1234"
-
-
-def test_gains_are_shown_where_the_default_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    task = {"op": "Conv", "problem": {"m": 3}, "space_size": 300, "trials": {"ok": 20, "crash": 1}, "tuned_ns": 1e6}
-    demo.show_gains([{**task, "default_ns": None}, {**task, "default_ns": 2e6}])
-    out = capsys.readouterr().out
-    assert "failed" in out
-    assert "2.00x" in out
-
-
-def test_the_demo_says_what_a_gain_is_worth() -> None:
-    gain = {"median": 1.15, "low": 1.12, "high": 1.18, "rounds": 30}
-    told = {"untuned_ns": 2.3e6, "tuned_ns": 2e6, "gain": gain, "kept": "tuned"}
-    assert demo.gain_line(told) == "inference 2.000 ms, untuned 2.300 ms: 1.15 times as fast (1.12–1.18)"
-    assert "were not compared" in demo.gain_line(None)
 
 
 @pytest.mark.parametrize(
@@ -265,17 +262,6 @@ def test_the_demo_forgives_a_driver_that_says_another_size_of_memory(name: str, 
     write_small_context(tmp_path / "one.bin")
     write_small_context(tmp_path / "two.bin", device=identity.to_dict() | {name: 3 << 20})
     assert demo.same_but_for_memory(tmp_path / "one.bin", tmp_path / "two.bin") == (name == "global_memory_bytes")
-
-
-def test_the_demo_shows_what_each_step_has_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    step = demo.Steps()
-    with step("reading"):
-        pass
-    with step("running"):
-        pass
-    rows = step.table().splitlines()
-    assert [row.split("|")[1].strip() for row in rows[2:]] == ["reading", "running", "all"]
-    assert capsys.readouterr().out == "\n== reading\n\n== running\n"
 
 
 def test_a_benchmark_says_first_that_the_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
