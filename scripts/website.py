@@ -17,6 +17,7 @@ SCHEMAS = DOCS / "schemas"
 ELSEWHERE: Mapping[str, str] = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changes.md",
+    "CONTRIBUTING.md": "contributing.md",
     "GLOSSARY.md": "glossary.md",
     "kernels/README.md": "kernels.md",
     "scripts/README.md": "tools.md",

@@ -16,8 +16,14 @@ def test_the_table_has_every_model() -> None:
     assert list(NODES) == list(ENTRIES)
 
 
+DAILY = {"text recogniser", "silero-vad", "classifier with a quantised pair"}
+"""A model of one part, of several, and one with quantised numbers; all others are of the night."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ENTRIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in DAILY else pytest.mark.night) for name in ENTRIES]
+)
 def test_as_many_nodes_run_on_the_device_as_the_table_says(name: str) -> None:
     try:
         cut = cut_of(ENTRIES[name])
