@@ -44,7 +44,7 @@ class DecodeError(ValueError):
 
 
 def decode(kind: Callable[..., T], plain: object, ignore_unknown: bool = False) -> T:
-    """A `kind` (a dataclass) of the map `plain`. Raises DecodeError with the path of the first misfit."""
+    """Return a `kind` (a dataclass) of the map `plain`. Raises DecodeError with the path of the first misfit."""
     if ignore_unknown and isinstance(plain, dict):
         known = {item.name for item in fields(kind)}  # type: ignore[arg-type]
         plain = {name: value for name, value in plain.items() if name in known}
@@ -53,7 +53,7 @@ def decode(kind: Callable[..., T], plain: object, ignore_unknown: bool = False) 
 
 
 def record_of(kind: Callable[..., T], plain: object, place: str, error: type[Exception]) -> T:
-    """The same. Raises `error`, which begins with `place` then."""
+    """Return the same. Raises `error`, which begins with `place` then."""
     try:
         return decode(kind, plain)
     except DecodeError as found:
@@ -244,7 +244,7 @@ def _union(hints: tuple[Any, ...]) -> Decode:
 
 
 def _type_of(hint: Any) -> type | None:
-    """The type of what arrives for a hint, None for what arrives as a map."""
+    """Return the type of what arrives for a hint, None for what arrives as a map."""
     if get_origin(hint) is Annotated:
         stored = [mark.hint for mark in get_args(hint)[1:] if isinstance(mark, Stored)]
         return _type_of(stored[0] if stored else get_args(hint)[0])

@@ -47,23 +47,23 @@ class DeviceIdentity:
     driver: CText = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """A dict of str, int and lists of them, as from_dict takes it."""
+        """Return a dict of str, int and lists of them, as from_dict takes it."""
         fields = dataclasses.asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> DeviceIdentity:
-        """The identity that to_dict wrote. Raises ValueError that names the field which is missing or
+        """Return the identity that to_dict wrote. Raises ValueError that names the field which is missing or
         wrong."""
         return record_of(cls, fields, "device identity", ValueError)
 
     def runs_binaries_of(self, other: DeviceIdentity) -> bool:
-        """Whether a program binary that `other` made can be expected to run here unchanged."""
+        """Return whether a program binary that `other` made can be expected to run here unchanged."""
         names = ("platform", "platform_version", "name", "driver_version", "device_version", "compute_units")
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def difference(self, other: DeviceIdentity) -> str:
-        """The fields that make runs_binaries_of false, as "field: mine, not theirs"."""
+        """Return the fields that make runs_binaries_of false, as "field: mine, not theirs"."""
         names = ("platform", "platform_version", "name", "driver_version", "device_version", "compute_units")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
         return "; ".join(f"{name} is {mine!r}, not {theirs!r}" for name, mine, theirs in pairs if mine != theirs)

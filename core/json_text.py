@@ -18,8 +18,8 @@ TEXTS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """The JSON of plain values, mappings and sequences: in one line without blanks, or indented by so many of them.
-    Raises TypeError or ValueError for what JSON cannot hold."""
+    """Return the JSON of plain values, mappings and sequences: in one line without blanks, or indented by so many of
+    them. Raises TypeError or ValueError for what JSON cannot hold."""
     separators = (",", ":") if indent is None else None
     return json.dumps(_without_odd_numbers(value), indent=indent, separators=separators, allow_nan=False)
 
@@ -46,7 +46,7 @@ def json_value(text: str | bytes, deepest: int = DEEPEST, **hooks: Any) -> Any:
 
 
 def numbers(value: Any) -> Any:
-    """What json_value made of a text of `json_text`, with its infinities and NaN."""
+    """Return what json_value made of a text of `json_text`, with its infinities and NaN."""
     if isinstance(value, str):
         return TEXTS.get(value, value)
     if isinstance(value, dict):
@@ -55,7 +55,7 @@ def numbers(value: Any) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """The one JSON text of a value: sorted keys, no spaces, tuples as lists.
+    """Return the one JSON text of a value: sorted keys, no spaces, tuples as lists.
 
     Infinities are the bare words that Python's json reads (a clip may be open on one side). NaN, keys that are
     not text and anything that JSON has no word for raise TypeError or ValueError: two of them could never be
@@ -76,8 +76,8 @@ def finite_number(value: object) -> float | None:
 
 
 def plain(value: Any, where: str) -> Any:
-    """A copy of a value that `canonical_json` can write, with lists for tuples. Raises TypeError or ValueError that
-    says what is wrong at which place, by names that begin with `where`."""
+    """Return a copy of a value that `canonical_json` can write, with lists for tuples. Raises TypeError or ValueError
+    that says what is wrong at which place, by names that begin with `where`."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

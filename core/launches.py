@@ -37,7 +37,7 @@ OUTPUT = "output"  # the name of the buffer that a variant's main launch writes
 
 
 def source_sha256(source: str) -> str:
-    """The name by which programs know a source text: hex SHA-256 of its UTF-8 bytes."""
+    """Return the name by which programs know a source text: hex SHA-256 of its UTF-8 bytes."""
     return hashlib.sha256(source.encode()).hexdigest()
 
 
@@ -196,7 +196,7 @@ class Trial:
 
 
 def check_sizes(global_size: tuple[int, ...], local_size: tuple[int, ...], identity: DeviceIdentity) -> None:
-    """Raises InvalidLaunch for sizes that are wrong anywhere, LimitExceeded for those too large for this
+    """Raise InvalidLaunch for sizes that are wrong anywhere, LimitExceeded for those too large for this
     device."""
     if not 1 <= len(global_size) <= 3 or len(local_size) != len(global_size):
         raise InvalidLaunch(f"global size {global_size} and local size {local_size} need the same 1 to 3 dimensions")

@@ -28,7 +28,7 @@ class Opened:
         return os.getpid() == self.process
 
     def check(self) -> None:
-        """Raises ForkedProcess in any other process."""
+        """Raise ForkedProcess in any other process."""
         if not self.here:
             raise ForkedProcess(
                 f"{self.what} was opened by process {self.process} and cannot be used in its fork {os.getpid()}: fork "
@@ -41,7 +41,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Gives back what is held. May be called twice."""
+        """Give back what is held. May be called twice."""
 
     def __enter__(self) -> Self:
         return self

@@ -69,8 +69,8 @@ def _changeable(status: os.stat_result, sticky: bool) -> str:
 
 
 def _private(group: int, owner: int) -> bool:
-    """Whether a group is the system's, or its owner's alone. By convention one with the user's name or number is; who
-    else has it as a first group, no system says without a list of all its users."""
+    """Return whether a group is the system's, or its owner's alone. By convention one with the user's name or number
+    is; who else has it as a first group, no system says without a list of all its users."""
     if _of_the_system(group):
         return True
     name, members = _group(group)
@@ -79,12 +79,12 @@ def _private(group: int, owner: int) -> bool:
 
 
 def _of_the_system(number: int) -> bool:
-    """Whether a user or group is root, or on Android one that is no app's."""
+    """Return whether a user or group is root, or on Android one that is no app's."""
     return number == 0 or (hasattr(sys, "getandroidapilevel") and number < _FIRST_ANDROID_APP)
 
 
 def _user(number: int) -> str:
-    """The name of a user, empty where it has none."""
+    """Return the name of a user, empty where it has none."""
     try:
         return "" if pwd is None else pwd.getpwuid(number).pw_name
     except KeyError:
@@ -92,7 +92,7 @@ def _user(number: int) -> str:
 
 
 def _group(number: int) -> tuple[str, set[str]]:
-    """The name of a group, empty where it has none, and its members."""
+    """Return the name of a group, empty where it has none, and its members."""
     try:
         found = None if grp is None else grp.getgrgid(number)
     except KeyError:

@@ -240,7 +240,7 @@ KERNEL_CLOCK = "cl_khr_kernel_clock"
 
 
 def quirks_of(identity: DeviceIdentity) -> Quirks:
-    """What is different about the driver of a device; OTHER where the table does not have it."""
+    """Return what is different about the driver of a device; OTHER where the table does not have it."""
     return next((row for row in DRIVERS if re.search(row.platform, identity.platform)), OTHER)
 
 
@@ -268,25 +268,25 @@ def standard_of(identity: DeviceIdentity) -> Standard:
 
 
 def reads_in_place(identity: DeviceIdentity) -> bool:
-    """Whether kernels of a device read memory of the host where it lies, with no command between what the host writes
-    and a launch."""
+    """Return whether kernels of a device read memory of the host where it lies, with no command between what the host
+    writes and a launch."""
     return _named(identity, quirks_of(identity).reads_in_place)
 
 
 def _named(identity: DeviceIdentity, names: str) -> bool:
-    """Whether it is one of a driver's CPU devices of such names."""
+    """Return whether it is one of a driver's CPU devices of such names."""
     return bool(names) and identity.device_type == "cpu" and re.match(names, identity.name) is not None
 
 
 def ticks_of(identity: DeviceIdentity, machine: str) -> str:
-    """The name of a function by which kernels read a clock of the device; empty where there is none. machine: the name
-    of the host's processor. What the driver's compiler has of its own comes first: for that a text is not built by
-    another standard than when it is not timed."""
+    """Return the name of a function by which kernels read a clock of the device; empty where there is none. machine:
+    the name of the host's processor. What the driver's compiler has of its own comes first: for that a text is not
+    built by another standard than when it is not timed."""
     own = quirks_of(identity).ticks.get(machine, "") if identity.device_type == "cpu" else ""
     return own or ("clock_read_device" if KERNEL_CLOCK in identity.extensions else "")
 
 
 def unset_defaults(environment: Mapping[str, str]) -> dict[str, str]:
-    """The defaults of all drivers that a process's variables leave open, for before a driver is loaded."""
+    """Return the defaults of all drivers that a process's variables leave open, for before a driver is loaded."""
     defaults = {name: value for row in DRIVERS for name, value in row.defaults.items()}
     return {name: value for name, value in defaults.items() if name not in environment}

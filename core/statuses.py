@@ -59,6 +59,6 @@ class ContextChoice:
         return "near" if self.distance <= NEAR else "rebuilt"
 
     def __str__(self) -> str:
-        """One phrase for people."""
+        """Return one phrase for people."""
         why = f", distance {self.distance} of {FARTHEST}: {self.reason}" if self.reason else ""
         return f"context {self.name!r}, of {self.count} in the package: {self.fit}{why}"

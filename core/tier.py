@@ -126,15 +126,15 @@ _GPU_RULES = (
 
 
 def named(tier: Tier, name: str) -> Tier:
-    """The tier under another name: measurements of devices that the user knows to be alike share a file. ValueError for
-    what is no file name."""
+    """Return the tier under another name: measurements of devices that the user knows to be alike share a file.
+    ValueError for what is no file name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}", name):
         raise ValueError(f"{name!r} is not a tier name: use letters, digits, dots, dashes and underscores")
     return replace(tier, name=name)
 
 
 def tier_of(name: str, compute_units: int, vendor: str = "", device_version: str = "") -> Tier:
-    """The tier of a device from its CL_DEVICE_NAME, _MAX_COMPUTE_UNITS, _VENDOR and _VERSION."""
+    """Return the tier of a device from its CL_DEVICE_NAME, _MAX_COMPUTE_UNITS, _VENDOR and _VERSION."""
     model = " ".join(name.split())
     adreno = re.search(r"Adreno\S*\s+\S+", device_version)
     if adreno and "adreno" in model.lower():  # its name has no number, its version has

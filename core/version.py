@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache  # the package's metadata takes milliseconds to read
 def software_version() -> str:
-    """What this program says about itself to others and in files, for example "gputune 0.1.0"."""
+    """Return what this program says about itself to others and in files, for example "gputune 0.1.0"."""
     try:
         return f"gputune {version('gputune')}"
     except PackageNotFoundError:  # a bundle without package metadata

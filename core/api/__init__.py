@@ -47,7 +47,7 @@ __all__ = [*_PLACES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what is asked for first. `__version__` is that of the installation. Raises ImportError that says what to
+    """Load what is asked for first. `__version__` is that of the installation. Raises ImportError that says what to
     install where a name is of the host's part and that is not here; AttributeError for other names."""
     if name == "__version__":
         from importlib.metadata import version
