@@ -57,7 +57,7 @@ class Algorithms:
     cost: float = 1.0
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """All configurations of all ways."""
+        """Return all configurations of all ways."""
         spaces = {number: way.space(limits) for number, way in self._of(limits).items()}
         return choice(self.parameter, self.meaning, spaces) if len(spaces) > 1 else next(iter(spaces.values()))
 
@@ -70,8 +70,8 @@ class Algorithms:
         return min(defaults, key=self.estimate(limits), default=None) or self.space(limits).first()
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """The ways' guesses in turns, and beyond CPUs their defaults in front. The last way is first, as it is the
-        most special."""
+        """Return the ways' guesses in turns, and beyond CPUs their defaults in front. The last way is first, as it is
+        the most special."""
         each: list[list[dict[str, int]]] = []
         fill = self.fill(limits)
         for number, way in reversed(self._of(limits).items()):
@@ -125,7 +125,7 @@ class ProductFamily(TiledFamily):
 
     @abstractmethod
     def ways(self, problem: Any, factors: str) -> Algorithms:
-        """The algorithms that multiply in a type; for float16 there may be none."""
+        """Return the algorithms that multiply in a type; for float16 there may be none."""
 
     @abstractmethod
     def multiplied(self, problem: Any, configuration: Configuration, factors: str) -> Instance:

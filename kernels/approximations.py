@@ -87,23 +87,24 @@ def _circular(name: str, turns: str, turn: Fraction, coefficients: tuple[float, 
 
 
 def _any(condition: str) -> str:
-    """Whether a condition holds in any lane. True is -1 in a vector and 1 in a scalar, and `any` looks at the sign."""
+    """Return whether a condition holds in any lane. True is -1 in a vector and 1 in a scalar, and `any` looks at the
+    sign."""
     return f"any(({condition}) | -({condition}))"
 
 
 def _even(whole: str) -> str:
-    """Whether a number without a fraction is even, lane by lane."""
+    """Return whether a number without a fraction is even, lane by lane."""
     half = whole + " * " + _number(0.5)
     return f"rint({half}) == {half}"
 
 
 def _signed(value: str) -> str:
-    """A value of an odd function of size_, as that of angle_; -0 included."""
+    """Return a value of an odd function of size_, as that of angle_; -0 included."""
     return "copysign(" + _number(1) + ", angle_) * (" + value + ")"
 
 
 def _polynomial(coefficients: tuple[float, ...]) -> str:
-    """Its value at square_."""
+    """Return its value at square_."""
     text = _number(coefficients[0])
     for number in coefficients[1:]:
         text = f"({text} * square_ + {_number(number)})"
@@ -111,7 +112,7 @@ def _polynomial(coefficients: tuple[float, ...]) -> str:
 
 
 def _number(value: float | Fraction) -> str:
-    """A float32 with all its digits."""
+    """Return a float32 with all its digits."""
     return f"({{T}})({float(value):.9e}f)"
 
 

@@ -25,14 +25,14 @@ _in_use: Mapping[str, Packaged] = {}
 
 
 def families() -> Mapping[str, KernelFamily]:
-    """All families by op name; one of a package in use stands in the place of the stock one of its op."""
+    """Return all families by op name; one of a package in use stands in the place of the stock one of its op."""
     if not _in_use:
         return _stock()
     return {**_stock(), **{op: packaged.family for op, packaged in _in_use.items()}}
 
 
 def family_of(op: str) -> KernelFamily:
-    """The family of an op name; KeyError names the ones there are."""
+    """Return the family of an op name; KeyError names the ones there are."""
     if (packaged := _in_use.get(op)) is not None:
         return packaged.family
     try:
@@ -42,7 +42,7 @@ def family_of(op: str) -> KernelFamily:
 
 
 def identity_of(op: str) -> str:
-    """What measurements know a family as: its op, and for one of a package "OP@NAME VERSION"."""
+    """Return what measurements know a family as: its op, and for one of a package "OP@NAME VERSION"."""
     packaged = _in_use.get(op)
     return op if packaged is None else f"{op}@{packaged.package}"
 
@@ -59,7 +59,7 @@ def using(packaged: Mapping[str, Packaged]) -> Iterator[None]:
 
 
 def families_in(package: ModuleType) -> Iterator[KernelFamily]:
-    """The families of all modules in a package, each module's FAMILY."""
+    """Yield the families of all modules in a package, each module's FAMILY."""
     for module in pkgutil.iter_modules(package.__path__):
         family = getattr(importlib.import_module(f"{package.__name__}.{module.name}"), "FAMILY", None)
         if isinstance(family, KernelFamily):

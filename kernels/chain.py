@@ -114,11 +114,11 @@ class Chain:
         return (1,) * count
 
     def then(self, step: Step) -> "Chain":
-        """This chain and one more step."""
+        """Return this chain and one more step."""
         return Chain((*self.steps, step))
 
     def apply(self, value: Array, operands: Sequence[Array] = ()) -> Array:
-        """The chain in numpy (float64 inside, the value's dtype outside); operands broadcast."""
+        """Return the chain in numpy (float64 inside, the value's dtype outside); operands broadcast."""
         if not self.steps:
             return value
         result = value.astype(np.float64)
@@ -147,7 +147,7 @@ class Chain:
         return " ".join(statements)
 
     def prelude(self) -> str:
-        """The chain as macros to put before a template whose operands are shaped as its output.
+        """Return the chain as macros to put before a template whose operands are shaped as its output.
 
         OPERAND_PARAMETERS continues the kernel's parameter list (", __global const TYPE *restrict
         operand0"). EPILOGUE(value, T, LOAD, offset) updates the lvalue `value` of type T, reading
@@ -168,7 +168,7 @@ def rounded(number: float) -> float:
 
 
 def literal(number: float) -> str:
-    """An OpenCL C expression that keeps every bit of a float32; infinities have a name."""
+    """Return an OpenCL C expression that keeps every bit of a float32; infinities have a name."""
     if np.isinf(number):
         return "INFINITY" if number > 0 else "-INFINITY"
     return f"{number:.9e}f"

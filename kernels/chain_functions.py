@@ -35,7 +35,7 @@ class Function:
 
 
 def _called(name: str, compute: Callable[..., Array], domain: bool = False, discontinuous: bool = False) -> Function:
-    """A function that OpenCL C has."""
+    """Return a function that OpenCL C has."""
     return Function(0, compute, f"{{v}} = {name}({{v}});", domain, discontinuous)
 
 
@@ -167,7 +167,7 @@ what is too large becomes infinite."""
 
 
 def _remainder(v: str, x: str) -> str:
-    """The remainder of v by x with the sign of x, from the one with the sign of v."""
+    """Return the remainder of v by x with the sign of x, from the one with the sign of v."""
     moved = "(rest_ < ({T})(0.0f)) != (" + x + " < ({T})(0.0f)) && rest_ != ({T})(0.0f)"
     return "{{ {T} rest_ = fmod(" + v + ", " + x + "); {v} = " + moved + " ? rest_ + " + x + " : rest_; }}"
 

@@ -129,7 +129,7 @@ class TensorSpec:
 
 
 def operand_specs(chain: Chain, shape: tuple[int, ...], dtype: str = FLOAT) -> tuple[TensorSpec, ...]:
-    """The operands of an epilogue, shaped as the output."""
+    """Return the operands of an epilogue, shaped as the output."""
     return tuple(TensorSpec(name, shape, dtype=dtype) for name in chain.operand_names)
 
 
@@ -148,7 +148,7 @@ class Instance:
     scratch: Mapping[str, int] = field(default_factory=dict)
 
     def variant(self, configuration: Configuration, number: int = 0) -> Variant:
-        """It, as the one that the configuration was rendered to; number: in a request for several."""
+        """Return it, as the one that the configuration was rendered to; number: in a request for several."""
         return Variant(configuration, **vars(self), number=number)
 
 
@@ -186,20 +186,20 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def inputs(self, problem: Any) -> tuple[TensorSpec, ...]:
-        """The inputs in device layout, named as `render` and `reference` know them."""
+        """Return the inputs in device layout, named as `render` and `reference` know them."""
 
     @abstractmethod
     def output(self, problem: Any) -> TensorSpec:
-        """The one result, named "output"."""
+        """Return the one result, named "output"."""
 
     @abstractmethod
     def space(self, problem: Any, limits: DeviceLimits) -> TuningSpace:
-        """The configurations that are legal for this problem on this device."""
+        """Return the configurations that are legal for this problem on this device."""
 
     @abstractmethod
     def default(self, problem: Any, limits: DeviceLimits) -> dict[str, int]:
-        """A configuration that is valid on the device, as good as shape and limits tell; measured first and kept on a
-        tie."""
+        """Return a configuration that is valid on the device, as good as shape and limits tell; measured first and kept
+        on a tie."""
 
     def pays(self, problem: Any, limits: DeviceLimits) -> bool:
         """Of a family that computes what several others could: whether its default is expected to be faster than
@@ -207,11 +207,13 @@ class KernelFamily(ABC):
         return False
 
     def guesses(self, problem: Any, limits: DeviceLimits) -> Iterable[dict[str, int]]:
-        """Configurations that may be fast, the best guess first; they need not be legal, nor differ from each other."""
+        """Return configurations that may be fast, the best guess first; they need not be legal, nor differ from each
+        other."""
         return ()
 
     def starters(self, problem: Any, limits: DeviceLimits) -> list[dict[str, int]]:
-        """Valid configurations worth measuring before any search, best guess first, the default not among them."""
+        """Return valid configurations worth measuring before any search, best guess first, the default not among
+        them."""
         default, space = self.default(problem, limits), self.space(problem, limits)
         different = {configuration_key(one): one for one in self.guesses(problem, limits)}.values()
         return [one for one in different if one != default and not space.violations(one)]
@@ -223,7 +225,7 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def render(self, problem: Any, configuration: Configuration) -> Instance:
-        """The launches of a valid configuration; sizes become literals through build options."""
+        """Return the launches of a valid configuration; sizes become literals through build options."""
 
     def rendered(self, problem: Any, configuration: Configuration, limits: DeviceLimits) -> Instance:
         """Render a configuration for a device: other devices than CPUs access aligned vectors by pointers, and kernels
@@ -236,7 +238,7 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def reference(self, problem: Any, inputs: Mapping[str, Array]) -> Array:
-        """The right answer in numpy, in the output's device layout, by another way than the kernel's."""
+        """Return the right answer in numpy, in the output's device layout, by another way than the kernel's."""
 
     def of_floats(self, problem: Any, dtype: str) -> Any:
         """Return the same problem on another type of floats; problems on other types stay as they are."""
@@ -286,12 +288,12 @@ class KernelFamily(ABC):
         return inputs
 
     def survival(self, problem: Any) -> Survival:
-        """The hard values that the op must survive in a problem."""
+        """Return the hard values that the op must survive in a problem."""
         return self.survives
 
     @abstractmethod
     def work(self, problem: Any) -> Work:
-        """The work estimate of a problem."""
+        """Return the work estimate of a problem."""
 
     def moved_bytes(self, problem: Any) -> int:
         """Bytes of all inputs and of the output, each moved once."""
@@ -299,7 +301,7 @@ class KernelFamily(ABC):
 
     @abstractmethod
     def tolerance(self, problem: Any) -> Tolerance:
-        """How far a right result may be from the reference, by dtype and reduction length."""
+        """Return how far a right result may be from the reference, by dtype and reduction length."""
 
 
 class HasSpace(Protocol):
@@ -320,7 +322,7 @@ class TiledFamily(KernelFamily):
 
     @abstractmethod
     def tiling(self, problem: Any) -> HasSpace:
-        """The tiling of a problem's loops."""
+        """Return the tiling of a problem's loops."""
 
     def space(self, problem: Any, limits: DeviceLimits) -> TuningSpace:
         return self.tiling(problem).space(limits)
@@ -345,7 +347,7 @@ what caches know of such problems is found."""
 
 
 def problem_to_dict(problem: Any) -> dict[str, Any]:
-    """A problem as plain JSON values (tuples become lists)."""
+    """Return a problem as plain JSON values (tuples become lists)."""
     plain: dict[str, Any] = _plain(dataclasses.asdict(problem))
     for each in dataclasses.fields(problem):
         if each.metadata == ADDED and getattr(problem, each.name) == each.default:

@@ -116,7 +116,7 @@ WAYS = ((np.float64, True), (np.float32, True), (np.float32, False))
 
 
 def _computed(chain: Chain, values: Array, operands: Array, digits: Any, keep: bool) -> Array:
-    """What the chain makes of each value with each try's operands. [try, value]"""
+    """Return what the chain makes of each value with each try's operands. [try, value]"""
     result = np.broadcast_to(values.astype(digits), (operands.shape[1], values.size))
     smallest = np.finfo(np.float32).smallest_normal
     with np.errstate(all="ignore"):

@@ -26,7 +26,7 @@ class Parameter:
     meaning: str
 
     def __str__(self) -> str:
-        """Its name and legal values."""
+        """Return its name and legal values."""
         return f"{self.name}={'|'.join(map(str, self.values))}"
 
 
@@ -81,7 +81,8 @@ class TuningSpace:
         return [rule.why(configuration) for rule in self.constraints if not rule.keeps(configuration)]
 
     def configurations(self) -> Iterator[dict[str, int]]:
-        """Every valid configuration once, the last parameter varying fastest; broken prefixes are not expanded."""
+        """Yield every valid configuration once, the last parameter varying fastest; broken prefixes are not
+        expanded."""
         order = [parameter.name for parameter in self.parameters]
         # a generation checks rules millions of times, and most see few values: `keeps` would take most of its time
         decided_at: list[list[tuple[Callable[..., bool], _Values]]] = [[] for _ in order]
@@ -110,7 +111,7 @@ class TuningSpace:
                 waiting.pop()
 
     def first(self) -> dict[str, int]:
-        """The first valid configuration. ValueError, with the rules that nothing keeps, when there is none."""
+        """Return the first valid configuration. ValueError, with the rules that nothing keeps, when there is none."""
         for configuration in self.configurations():
             return configuration
         raise ValueError(f"nothing can run this problem on this device: {self._obstacle()}")
@@ -225,7 +226,7 @@ def _limited(name: str, values: tuple[int, ...]) -> Constraint:
 
 
 def _chooser(names: Sequence[str]) -> _Values:
-    """What gives the values of these parameters out of a configuration."""
+    """Return what gives the values of these parameters out of a configuration."""
     if len(names) == 1:  # itemgetter gives no tuple then
         return lambda configuration: (configuration[names[0]],)
     return itemgetter(*names)

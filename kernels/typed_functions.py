@@ -59,7 +59,7 @@ class TypedFunction:
             raise ValueError(f"{name} of {operands[0]} gives {wanted}, not {dtype}")
 
     def expression(self, names: tuple[str, ...], dtypes: tuple[str, ...], dtype: str) -> str:
-        """The OpenCL C expression over the inputs called `names`."""
+        """Return the OpenCL C expression over the inputs called `names`."""
         wide = "ulong" if dtype.endswith("64") else "uint"
         operands = dict(zip("abc", names, strict=False))
         negative = f"({operands.get('b')} == -1)" if not dtypes[-1].startswith("u") else "0"
@@ -81,7 +81,7 @@ CAST = "cast"
 
 
 def cast_text(source: str, target: str) -> str:
-    """A cast as onnxruntime has it: fractions are cut off, and what does not fit wraps around."""
+    """Return a cast as onnxruntime has it: fractions are cut off, and what does not fit wraps around."""
     if target == "bool":
         return "{a} != 0"
     if not ELEMENT_TYPES[source].is_float or ELEMENT_TYPES[target].is_float:
@@ -92,7 +92,7 @@ def cast_text(source: str, target: str) -> str:
 
 
 def converted(values: Array, dtype: str) -> Array:
-    """What `cast_text` computes, in numpy."""
+    """Return what `cast_text` computes, in numpy."""
     if values.dtype.kind != "f" or np.dtype(dtype).kind not in "iu":
         return values.astype(dtype)
     wrapped = values.astype(np.int64).astype(dtype)  # what a small type does not hold
@@ -117,13 +117,13 @@ def _power(base: Array, exponent: Array) -> Array:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Rounded toward zero; 0 where b is 0."""
+    """Return it rounded toward zero; 0 where b is 0."""
     floored = a // np.where(b == 0, 1, b)
     return np.where(b == 0, 0, floored + ((a - floored * b != 0) & ((a < 0) != (b < 0)))).astype(a.dtype)
 
 
 def _divisor(b: Array) -> Array:
-    """A divisor that divides: by 1 nothing remains."""
+    """Return a divisor that divides: by 1 nothing remains."""
     return np.where(b == 0, 1, b).astype(b.dtype)
 
 

@@ -48,7 +48,7 @@ class Loops:
         return (self.inner, *(step for steps in self.steps if steps[-1] for step in steps[:-1]))
 
     def row_offset(self, which: int) -> str:
-        """Where the row of an input begins, as an OpenCL C expression of `row`; empty when at 0."""
+        """Return where the row of an input begins, as an OpenCL C expression of `row`; empty when at 0."""
         terms = []
         below = 1
         for size, step in list(zip(self.sizes, self.steps[which], strict=True))[-2::-1]:
@@ -60,7 +60,7 @@ class Loops:
         return " + ".join(reversed(terms))
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """How vectors and rows are shared among work-items."""
+        """Return how vectors and rows are shared among work-items."""
         return TuningSpace(
             (
                 Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
@@ -79,7 +79,7 @@ class Loops:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """A vector of the device's width per work-item."""
+        """Return a vector of the device's width per work-item."""
         width = default_width(limits, self.inner)
         across, down = default_group(limits, ceil_div(self.inner, width), self.rows)
         return {"VW": width, "WPTX": 1, "WPTY": 1, "DIMX": across, "DIMY": down}
@@ -102,7 +102,7 @@ class Loops:
         ]
 
     def macros(self, configuration: Configuration) -> Mapping[str, int]:
-        """What a template is told: INNER, ROWS and the parameters."""
+        """Return what a template is told: INNER, ROWS and the parameters."""
         return {"INNER": self.inner, "ROWS": self.rows} | dict(configuration)
 
     def grid(self, configuration: Configuration) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -106,14 +106,15 @@ class RecurrentProblem:
 
 
 def run_cells(problem: RecurrentProblem, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs wanted, shaped as ONNX has them: step by step in float64, every entry of the batch on its own."""
+    """Return the outputs wanted, shaped as ONNX has them: step by step in float64, every entry of the batch on its
+    own."""
     given = {name: value.astype(np.float64) for name, value in inputs.items() if name != "lengths"}
     batch, directions, hidden = problem.batch, problem.directions, problem.hidden
     both = (batch, directions) if problem.batch_first else (directions, batch)
     order = (batch, problem.steps) if problem.batch_first else (problem.steps, batch)
 
     def entries(value: Array, axis: int = 1) -> Array:
-        """The same memory with the batch first."""
+        """Return the same memory with the batch first."""
         return value if problem.batch_first else np.moveaxis(value, axis, 0)
 
     gates = entries(given["gates"].reshape(*order, directions, problem.gates, hidden))
@@ -136,7 +137,7 @@ def run_cells(problem: RecurrentProblem, inputs: Mapping[str, Array]) -> dict[st
 def _step(
     problem: RecurrentProblem, direction: int, given: Mapping[str, Array], x: Array, h: Array, c: Array
 ) -> tuple[Array, Array]:
-    """The next h and c from what the input brings to the gates, [gates, hidden]."""
+    """Return the next h and c from what the input brings to the gates, [gates, hidden]."""
     count = ACTIVATIONS[problem.cell]
     functions = [chain.apply for chain in problem.activations[direction * count : (direction + 1) * count]]
     weight = given["weight"].reshape(problem.weight_shape)[direction].swapaxes(0, 1)

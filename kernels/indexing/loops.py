@@ -48,15 +48,15 @@ class Loops:
         return math.prod(loop.size for loop in self.loops if loop.inner)
 
     def rows(self, width: int) -> int:
-        """How many rows there are, `width` neighbouring ones counted as one where vectors lie across them."""
+        """Return how many rows there are, `width` neighbouring ones counted as one where vectors lie across them."""
         return self._vectors(width, inner=False)
 
     def steps(self, width: int) -> int:
-        """How many vectors of `width` elements a row has."""
+        """Return how many vectors of `width` elements a row has."""
         return self._vectors(width, inner=True)
 
     def macros(self) -> dict[str, int]:
-        """What templates want to know beside the offsets."""
+        """Return what templates want to know beside the offsets."""
         return {"EXTENT": self.extent, "ALONG": int(self.along), "COUNT": self.count}
 
     def prelude(self) -> str:
@@ -83,7 +83,8 @@ class Loops:
         return f"{sizes} * BLOCKS" if self.along == inner else f"{sizes}"
 
     def _offset(self, index: str, inner: bool, scaled: bool) -> str:
-        """An index of the loops of one side as an offset into the tensor, or into a parameter that varies with some."""
+        """Return an index of the loops of one side as an offset into the tensor, or into a parameter that varies with
+        some."""
         terms, below, scale_step = [], "1", 1
         last = len(self.loops) - 1
         for number in range(last, -1, -1):
@@ -104,7 +105,8 @@ class Loops:
 
 
 def loops_of(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = ()) -> Loops:
-    """The tensor's loops; `axes` make up a row for each index of the others, and a parameter varies with `scaled`."""
+    """Return the tensor's loops; `axes` make up a row for each index of the others, and a parameter varies with
+    `scaled`."""
     merged: list[Loop] = []
     step = 1
     for axis in range(len(shape) - 1, -1, -1):
@@ -120,7 +122,8 @@ def loops_of(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = 
 
 
 def merged(shape: Sequence[int], axes: Sequence[int], scaled: Sequence[int] = ()) -> tuple[Axes, Axes, Axes]:
-    """A shape, axes of it and those that a parameter varies with, in the fewest axes, so that equal rows are equal."""
+    """Return a shape, axes of it and those that a parameter varies with, in the fewest axes, so that equal rows are
+    equal."""
     loops = loops_of(shape, axes, scaled).loops
     inner = tuple(axis for axis, loop in enumerate(loops) if loop.inner)
     varying = tuple(axis for axis, loop in enumerate(loops) if loop.scaled)

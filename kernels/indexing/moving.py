@@ -36,7 +36,7 @@ class Loop:
 
 
 def merged(loops: Iterable[Loop], border: str) -> list[Loop]:
-    """The same loops, at least one and as few as it takes: neighbours that go on in one stride become one.
+    """Return the same loops, at least one and as few as it takes: neighbours that go on in one stride become one.
 
     What a border of numbers surrounds may be a loop of rows: then so many elements surround the elements. With the
     other borders an element of a border is an element of another row, and they stay apart.
@@ -56,7 +56,8 @@ def merged(loops: Iterable[Loop], border: str) -> list[Loop]:
 
 
 def copy_space(limits: DeviceLimits, extent: int, axis: str, length: int, rows: int) -> TuningSpace:
-    """The space of kernels that write `rows` rows of `length` elements, the same vector of a few rows per work-item.
+    """Return the space of kernels that write `rows` rows of `length` elements, the same vector of a few rows per
+    work-item.
 
     Vectors are read along an axis of `extent` elements, which reasons call `axis`.
     """

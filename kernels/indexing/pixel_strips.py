@@ -27,7 +27,7 @@ class PixelStrips:
     channels: int
 
     def strips(self, pixels: int) -> int:
-        """Strips of so many pixels, or fewer at the end of a row, that the output consists of."""
+        """Strip of so many pixels, or fewer at the end of a row, that the output consists of."""
         return self.batch * self.output[0] * ceil_div(self.output[1], pixels)
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
@@ -59,7 +59,7 @@ class PixelStrips:
         return {"VW": width, "WPT": strip, "DIMX": across, "DIMY": down}
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """What won elsewhere."""
+        """Return what won elsewhere."""
         default = self.default(limits)
         return [
             default | {"WPT": 16, "DIMY": 4},

@@ -43,7 +43,7 @@ class Rows:
     accumulators: tuple[int, ...] = (1, 2, 4, 8)
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """How rows are read and shared."""
+        """Return how rows are read and shared."""
         return TuningSpace(
             (
                 Parameter("VW", VECTOR_WIDTHS, "elements of a vector"),
@@ -74,8 +74,8 @@ class Rows:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """A work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere as many as fill the
-        device."""
+        """Return a work-item to a row on CPU devices, where a barrier costs more than it gives; elsewhere as many as
+        fill the device."""
         width = default_width(limits, self.loops.extent)
         steps, rows = self.loops.steps(width), self.loops.rows(width)
         if limits.device_type == "cpu":

@@ -14,17 +14,17 @@ Steps = tuple[int, ...]
 
 
 def reach(sizes: Sequence[int], steps: Sequence[int]) -> int:
-    """How many elements a tensor has at least in which these steps go no further than its last one."""
+    """Return how many elements a tensor has at least in which these steps go no further than its last one."""
     return 1 + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
 
 
 def different(sizes: Sequence[int], steps: Sequence[int]) -> int:
-    """How many elements there are along axes that do not repeat."""
+    """Return how many elements there are along axes that do not repeat."""
     return math.prod(size for size, step in zip(sizes, steps, strict=True) if step)
 
 
 def reach_each_once(sizes: Sequence[int], steps: Sequence[int]) -> bool:
-    """Whether the steps lead to every element of a tensor of that many, and to each of them once."""
+    """Return whether the steps lead to every element of a tensor of that many, and to each of them once."""
     reached = 1
     for step, size in sorted(zip(steps, sizes, strict=True)):
         if size > 1 and step != reached:
@@ -34,12 +34,13 @@ def reach_each_once(sizes: Sequence[int], steps: Sequence[int]) -> bool:
 
 
 def as_it_lies(sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
-    """The sizes in the order in which the axes lie in memory, the outermost first."""
+    """Return the sizes in the order in which the axes lie in memory, the outermost first."""
     return tuple(size for _, size in sorted(zip(steps, sizes, strict=True), key=lambda axis: axis[0], reverse=True))
 
 
 def whole_shape(elements: int, sizes: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
-    """The shape of a tensor as it lies where these steps reach all of it, some of it repeatedly; else it is a line."""
+    """Return the shape of a tensor as it lies where these steps reach all of it, some of it repeatedly; else it is a
+    line."""
     own = [axis for axis, step in enumerate(steps) if step and sizes[axis] > 1]
     sizes, steps = [sizes[axis] for axis in own], [steps[axis] for axis in own]
     whole = own and math.prod(sizes) == elements and reach_each_once(sizes, steps)
@@ -47,13 +48,13 @@ def whole_shape(elements: int, sizes: Sequence[int], steps: Sequence[int]) -> tu
 
 
 def view(flat: Array, sizes: Sequence[int], steps: Sequence[int]) -> Array:
-    """The elements of `flat` at these steps, which must be there."""
+    """Return the elements of `flat` at these steps, which must be there."""
     strides = [step * flat.itemsize for step in steps]
     return np.lib.stride_tricks.as_strided(flat.reshape(-1), sizes, strides)
 
 
 def place(index: str, sizes: Sequence[int], steps: Sequence[int]) -> str:
-    """An OpenCL C expression: which element is number `index` along these axes."""
+    """Return an OpenCL C expression: which element is number `index` along these axes."""
     count = inner = math.prod(sizes)
     terms = []
     for size, step in zip(sizes, steps, strict=True):

@@ -259,7 +259,7 @@ class _RegisterTiles:
         )
 
     def _in_place(self, tile: dict[str, int]) -> dict[str, int]:
-        """A tile with b read in place if it can be."""
+        """Return a tile with b read in place if it can be."""
         return tile | {"PACK": int(not _reads_in_place(self.problem, tile["VW"]))}
 
 
@@ -308,13 +308,14 @@ def _local_tiles(problem: BatchedMatMulProblem, factors: str) -> LocalTiles:
 
 
 def _along(sizes: Sequence[int], steps: Steps, axis: int, other: int) -> bool:
-    """Whether elements along an axis lie closer together than along the other. An axis of one element has no step."""
+    """Return whether elements along an axis lie closer together than along the other. An axis of one element has no
+    step."""
     mine, others = (steps[each] if sizes[each] > 1 else 0 for each in (axis, other))
     return mine == 1 or (others != 1 and mine < others)
 
 
 def _vector(sizes: Sequence[int], steps: Steps, start: int, along: int) -> int:
-    """The elements of an aligned vector along an axis: 1 if neighbours do not lie side by side."""
+    """Return the elements of an aligned vector along an axis: 1 if neighbours do not lie side by side."""
     if steps[along] != 1:
         return 1
     axes = range(-len(sizes), 0)
@@ -322,8 +323,8 @@ def _vector(sizes: Sequence[int], steps: Steps, start: int, along: int) -> int:
 
 
 def _in_local_memory(problem: BatchedMatMulProblem, configuration: Configuration, factors: str) -> Instance:
-    """The launches of tiles in local memory. All that they read in vectors is aligned; outputs that are not aligned
-    are stored one by one."""
+    """Return the launches of tiles in local memory. All that they read in vectors is aligned; outputs that are not
+    aligned are stored one by one."""
     tiles = _local_tiles(problem, factors)
     whole = problem.output_steps[-1] == 1 and aligned(configuration["VW"], *_output_distances(problem))
     sizes = _sizes(problem) | {
@@ -339,12 +340,12 @@ def _in_local_memory(problem: BatchedMatMulProblem, configuration: Configuration
 
 
 def _reads_in_place(problem: BatchedMatMulProblem, width: int) -> bool:
-    """Whether vectors of `width` columns can be read from b as it lies."""
+    """Return whether vectors of `width` columns can be read from b as it lies."""
     return problem.b_steps[-1] == 1 and width <= problem.n
 
 
 def _matrices(problem: BatchedMatMulProblem) -> int:
-    """How many different matrices b holds."""
+    """Return how many different matrices b holds."""
     return different(problem.batch, problem.b_steps[:-2])
 
 
@@ -366,7 +367,7 @@ def _output_distances(problem: BatchedMatMulProblem) -> Iterator[int]:
 
 
 def _outer_steps(sizes: Sequence[int], steps: Steps) -> Iterator[int]:
-    """The steps of all axes but the last that have more than one element."""
+    """Return the steps of all axes but the last that have more than one element."""
     return (step for size, step in zip(sizes[:-1], steps[:-1], strict=True) if size > 1)
 
 
@@ -378,7 +379,7 @@ def _sizes(problem: BatchedMatMulProblem) -> dict[str, int]:
 
 
 def _prelude(problem: BatchedMatMulProblem) -> str:
-    """Where each product's matrices lie, and the chain with its operands at their own steps, as macros."""
+    """Return where each product's matrices lie, and the chain with its operands at their own steps, as macros."""
     batch, b_steps = problem.batch, problem.b_steps[:-2]
     own = [size if step else 1 for size, step in zip(batch, b_steps, strict=True)]
     numbers = [math.prod(own[axis + 1 :]) if step else 0 for axis, step in enumerate(b_steps)]

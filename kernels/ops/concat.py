@@ -128,7 +128,7 @@ class ConcatFamily(KernelFamily):
 
 
 def _prelude(problem: ConcatProblem) -> str:
-    """The macros that concat_parts.cl takes: the parameters, and PART(name, size, start) for each part."""
+    """Return the macros that concat_parts.cl takes: the parameters, and PART(name, size, start) for each part."""
     parameters, parts, start = [], [], 0
     for k, size in enumerate(problem.parts):
         parameters.append(f"__global const TYPE *restrict input{k}, ")

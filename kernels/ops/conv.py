@@ -214,7 +214,7 @@ class ConvFamily(ProductFamily):
         return Instance(main, (prepare,), packed)
 
     def reference(self, problem: ConvProblem, inputs: Mapping[str, Array]) -> Array:
-        """A matrix product per tap over the whole padded map, in float64."""
+        """Return a matrix product per tap over the whole padded map, in float64."""
         groups, outputs = problem.groups, problem.group_outputs
         weight = inputs["weight"].astype(np.float64).reshape(groups, outputs, -1, *problem.kernel)
         total = np.zeros((groups, problem.pixels, outputs))
@@ -249,7 +249,7 @@ class _ByWinograd:
         return TuningSpace(parameters, tuple(self.winograd.constraints(limits)))
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """The best guess that is legal. ValueError if none is."""
+        """Return the best guess that is legal. ValueError if none is."""
         space = self.space(limits)
         for guess in self.guesses(limits):
             if not space.violations(guess):
@@ -283,7 +283,7 @@ def _tiles(problem: ConvProblem) -> Tiling:
 
 
 def _local_tiles(problem: ConvProblem, factors: str) -> LocalTiles | None:
-    """The tiles in local memory; None if the kernel does not know the problem."""
+    """Return the tiles in local memory; None if the kernel does not know the problem."""
     if problem.planes or problem.groups > 1 or max(problem.kernel) > MOST_TAPS:
         return None
     return LocalTiles(
@@ -299,7 +299,7 @@ def _local_tiles(problem: ConvProblem, factors: str) -> LocalTiles | None:
 
 
 def _by_winograd(problem: ConvProblem, limits: DeviceLimits) -> dict[str, int] | None:
-    """The first guess for the tiles that gain most, if it has a block for each core."""
+    """Return the first guess for the tiles that gain most, if it has a block for each core."""
     space = FAMILY.space(problem, limits)
     for other in sorted(_winograds(problem).values(), key=lambda one: one.gain, reverse=True):
         for guess in other.guesses(limits) if other.gain >= winograd.LEAST_GAIN else ():

@@ -246,8 +246,8 @@ class DepthwiseFamily(KernelFamily):
 
 
 def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
-    """The bytes of the packed filters, and what fills them; with pack_filter.cl where it can, so that one build of it
-    serves depthwise filters as it does all others."""
+    """Return the bytes of the packed filters, and what fills them; with pack_filter.cl where it can, so that one build
+    of it serves depthwise filters as it does all others."""
     taps, channels, group = math.prod(problem.kernel), problem.channels, problem.group
     if group == 1:
         packing = Packing(channels, 1, channels, output_stride=taps, input_stride=taps, taps=taps, dtype=problem.dtype)
@@ -268,7 +268,7 @@ def _pack(problem: DepthwiseProblem) -> tuple[int, Launch]:
 
 
 def groups_of(channels: int) -> tuple[int, ...]:
-    """How many of these channels a group may have here."""
+    """Return how many of these channels a group may have here."""
     return tuple(1 << k for k in range(MOST_GROUP.bit_length()) if channels % (1 << k) == 0)
 
 
@@ -287,14 +287,14 @@ def _cpu_default(problem: DepthwiseProblem, limits: DeviceLimits) -> dict[str, i
 
 
 def _grid(problem: DepthwiseProblem, strip: int, width: int) -> Grid:
-    """Strips down all rows of the batch, and vectors across the channels."""
+    """Strip down all rows of the batch, and vectors across the channels."""
     rows, columns = problem.output_size
     return problem.batch * rows * ceil_div(columns, strip), ceil_div(problem.channels, width)
 
 
 def _cut(problem: DepthwiseProblem, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-    """A guess made to fit: no longer a strip than it takes to cover a row in as few, a vector within the channels. What
-    a strip sees is not loaded at once where that is too much for any, as with wide dilations."""
+    """Return a guess made to fit: no longer a strip than it takes to cover a row in as few, a vector within the
+    channels. What a strip sees is not loaded at once where that is too much for any, as with wide dilations."""
     columns, reuse = problem.output_size[1], guess["REUSE"]
     strips = [pixels for pixels in STRIPS if pixels <= min(columns, guess["MR"])]
     loaded = [pixels for pixels in strips if problem.window.span(pixels) <= MOST_LOADS]

@@ -82,7 +82,7 @@ class ElementwiseFamily(TiledFamily):
         return TensorSpec("output", problem.shape, dtype=problem.dtype)
 
     def tiling(self, problem: ElementwiseProblem) -> Loops:
-        """The loops of a problem; input 0 is the value, input k + 1 is operand k."""
+        """Return the loops of a problem; input 0 is the value, input k + 1 is operand k."""
         return collapse(problem.shape, (problem.input_shape, *problem.operand_shapes))
 
     def default(self, problem: ElementwiseProblem, limits: DeviceLimits) -> dict[str, int]:
@@ -124,7 +124,7 @@ class ElementwiseFamily(TiledFamily):
 
 
 def _prelude(chain: Chain, loops: Loops) -> str:
-    """The macros that elementwise_chain.cl takes: what an element is, and what is done to it."""
+    """Return the macros that elementwise_chain.cl takes: what an element is, and what is done to it."""
 
     def read(name: str, which: int) -> str:
         offset = loops.row_offset(which)

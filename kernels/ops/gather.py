@@ -78,7 +78,7 @@ class GatherFamily(TiledFamily):
         return TensorSpec("output", (*problem.sizes, problem.inner), dtype=problem.dtype)
 
     def sample_inputs(self, problem: GatherProblem, generator: np.random.Generator) -> dict[str, Array]:
-        """Indices in the range of the least extent, from either end."""
+        """Return indices in the range of the least extent, from either end."""
         least = min(problem.extents)
         indices = generator.integers(-least, least, problem.indices).astype(problem.index_dtype)
         return super().sample_inputs(problem, generator) | {"indices": indices}
@@ -119,12 +119,13 @@ class GatherFamily(TiledFamily):
 
 
 def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """How many elements lie between neighbours along each axis."""
+    """Return how many elements lie between neighbours along each axis."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _prelude(problem: GatherProblem) -> str:
-    """The macros that gather_rows.cl takes: the indices' type, where a row begins, and what its indices count."""
+    """Return the macros that gather_rows.cl takes: the indices' type, where a row begins, and what its indices
+    count."""
     loops = problem.loops
     found = zip(problem.extents, problem.spans, strict=True)
     return (

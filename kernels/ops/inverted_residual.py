@@ -175,19 +175,19 @@ class InvertedResidualFamily(TiledFamily):
         return Work(flops, sum(spec.nbytes for spec in (*self.inputs(problem), self.output(problem))))
 
     def tolerance(self, problem: InvertedResidualProblem) -> Tolerance:
-        """The errors of all three sums."""
+        """Return the errors of all three sums."""
         first, second = MATMUL.tolerance(problem.expansion), SEPARABLE.tolerance(problem.separable)
         return Tolerance(first.relative + second.relative, second.absolute)
 
 
 def _packed(target: str, packing: Packing, weight: str, bias: str, has_bias: bool) -> Launch:
-    """The launch that fills the buffer `target`."""
+    """Return the launch that fills the buffer `target`."""
     launch, names = packing.launch(weight, has_bias), {"packed": target, "bias": bias}
     return on_buffers(launch, lambda name: names.get(name, name))
 
 
 def _prelude(problem: InvertedResidualProblem) -> str:
-    """The three epilogues as macros."""
+    """Return the three epilogues as macros."""
     expand, depthwise = (chain.source("(value)") for chain in (problem.expand_epilogue, problem.depthwise_epilogue))
     return (
         f"#define EXPAND_EPILOGUE(value, T) {{ {expand} }}\n"

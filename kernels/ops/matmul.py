@@ -180,13 +180,13 @@ def _left_width(problem: MatMulProblem) -> int:
 
 
 def _parts(problem: MatMulProblem) -> dict[str, int]:
-    """The tensors that a is there in, by name, and how many of its columns each has."""
+    """Return the tensors that a is there in, by name, and how many of its columns each has."""
     return {f"a{i}": width for i, width in enumerate(problem.parts)} or {"a": problem.k}
 
 
 def _prelude(problem: MatMulProblem) -> str:
-    """The macros that templates take where a is there in parts: their parameters, the first and the others, and the
-    element k of a row."""
+    """Return the macros that templates take where a is there in parts: their parameters, the first and the others, and
+    the element k of a row."""
     if not problem.parts:
         return ""
     place, begins, parts = "", 0, _parts(problem)

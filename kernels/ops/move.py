@@ -139,7 +139,7 @@ def move(
     epilogue: Chain = EMPTY,
     dtype: str = FLOAT,
 ) -> MoveProblem:
-    """The problem of these loops, outermost first; neighbours that go on in one stride become one."""
+    """Return the problem of these loops, outermost first; neighbours that go on in one stride become one."""
     kept = merged(loops, border)
     return MoveProblem(
         elements=elements,
@@ -259,7 +259,7 @@ def element(value: float, dtype: str, seen: str) -> str:
 
 
 def _prelude(problem: MoveProblem) -> str:
-    """The macros that move_rows.cl takes: what a border holds, and where a row begins."""
+    """Return the macros that move_rows.cl takes: what a border holds, and where a row begins."""
     statements = [f"base = {problem.start};"]
     below = 1
     for loop in problem.loops[-2::-1]:

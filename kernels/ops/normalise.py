@@ -158,7 +158,7 @@ class NormaliseFamily(TiledFamily):
 
 
 def _prelude(problem: NormaliseProblem) -> str:
-    """The macros that normalise_rows.cl takes: the loops, the parameters, and the kind."""
+    """Return the macros that normalise_rows.cl takes: the loops, the parameters, and the kind."""
     kind = KINDS[problem.kind]
     parameters = "".join(f", __global const TYPE *restrict {name}" for name in problem.parameters)
     return (

@@ -205,7 +205,7 @@ class PoolFamily(KernelFamily):
         return Instance(main)
 
     def reference(self, problem: PoolProblem, inputs: Mapping[str, Array]) -> Array:
-        """Pads the map by what counts for nothing, and reduces the shifted copies of it one tap at a time."""
+        """Pad the map by what counts for nothing, and reduces the shifted copies of it one tap at a time."""
         top, left, bottom, right = problem.pads
         height, width = problem.height, problem.width
         (rows, columns), (step_y, step_x), (apart_y, apart_x) = problem.output, problem.strides, problem.dilations
@@ -247,8 +247,9 @@ class PoolFamily(KernelFamily):
 
 
 def _usual(problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
-    """A vector of one pixel for each work-item, in a work-group that is wide first. With 16 registers it is a line of
-    the cache where none would reach beyond the channels: on eight maps 1.0 to 1.5 times as fast as half a line."""
+    """Return a vector of one pixel for each work-item, in a work-group that is wide first. With 16 registers it is a
+    line of the cache where none would reach beyond the channels: on eight maps 1.0 to 1.5 times as fast as half a
+    line."""
     lines = few_registers(limits) and problem.channels % LINE_FLOATS == 0
     width = LINE_FLOATS if lines else default_width(limits, problem.channels)
     pixels = problem.batch * math.prod(problem.output)
@@ -257,7 +258,7 @@ def _usual(problem: PoolProblem, limits: DeviceLimits) -> dict[str, int]:
 
 
 def _row_of_window(problem: PoolProblem) -> int:
-    """How many positions are one after the other in a window."""
+    """Return how many positions are one after the other in a window."""
     return math.prod(problem.kernel) if problem.is_global else problem.kernel[1]
 
 

@@ -124,7 +124,8 @@ class RecurrentFamily(KernelFamily):
         return space.first()
 
     def _cpu_guess(self, problem: RecurrentProblem, limits: DeviceLimits) -> dict[str, int]:
-        """One work-item a group, a tile of the batch that leaves work for every core, and enough accumulators."""
+        """Return one work-item a group, a tile of the batch that leaves work for every core, and enough
+        accumulators."""
         width = default_width(limits, power_at_least(problem.hidden))
         share = problem.batch * problem.directions // limits.compute_units
         rows = power_at_most(min(max(share, 1), 4))
@@ -134,7 +135,7 @@ class RecurrentFamily(KernelFamily):
         return {"MB": rows, "NV": vectors, "VW": width, "LANES": 1}
 
     def _gpu_guess(self, problem: RecurrentProblem, limits: DeviceLimits) -> dict[str, int]:
-        """A work-item for each element of the state."""
+        """Return a work-item for each element of the state."""
         most = min(limits.max_work_group_size, limits.max_work_item_sizes[0], GPU_LANES)
         return {"MB": 1, "NV": 1, "VW": 1, "LANES": min(power_at_most(most), power_at_least(problem.hidden))}
 
@@ -192,7 +193,7 @@ def _packing(problem: RecurrentProblem, vectors: int, width: int, lanes: int) ->
 
 
 def _state_bytes(problem: RecurrentProblem, rows: int, vectors: int, width: int, lanes: int) -> int:
-    """What a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h."""
+    """Return what a work-group keeps from step to step: h twice, and c or, of a GRU in two phases, r h."""
     states = 3 if problem.cell == "LSTM" or (problem.cell == "GRU" and not problem.after_reset) else 2
     return ELEMENT_TYPES[problem.dtype].sum_bytes * states * rows * round_up(problem.hidden, vectors * width * lanes)
 
@@ -234,12 +235,12 @@ def _macros(problem: RecurrentProblem) -> dict[str, int]:
 
 
 def _renamed(configuration: Configuration) -> dict[str, int]:
-    """The parameters as macros; templates declare local memory by a macro of the name LOCAL."""
+    """Return the parameters as macros; templates declare local memory by a macro of the name LOCAL."""
     return {"IN_LOCAL" if name == "LOCAL" else name: value for name, value in configuration.items()}
 
 
 def _prelude(problem: RecurrentProblem) -> str:
-    """The macros F, G and H: statements that update a vector, of the direction where the two differ."""
+    """Return the macros F, G and H: statements that update a vector, of the direction where the two differ."""
     count = ACTIVATIONS[problem.cell]
     macros = []
     for number, name in enumerate("FGH"[:count]):

@@ -191,7 +191,7 @@ class ReduceFamily(TiledFamily):
 
 
 def _prelude(problem: ReduceProblem) -> str:
-    """The macros that reduce_rows.cl takes: the loops, and the kind."""
+    """Return the macros that reduce_rows.cl takes: the loops, and the kind."""
     kind = KINDS[problem.kind]
     lowest, highest = extremes(problem.dtype)
     macros: dict[str, Any] = {

@@ -134,7 +134,7 @@ class ScatterProblem:
 
 
 def along(shape: tuple[int, ...], updates: tuple[int, ...], axis: int, **kind: Any) -> ScatterProblem:
-    """Updates of a shape, each with an index of its own, put along an axis of data; as few loops as it takes."""
+    """Update of a shape, each with an index of its own, put along an axis of data; as few loops as it takes."""
     strides, looks = strides_of(shape), strides_of(updates)
     loops: list[tuple[int, int, int, int]] = []  # size, step, steps in indices and updates, bound
     for other, (size, step, look, bound) in enumerate(zip(shape, strides, looks, updates, strict=True)):
@@ -167,7 +167,7 @@ def along(shape: tuple[int, ...], updates: tuple[int, ...], axis: int, **kind: A
 
 
 def at_points(shape: tuple[int, ...], indices: tuple[int, ...], **kind: Any) -> ScatterProblem:
-    """Updates put at points of data, each of which as many indices give as the last axis of their shape has."""
+    """Update put at points of data, each of which as many indices give as the last axis of their shape has."""
     depth, count = indices[-1], math.prod(indices[:-1])
     inner = math.prod(shape[depth:])
     return ScatterProblem(
@@ -204,7 +204,7 @@ class ScatterFamily(KernelFamily):
         return TensorSpec("output", (problem.elements,), dtype=problem.dtype)
 
     def sample_inputs(self, problem: ScatterProblem, generator: np.random.Generator) -> dict[str, Array]:
-        """Indices in the range of the least extent, from either end."""
+        """Return indices in the range of the least extent, from either end."""
         least = min(problem.extents)
         indices = generator.integers(-least, least, problem.indices).astype(problem.index_dtype)
         return super().sample_inputs(problem, generator) | {"indices": indices}
@@ -319,7 +319,8 @@ class ScatterFamily(KernelFamily):
 
 
 def _prelude(problem: ScatterProblem) -> str:
-    """The macros that scatter_rows.cl takes: the indices' type, where lines begin, and what is done to a value."""
+    """Return the macros that scatter_rows.cl takes: the indices' type, where lines begin, and what is done to a
+    value."""
     loops = problem.loops
     conditions, below = [], 1
     for size, bound in list(zip(problem.sizes, problem.reached, strict=True))[-2::-1]:

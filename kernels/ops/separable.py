@@ -182,7 +182,7 @@ class SeparableFamily(TiledFamily):
         )
 
     def tolerance(self, problem: SeparableProblem) -> Tolerance:
-        """The errors of both sums."""
+        """Return the errors of both sums."""
         terms = math.sqrt(math.prod(problem.kernel)) + math.sqrt(problem.channels)
         return Tolerance.of(problem.dtype, relative=5e-6 + 2e-6 * terms, absolute=1e-5)
 

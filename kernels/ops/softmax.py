@@ -179,7 +179,7 @@ def _bytes_each(problem: SoftmaxProblem, width: int) -> int:
 
 
 def _vectored(problem: SoftmaxProblem) -> tuple[int, str]:
-    """The length and the name of the axis that vectors lie on."""
+    """Return the length and the name of the axis that vectors lie on."""
     return (problem.axis, "the axis") if problem.inner == 1 else (problem.inner, "the inner axis")
 
 

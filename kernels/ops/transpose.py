@@ -73,7 +73,7 @@ class TransposeProblem:
         return (self.channels, pixels) if self.source == "NCHW" else (pixels, self.channels)
 
     def shape(self, layout: str) -> tuple[int, ...]:
-        """The tensor's shape in a layout."""
+        """Return the tensor's shape in a layout."""
         sizes = {"N": self.batch, "C": self.channels, "H": self.height, "W": self.width}
         return tuple(sizes[letter] for letter in layout)
 

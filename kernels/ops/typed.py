@@ -106,7 +106,8 @@ class TypedFamily(TiledFamily):
 
 
 def _prelude(problem: TypedProblem, loops: Loops) -> str:
-    """The macros that typed_elements.cl takes: the inputs, how a vector of each is read, and what a lane computes."""
+    """Return the macros that typed_elements.cl takes: the inputs, how a vector of each is read, and what a lane
+    computes."""
     function, parameters, reads, names = TYPED[problem.function], "", "", []
     for which, (letter, dtype) in enumerate(zip("abc", problem.input_dtypes, strict=False)):
         seen, offset = function.seen(dtype), loops.row_offset(which)

@@ -83,8 +83,8 @@ class BlockStrips:
     dtype: str = FLOAT
 
     def strip_bytes(self, rows: int, step: int, vectors: int, width: int) -> int:
-        """What a strip of so many rows takes: the rows that a step sees, for NV * VW channels where it is the only one
-        and else for all, and the step's own for all of them."""
+        """Return what a strip of so many rows takes: the rows that a step sees, for NV * VW channels where it is the
+        only one and else for all, and the step's own for all of them."""
         seen = self.window.span(step, axis=0)
         whole = round_up(self.channels, width)
         pitch = whole if whole % 256 else whole + 16  # as the template has it
@@ -101,17 +101,17 @@ class BlockStrips:
         return Needs(self.strip_bytes(rows, step, vectors, width), cooperates=True) if together > 1 else ALONE
 
     def expansion(self, configuration: Configuration) -> Packing:
-        """The packed matrix [inputs, channels]."""
+        """Return the packed matrix [inputs, channels]."""
         panel = configuration["NV"] * configuration["VW"]
         return Packing(self.channels, self.inputs, panel, output_stride=1, input_stride=self.channels, dtype=self.dtype)
 
     def filters(self, configuration: Configuration) -> Packing:
-        """The packed depthwise filters."""
+        """Return the packed depthwise filters."""
         taps, panel = math.prod(self.window.kernel), round_up(self.channels, configuration["VW"])
         return Packing(self.channels, 1, panel, output_stride=taps, input_stride=taps, taps=taps, dtype=self.dtype)
 
     def projection(self, configuration: Configuration) -> Packing:
-        """The packed matrix [channels, outputs]."""
+        """Return the packed matrix [channels, outputs]."""
         panel = configuration["NV"] * configuration["VW"]
         return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs, dtype=self.dtype)
 
@@ -121,7 +121,7 @@ class BlockStrips:
         return (together, self.batch * ceil_div(self.window.output[0], configuration["ROWS"])), (together, 1)
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Every tile that fits the registers, with a strip that fits where it is kept."""
+        """Return every tile that fits the registers, with a strip that fits where it is kept."""
         return TuningSpace(
             (
                 Parameter("ROWS", STRIP_ROWS, "rows of the output that a work-group computes"),
@@ -137,8 +137,8 @@ class BlockStrips:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """A middling tile, cut to the problem; on a CPU one that fits it better, if there is one, and longer strips
-        where those take clearly less time."""
+        """Return a middling tile, cut to the problem; on a CPU one that fits it better, if there is one, and longer
+        strips where those take clearly less time."""
         guess, space = GUESSES[0] if limits.device_type == "cpu" else GPU_DEFAULT, self.space(limits)
         wanted = self._cut(guess, limits)
         if limits.device_type == "cpu":
@@ -211,7 +211,7 @@ class BlockStrips:
         return max(each.size for each in packings)
 
     def _steps(self, pixels: int, columns: int) -> int:
-        """Steps of both reductions for a map, with tiles of so many pixels, which run on from row to row, and
+        """Step of both reductions for a map, with tiles of so many pixels, which run on from row to row, and
         columns."""
         expanded = ceil_div(math.prod(self.window.size), pixels) * self.inputs * ceil_div(self.channels, columns)
         projected = ceil_div(math.prod(self.window.output), pixels) * self.channels * ceil_div(self.outputs, columns)
@@ -225,7 +225,7 @@ class BlockStrips:
         return ceil_div(strips, limits.compute_units) * (expanded + rows * self.window.output[1] * self.outputs)
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-        """A guess made to fit the device's vectors and units, the maps and the memory."""
+        """Return a guess made to fit the device's vectors and units, the maps and the memory."""
         rows, columns = self.window.output
         cpu = limits.device_type == "cpu"
         width = power_at_most(max(limits.preferred_float_width, 4)) if cpu else 4
@@ -267,5 +267,5 @@ class BlockStrips:
 
 
 def _own_bytes(limits: DeviceLimits) -> int:
-    """How much of a strip a work-item may keep for itself."""
+    """Return how much of a strip a work-item may keep for itself."""
     return CPU_STRIP_BYTES if limits.device_type == "cpu" else GPU_STRIP_BYTES

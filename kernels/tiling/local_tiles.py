@@ -142,7 +142,7 @@ class Shares:
         return Launch(**vars(main), source=source, options=options, stages=stages, aligned=aligned)
 
     def _adding(self, width: int) -> tuple[int, int]:
-        """The work-group that adds shares in vectors of so many columns."""
+        """Return the work-group that adds shares in vectors of so many columns."""
         x = min(power_at_least(ceil_div(self.columns, width)), ADDING_ITEMS)
         return x, ADDING_ITEMS // x
 
@@ -177,7 +177,7 @@ class LocalTiles:
     packing: Callable[[int, int, int], Packing] | None = None
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Every tile that a work-group can have, with what is shared out in it."""
+        """Return every tile that a work-group can have, with what is shared out in it."""
         return TuningSpace(
             (
                 Parameter("MR", ROWS, "rows of a work-item's tile"),
@@ -204,14 +204,15 @@ class LocalTiles:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """The tile of TILES, and the number of shares, that the estimate likes best. ValueError if none is legal."""
+        """Return the tile of TILES, and the number of shares, that the estimate likes best. ValueError if none is
+        legal."""
         space = self.space(limits)
         estimate = self.estimate(limits)
         best = min(self._candidates(space), key=estimate, default=None)
         return best or space.first()
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """The tiles of TILES, each with as many shares as the estimate likes best, the fastest first."""
+        """Return the tiles of TILES, each with as many shares as the estimate likes best, the fastest first."""
         estimate, space = self.estimate(limits), self.space(limits)
         by_tile: dict[tuple[int, ...], list[dict[str, int]]] = {}
         for each in self._candidates(space):
@@ -251,7 +252,7 @@ class LocalTiles:
         return self.right_width if self.right_deep else min(self.right_width, vw)
 
     def _candidates(self, space: TuningSpace) -> Iterator[dict[str, int]]:
-        """The legal configurations with one of the known tiles."""
+        """Yield the legal configurations with one of the known tiles."""
         for tile in (*TILES, NARROW_TILE) if self.columns <= NARROW else TILES:
             for depth in DEPTHS[:2]:
                 for split in SPLITS:

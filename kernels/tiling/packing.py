@@ -65,7 +65,7 @@ class Packing:
         return self.size * ELEMENT_TYPES[self.dtype].nbytes
 
     def launch(self, weight: str, bias: bool) -> Launch:
-        """Fills the buffer "packed" from `weight`, and from "bias" if there is one."""
+        """Fill the buffer "packed" from `weight`, and from "bias" if there is one."""
         return Launch(
             source=template(PACK_TEMPLATE, dtype=self.dtype),
             entry="pack_filter",

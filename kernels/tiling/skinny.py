@@ -95,7 +95,7 @@ class Skinny:
     packing: Callable[[int, int, int], Packing] | None = None
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Every work-group that reads enough at a time."""
+        """Return every work-group that reads enough at a time."""
         return TuningSpace(
             (
                 Parameter("MR", ROWS, "rows of a work-item's tile"),

@@ -20,22 +20,22 @@ MOST_ELEMENTS = 2**31 - 1
 
 
 def ceil_div(size: int, step: int) -> int:
-    """How many steps cover the size."""
+    """Return how many steps cover the size."""
     return -(-size // step)
 
 
 def round_up(size: int, step: int) -> int:
-    """The least multiple of step that is not below size."""
+    """Return the least multiple of step that is not below size."""
     return ceil_div(size, step) * step
 
 
 def power_at_least(size: int) -> int:
-    """The least power of two that is not below size."""
+    """Return the least power of two that is not below size."""
     return 1 << (size - 1).bit_length()
 
 
 def power_at_most(size: int) -> int:
-    """The largest power of two that is not above size."""
+    """Return the largest power of two that is not above size."""
     return 1 << (size.bit_length() - 1)
 
 
@@ -52,7 +52,7 @@ def local_bytes(*arrays: int) -> int:
 
 
 def group_parameters() -> tuple[Parameter, Parameter]:
-    """The work-group's shape."""
+    """Return the work-group's shape."""
     return (
         Parameter("DIMX", GROUP_SIZES, "work-items of a work-group along dimension 0"),
         Parameter("DIMY", GROUP_SIZES, "work-items of a work-group along dimension 1"),
@@ -60,7 +60,7 @@ def group_parameters() -> tuple[Parameter, Parameter]:
 
 
 def group_constraints(limits: DeviceLimits, x: str = "DIMX", y: str = "DIMY") -> tuple[Constraint, ...]:
-    """What the device allows for the work-group's shape, given by the parameters named x and y."""
+    """Return what the device allows for the work-group's shape, given by the parameters named x and y."""
     most, (most_x, most_y, _) = limits.max_work_group_size, limits.max_work_item_sizes
     return (
         DeviceLimit((x,), lambda across: across <= most_x, f"{x} must not exceed the device's limit of {most_x}"),
@@ -100,7 +100,6 @@ class Declared:
 
     def limit(self, limits: DeviceLimits) -> NeedsLimit:
         """Return the rule that a device has them all."""
-
         return NeedsLimit(
             self.names,
             lambda *values: not limits.lack(self._of(*values)),
@@ -118,12 +117,12 @@ class Declared:
 
 
 def fits(extent: int, axis: str, name: str = "VW") -> Constraint:
-    """A vector is read whole, so it must not be longer than the axis it lies on."""
+    """Note that a vector is read whole, so it must not be longer than the axis it lies on."""
     return Constraint((name,), lambda width: width <= extent, f"{name} must not exceed the {extent} elements of {axis}")
 
 
 def busy(names: tuple[str, ...], extent: int, axis: str) -> Constraint:
-    """What parameters cover together along an axis; the last one may always be 1."""
+    """Return what parameters cover together along an axis; the last one may always be 1."""
     return Constraint(
         names,
         lambda *values: values[-1] == 1 or math.prod(values) < 2 * extent,
@@ -132,19 +131,19 @@ def busy(names: tuple[str, ...], extent: int, axis: str) -> Constraint:
 
 
 def default_width(limits: DeviceLimits, extent: int) -> int:
-    """A good vector width on a device never measured: its own, at least 4, and inside the axis."""
+    """Return a good vector width on a device never measured: its own, at least 4, and inside the axis."""
     return power_at_most(min(max(limits.preferred_float_width, 4), VECTOR_WIDTHS[-1], extent))
 
 
 def whole_width(limits: DeviceLimits, extent: int, *others: int) -> int:
-    """The default width, or a narrower one of at least 4 that divides all these axes into whole vectors."""
+    """Return the default width, or a narrower one of at least 4 that divides all these axes into whole vectors."""
     width = default_width(limits, extent)
     divides = math.gcd(width, extent, *others)
     return divides if divides >= 4 else width
 
 
 def default_group(limits: DeviceLimits, across: int, down: int) -> tuple[int, int]:
-    """A work-group of about 64 work-items for a grid of `across` x `down`, as wide as the grid first."""
+    """Return a work-group of about 64 work-items for a grid of `across` x `down`, as wide as the grid first."""
     most_x, most_y, _ = limits.max_work_item_sizes
     most = min(64, limits.max_work_group_size)
     x = power_at_most(min(most, most_x, power_at_least(across)))

@@ -68,7 +68,7 @@ def cut_unrolling(cut: dict[str, int], reduction: int) -> None:
 
 
 def unrolling_constraint() -> Constraint:
-    """What compilers can take."""
+    """Return what compilers can take."""
     return Constraint(
         ("KU", "MR", "NV"),
         lambda ku, mr, nv: ku * mr * nv <= MOST_UNROLLED,
@@ -77,13 +77,13 @@ def unrolling_constraint() -> Constraint:
 
 
 def widest_even(fitting: Sequence[int], columns: int) -> int:
-    """The fewest pixels of a tile that cover a row in as few tiles as the most do; 1 where none fits."""
+    """Return the fewest pixels of a tile that cover a row in as few tiles as the most do; 1 where none fits."""
     fewest = min((ceil_div(columns, pixels) for pixels in fitting), default=0)
     return next((pixels for pixels in fitting if ceil_div(columns, pixels) == fewest), 1)
 
 
 def few_loads(window: Window, pixels: int) -> bool:
-    """Whether so many neighbours can be computed together."""
+    """Return whether so many neighbours can be computed together."""
     return pixels == 1 or window.span(pixels) <= MOST_LOADS
 
 
@@ -156,7 +156,8 @@ class Strips:
         return self.lines * ceil_div(self.columns, pixels)
 
     def middle_bytes(self, pixels: int) -> int:
-        """What so many pixels of the middle take; the template pads channels that would share places of a cache."""
+        """Return what so many pixels of the middle take; the template pads channels that would share places of a
+        cache."""
         pitch = self.channels if self.channels % 256 else self.channels + 16
         return pixels * pitch * ELEMENT_TYPES[self.dtype].sum_bytes
 
@@ -170,7 +171,7 @@ class Strips:
         return Needs(nbytes, cooperates=True) if together > 1 else ALONE
 
     def packing(self, vectors: int, width: int, together: int) -> Packing:
-        """The packed matrix [channels, outputs] for NV, VW and LN."""
+        """Return the packed matrix [channels, outputs] for NV, VW and LN."""
         panel = vectors * width * together
         return Packing(self.outputs, self.channels, panel, output_stride=1, input_stride=self.outputs, dtype=self.dtype)
 
@@ -181,7 +182,7 @@ class Strips:
         return (together * configuration["SPLIT"], strips), (together, 1)
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Every tile that fits the registers, with a strip that fits where it is kept."""
+        """Return every tile that fits the registers, with a strip that fits where it is kept."""
         return TuningSpace(
             (
                 Parameter("MR", PIXELS, "neighbouring pixels of a tile"),
@@ -197,8 +198,8 @@ class Strips:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """What won most often on devices of the kind, cut to the problem; on a CPU with a tile that fits it better, if
-        there is one."""
+        """Return what won most often on devices of the kind, cut to the problem; on a CPU with a tile that fits it
+        better, if there is one."""
         guess, space = _guesses(limits)[0], self.space(limits)
         wanted = self._cut(guess, limits)
         if limits.device_type == "cpu":
@@ -208,7 +209,7 @@ class Strips:
         return space.first() if space.violations(wanted) else wanted
 
     def guesses(self, limits: DeviceLimits) -> list[dict[str, int]]:
-        """What won elsewhere, cut to the problem."""
+        """Return what won elsewhere, cut to the problem."""
         return [self._cut(guess, limits) for guess in _guesses(limits)]
 
     def _tile_constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
@@ -263,11 +264,11 @@ class Strips:
         return self.packing(1, 1, 1).nbytes
 
     def _steps(self, pixels: int, columns: int) -> int:
-        """Steps of the reduction for a map, with tiles of so many pixels and columns."""
+        """Step of the reduction for a map, with tiles of so many pixels and columns."""
         return self.tiles(pixels) // self.batch * self.channels * ceil_div(self.outputs, columns)
 
     def _fitting(self, most: int, limits: DeviceLimits) -> list[int]:
-        """What MR may be on a CPU, no more than `most`, whatever NV is."""
+        """Return what MR may be on a CPU, no more than `most`, whatever NV is."""
         return [
             pixels
             for pixels in PIXELS
@@ -283,7 +284,7 @@ class Strips:
         return (split - 1) * together * vectors * width < self.outputs
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-        """A guess made to fit: within a line, the channels, the registers and the memory for the middle."""
+        """Return a guess made to fit: within a line, the channels, the registers and the memory for the middle."""
         cut = {**guess, "PF": steps_ahead(self._weight_bytes, limits)}
         if limits.device_type == "cpu":
             cut["VW"] = min(cut["VW"], power_at_most(max(limits.preferred_float_width, 4)))
@@ -320,10 +321,10 @@ def _guesses(limits: DeviceLimits) -> tuple[dict[str, int], ...]:
 
 
 def _own_bytes(limits: DeviceLimits) -> int:
-    """How much of the middle a work-item may keep for itself."""
+    """Return how much of the middle a work-item may keep for itself."""
     return CPU_MIDDLE_BYTES if limits.device_type == "cpu" else GPU_MIDDLE_BYTES
 
 
 def _most_together(limits: DeviceLimits) -> int:
-    """How many work-items may share a strip."""
+    """Return how many work-items may share a strip."""
     return min(limits.max_work_group_size, limits.max_work_item_sizes[0])

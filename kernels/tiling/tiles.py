@@ -160,7 +160,7 @@ class Tiling:
         return self.lines * ceil_div(self.line, rows), ceil_div(self.columns, vectors * width)
 
     def packing(self, vectors: int, width: int, group_columns: int) -> Packing:
-        """The packed matrix for NV, VW and LN."""
+        """Return the packed matrix for NV, VW and LN."""
         return Packing(
             outputs=self.columns,
             inputs=self.reduction,
@@ -179,7 +179,7 @@ class Tiling:
         return down, self.groups * ceil_div(across, configuration["LN"]) * configuration["LN"]
 
     def space(self, limits: DeviceLimits) -> TuningSpace:
-        """Every tile that fits the registers, with its unrolling and its work-group."""
+        """Return every tile that fits the registers, with its unrolling and its work-group."""
         cpu, few = limits.device_type == "cpu", self.splits and self.rows <= FEW_ROWS
         unrolls = (1, 2, 3, 4, 6, 8, 12, 16) if few else (1, 2, 4, 8)
         sets = Parameter("KA", (1, 2, 3, 4, 6, 8) if few else (1,), "sets of accumulators along the reduction")
@@ -202,7 +202,7 @@ class Tiling:
         )
 
     def default(self, limits: DeviceLimits) -> dict[str, int]:
-        """A tile as wide as the device's vectors, cut to the problem and to the device's cores."""
+        """Return a tile as wide as the device's vectors, cut to the problem and to the device's cores."""
         if limits.device_type == "cpu":
             guess = self._usual_tile(limits) | {"VW": default_width(limits, VECTOR_WIDTHS[-1])}
         else:
@@ -244,9 +244,9 @@ class Tiling:
         return down, self.groups * across
 
     def _usual_tile(self, limits: DeviceLimits) -> dict[str, int]:
-        """A CPU's default before it is cut. Where the right side is larger than the left one, cores share out columns:
-        each reads weights of its own, which come from beyond its caches. With AVX-512 it is tall for a long reduction,
-        but for rows in lines: those lie in planes, where neighbours along a line are read one by one."""
+        """Return a CPU's default before it is cut. Where the right side is larger than the left one, cores share out
+        columns: each reads weights of its own, which come from beyond its caches. With AVX-512 it is tall for a long
+        reduction, but for rows in lines: those lie in planes, where neighbours along a line are read one by one."""
         order = int(self.weight_bytes > self._left_bytes)
         if not has_avx512(limits):
             return CPU_DEFAULT | {"ORDER": order}
@@ -263,7 +263,6 @@ class Tiling:
     def _fitting_tile(self, usual: Configuration, limits: DeviceLimits) -> dict[str, int]:
         """MR and NV that take clearly less time than the usual ones, which compute for rows and columns that are not
         there, if there are such; KU and LM for a CPU's loops."""
-
         width, unrolled = usual["VW"], usual["KU"] > 1
         tiles = (
             (rows, vectors)
@@ -324,8 +323,8 @@ class Tiling:
             )
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-        """A guess made to fit: no taller, wider or longer than the problem, no more than the registers, and no taller
-        than so many tiles must be to cover a line."""
+        """Return a guess made to fit: no taller, wider or longer than the problem, no more than the registers, and no
+        taller than so many tiles must be to cover a line."""
         cut = dict(guess)
         if limits.device_type == "cpu" and limits.preferred_float_width >= 8:
             cut["VW"] = min(cut["VW"], limits.preferred_float_width)  # narrower registers make up for it by more
@@ -357,5 +356,5 @@ class Tiling:
 
 
 def rows_of(limits: DeviceLimits) -> tuple[int, ...]:
-    """The heights of tiles on a device."""
+    """Return the heights of tiles on a device."""
     return ROWS if limits.device_type == "cpu" else GPU_ROWS

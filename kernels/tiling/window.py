@@ -13,7 +13,7 @@ Pads = tuple[int, int, int, int]
 
 
 def window_positions(size: int, kernel: int, stride: int, pads: Pair, dilation: int) -> int:
-    """How many positions a window has along one axis of `size` elements; not positive when it does not fit."""
+    """Return how many positions a window has along one axis of `size` elements; not positive when it does not fit."""
     return (size + sum(pads) - (kernel - 1) * dilation - 1) // stride + 1
 
 

@@ -163,7 +163,7 @@ class Winograd:
             yield self._cut(guess, limits)
 
     def _cut(self, guess: Configuration, limits: DeviceLimits) -> dict[str, int]:
-        """A guess that fits the problem and the device's registers."""
+        """Return a guess that fits the problem and the device's registers."""
         cpu = limits.device_type == "cpu"
         cut = dict(guess) | ({"LM": 1, "LN": 1} if cpu else {"LM": 8, "LN": 8})
         cut["PF"] = steps_ahead(self._weight_bytes, limits)
@@ -216,7 +216,7 @@ class Winograd:
         return {"packed": packed * self._nbytes}, {"transformed": scratch * self._nbytes}
 
     def prepare(self, configuration: Configuration, bias: bool) -> Launch:
-        """Fills "packed" from "weight", and from "bias" if there is one."""
+        """Fill "packed" from "weight", and from "bias" if there is one."""
         size = self.packed_size(configuration["NV"], configuration["VW"])
         return Launch(
             source=template(PACK_TEMPLATE, dtype=self.dtype),
@@ -286,7 +286,7 @@ class Winograd:
         )
 
     def _gpu_sums(self, rows: int, vectors: int, width: int) -> int:
-        """Sums of a block that keeps no products."""
+        """Sum of a block that keeps no products."""
         return (self.outputs**2 + 1) * rows * vectors * width
 
     @property
@@ -299,7 +299,7 @@ class Winograd:
         return self.packed_size(1, 1) * self._nbytes
 
     def constraints(self, limits: DeviceLimits) -> Iterator[Constraint]:
-        """What a configuration with this ALG must keep."""
+        """Yield what a configuration with this ALG must keep."""
         cpu = limits.device_type == "cpu"
         yield prefetch_constraint(self._weight_bytes, limits)
         yield Constraint(("MR",), lambda mr: mr <= self.tiles, f"MR must not exceed the {self.tiles} tiles")

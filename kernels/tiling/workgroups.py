@@ -62,7 +62,7 @@ def group_parameters() -> tuple[Parameter, Parameter, Parameter]:
 def group_constraints(
     names: tuple[str, ...], grid_of: Callable[..., Grid], limits: DeviceLimits
 ) -> tuple[Constraint, ...]:
-    """What LM, LN and ORDER must keep; `grid_of` gives the grid for values of the parameters `names`."""
+    """Return what LM, LN and ORDER must keep; `grid_of` gives the grid for values of the parameters `names`."""
     most, side = limits.max_work_group_size, min(limits.max_work_item_sizes[:2])
     rules = [
         DeviceLimit(
@@ -108,13 +108,13 @@ def _groups(grid: Grid, lm: int, ln: int) -> Grid:
 
 
 def _spreads(grid: Grid, lm: int, ln: int, limits: DeviceLimits) -> bool:
-    """Whether a CPU's cores all find work, or there is too little to share."""
+    """Return whether a CPU's cores all find work, or there is too little to share."""
     groups = math.prod(_groups(grid, lm, ln))
     return math.prod(grid) <= CPU_SMALL_GRID or groups >= CPU_GROUPS_PER_UNIT * limits.compute_units
 
 
 def registers(limits: DeviceLimits) -> tuple[int, int]:
-    """How many accumulators a work-item can hold, and how many floats each of them holds.
+    """Return how many accumulators a work-item can hold, and how many floats each of them holds.
 
     On CPUs an accumulator is a vector register: 8-wide vectors come with 16 of them, other widths with 32, and a few
     must stay free for operands. On GPUs it is a scalar register.
@@ -126,17 +126,17 @@ def registers(limits: DeviceLimits) -> tuple[int, int]:
 
 
 def few_registers(limits: DeviceLimits) -> bool:
-    """Whether it is a CPU with 16 vector registers."""
+    """Return whether it is a CPU with 16 vector registers."""
     return limits.device_type == "cpu" and registers(limits)[0] == FEW_ACCUMULATORS
 
 
 def has_avx512(limits: DeviceLimits) -> bool:
-    """Whether it is a CPU with 32 vector registers of 16 floats, for which some defaults were chosen."""
+    """Return whether it is a CPU with 32 vector registers of 16 floats, for which some defaults were chosen."""
     return limits.device_type == "cpu" and registers(limits) == (MANY_ACCUMULATORS, AVX512_FLOATS)
 
 
 def least_width(limits: DeviceLimits) -> int:
-    """The narrowest vector that is worth trying on a CPU where there are enough elements for it."""
+    """Return the narrowest vector that is worth trying on a CPU where there are enough elements for it."""
     return max(limits.preferred_float_width // 2, 4)
 
 
@@ -153,7 +153,7 @@ def registers_needed(vectors: int, width: int, limits: DeviceLimits) -> int:
 
 
 def tile_fits(rows: int, vectors: int, width: int, limits: DeviceLimits) -> bool:
-    """Whether the accumulators of `rows` rows of `vectors` vectors of `width` floats stay in registers.
+    """Return whether the accumulators of `rows` rows of `vectors` vectors of `width` floats stay in registers.
 
     Each step of the reduction holds a row of the right side beside them, and where there is no FMA that spreads a
     number out of memory, one more register for that. Of 32 registers those that are not accumulators always do; of
@@ -185,7 +185,8 @@ def cut_tile(rows: Sequence[int], vectors: int, width: int, limits: DeviceLimits
 
 
 def unrolled_fits(rows: int, vectors: int, width: int, limits: DeviceLimits) -> bool:
-    """Whether a tile's reduction can be unrolled: registers for a row of the right side, and some for the next."""
+    """Return whether a tile's reduction can be unrolled: registers for a row of the right side, and some for the
+    next."""
     return registers_needed((rows + 1) * vectors, width, limits) <= MOST_UNROLLED_REGISTERS
 
 
@@ -196,8 +197,8 @@ def few_unrolling(rows: int, vectors: int, width: int, limits: DeviceLimits) -> 
 
 
 def step_cost(rows: int, vectors: int, width: int, limits: DeviceLimits) -> float:
-    """What a step of the reduction takes in a tile of a CPU, in multiply-adds of registers: those that it has, or its
-    loads where they take longer."""
+    """Return what a step of the reduction takes in a tile of a CPU, in multiply-adds of registers: those that it has,
+    or its loads where they take longer."""
     across = registers_needed(vectors, width, limits)
     if few_registers(limits):
         return max(rows * across, FEW_LOAD_STEPS * (rows + across), FEW_LEAST_ACCUMULATORS)
