@@ -130,8 +130,8 @@ class Database(Closing):
 
     @contextlib.contextmanager
     def _keeping(self, doing: str) -> Iterator[None]:
-        """A transaction that is given up, with one warning for all of them, where the disk is full: what was measured
-        is still good for the program that has measured it, and must not be lost with what comes after it."""
+        """Yield a transaction that is given up, with one warning for all of them, where the disk is full: what was
+        measured is still good for the program that has measured it, and must not be lost with what comes after it."""
         try:
             with self._transaction(doing):
                 yield
@@ -157,19 +157,19 @@ class Database(Closing):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _has(self, table: str) -> bool:
-        """Whether the file has a table; one of an older version that is only read may lack some."""
+        """Return whether the file has a table; one of an older version that is only read may lack some."""
         return bool(self._rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
 
     def _rows(self, query: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         return list(self._each(query, values))
 
     def _each(self, query: str, values: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows one by one."""
+        """Yield the rows one by one."""
         with named_errors(self.path, "read"):
             yield from self._connection.execute(query, values)
 
     def _checked(self, kind: str, parse: Callable[[Any], _Parsed], rows: Iterable[Any]) -> list[_Parsed]:
-        """The rows that can be parsed; the others are counted, with one warning for all of them."""
+        """Return the rows that can be parsed; the others are counted, with one warning for all of them."""
         good: list[_Parsed] = []
         reasons: list[str] = []
         for row in rows:

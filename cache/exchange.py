@@ -51,7 +51,7 @@ def to_json(contents: Contents, software: str, exported_at: str) -> str:
 
 
 def from_json(text: str, where: str) -> Contents:
-    """The contents of an export. Raises CacheError that names `where` and what is wrong with which entry."""
+    """Return the contents of an export. Raises CacheError that names `where` and what is wrong with which entry."""
     try:
         content = json_value(text)
         found = content.get("format"), content.get("version")
@@ -99,7 +99,7 @@ def _list(where: str, content: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _read(where: str, place: str, read: Any, value: Any) -> Any:
-    """What `read` makes of a value; whatever is wrong with it becomes one line."""
+    """Return what `read` makes of a value; whatever is wrong with it becomes one line."""
     try:
         return read(numbers(value))
     except (RecordError, KeyError, TypeError, ValueError, AttributeError) as error:

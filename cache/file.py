@@ -47,7 +47,8 @@ SQLite deletes the file that such a journal names, whatever it is."""
 
 
 def suspicion(path: Path) -> Path:
-    """The mark beside a cache in whose file damage was met: the next process that opens it reads it in full first."""
+    """Return the mark beside a cache in whose file damage was met: the next process that opens it reads it in full
+    first."""
     return Path(f"{path}-suspect")
 
 
@@ -68,8 +69,8 @@ LONGEST_SAID = 200
 
 
 def one_line(said: object) -> str:
-    """What is wrong with a file, as one short printable line. It quotes from the file: a value, a name, or its schema
-    from a stray quote mark to the end, line ends included."""
+    """Return what is wrong with a file, as one short printable line. It quotes from the file: a value, a name, or its
+    schema from a stray quote mark to the end, line ends included."""
     printable = "".join(character if character.isprintable() else " " for character in str(said))
     line = " ".join(printable.split())
     return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]}..."
@@ -84,7 +85,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def network_file_system(folder: Path) -> str:
-    """The type of the network file system that a folder is on; empty where it is on none, or that is unknown."""
+    """Return the type of the network file system that a folder is on; empty where it is on none, or that is unknown."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
         place = folder.resolve()
@@ -103,7 +104,7 @@ def network_file_system(folder: Path) -> str:
 
 
 def cache_files(folder: Path) -> list[Path]:
-    """The performance caches of a folder by name, none where there is no folder. Raises CacheError."""
+    """Return the performance caches of a folder by name, none where there is no folder. Raises CacheError."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file())
     except FileNotFoundError:
@@ -184,8 +185,9 @@ def _not_writable(folder: Path, error: OSError) -> str:
 
 
 def connect(path: Path, busy_timeout_s: float, alone: bool) -> sqlite3.Connection:
-    """A checked connection for reading and writing. Raises Damaged, and CacheError also where other users could put a
-    journal beside the file. alone: no other process opens it now, so that a new file that cannot be completed goes."""
+    """Return a checked connection for reading and writing. Raises Damaged, and CacheError also where other users could
+    put a journal beside the file. alone: no other process opens it now, so that a new file that cannot be completed
+    goes."""
     if why := _others_beside(path):
         raise CacheError(f"performance cache {path} is not opened: SQLite trusts journals next to it, and it {why}")
     _check_companions(path)
@@ -207,7 +209,7 @@ def connect(path: Path, busy_timeout_s: float, alone: bool) -> sqlite3.Connectio
 
 
 def connect_readonly(path: Path) -> sqlite3.Connection:
-    """A checked connection for reading. Raises Damaged or CacheError.
+    """Return a checked connection for reading. Raises Damaged or CacheError.
 
     Reading a file with a write-ahead log needs its -shm companion. Opened for writing, SQLite makes it and
     cleans it up again, so that is tried first, but not where other users could put a journal there; then companions
@@ -259,7 +261,7 @@ def _check_companions(path: Path) -> None:
 
 
 def connect_copy(path: Path) -> sqlite3.Connection:
-    """A copy in memory, for reading and writing, of a file or of none. Raises Damaged or CacheError."""
+    """Return a copy in memory, for reading and writing, of a file or of none. Raises Damaged or CacheError."""
     copy = _connection_to(":memory:", BUSY_TIMEOUT_S)
     try:
         with named_errors(path, "copy"):
@@ -274,7 +276,7 @@ def connect_copy(path: Path) -> sqlite3.Connection:
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, version: int) -> None:
-    """Makes a file of an older version, or a new one, one of today's."""
+    """Make a file of an older version, or a new one, one of today's."""
     if version != SCHEMA_VERSION:
         connection.executescript(
             f"BEGIN IMMEDIATE; {upgrade(version)} PRAGMA application_id = {APPLICATION_ID};"
@@ -301,8 +303,8 @@ def _connection_to(where: str, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _inspect(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of the file, 0 where it is new and empty. Raises Damaged if it is not ours, CacheError if it is too
-    new."""
+    """Return the version of the file, 0 where it is new and empty. Raises Damaged if it is not ours, CacheError if it
+    is too new."""
     try:
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -347,7 +349,7 @@ def _expected_schema(version: int) -> Counter[tuple[Any, ...]]:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code; 0 for an error that Python's own layer raised."""
+    """Return the primary result code; 0 for an error that Python's own layer raised."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 

@@ -43,7 +43,7 @@ class _Gathered:
 def gather(
     owners: Iterable[Sequence[Any]], counts: Iterable[Sequence[Any]], winners: Iterable[Sequence[Any]]
 ) -> Iterator[_Gathered]:
-    """Those owners that have trials or a winner, with both.
+    """Return those owners that have trials or a winner, with both.
 
     owners: (task, validity, *owner of _Gathered); counts: (task, validity, status, count, time); winners:
     (task, validity, time, WinnerRecord). task and validity are row numbers.
@@ -61,7 +61,7 @@ def gather(
 
 
 def summary_from_rows(rows: _Gathered) -> TaskSummary:
-    """The checked summary. Raises RecordError."""
+    """Return the checked summary. Raises RecordError."""
     task_digest, task_key, validity_digest, validity_key, *tier = rows.owner
     if not all(isinstance(name, str) for name in tier):
         raise RecordError(f"tier, family and vendor are {tier!r}, not text")
@@ -105,7 +105,7 @@ class Earlier:
 
 
 def changes(before: Validity, now: Validity) -> tuple[Change, ...]:
-    """The fields in which two validities differ, settings one by one."""
+    """Return the fields in which two validities differ, settings one by one."""
     found = []
     for item in fields(Validity):
         old, new = getattr(before, item.name), getattr(now, item.name)
@@ -118,7 +118,7 @@ def changes(before: Validity, now: Validity) -> tuple[Change, ...]:
 
 
 def look_up(task: TaskKey, now: Validity, known: Iterable[TaskSummary]) -> Earlier:
-    """What is known of a task whose measurements would have the validity `now`."""
+    """Return what is known of a task whose measurements would have the validity `now`."""
     concluded = [summary for summary in known if summary.task == task and summary.winner is not None]
     here = [summary for summary in concluded if _same_device(summary.validity, now)]
     if here:

@@ -153,7 +153,7 @@ TRIAL_COLUMNS = (
 
 
 def trial_from_row(row: Sequence[Any]) -> TrialRecord:
-    """The trial of a row of TRIAL_COLUMNS. Raises RecordError."""
+    """Return the trial of a row of TRIAL_COLUMNS. Raises RecordError."""
     configuration, status, samples, median, minimum, spread, compile_ns, message, measured, rendered = row
     if not isinstance(samples, bytes) or len(samples) % 8:
         raise RecordError("samples_ns is not a row of 8-byte numbers")
@@ -181,7 +181,7 @@ def winner_to_row(winner: WinnerRecord) -> tuple[Any, ...]:
 
 
 def winner_from_row(row: Sequence[Any]) -> WinnerRecord:
-    """The winner of a row of WINNER_COLUMNS. Raises RecordError."""
+    """Return the winner of a row of WINNER_COLUMNS. Raises RecordError."""
     configuration, median, default, effort, trials, rendered = row
     return WinnerRecord(
         configuration=read_json(configuration, "configuration"),
@@ -202,7 +202,8 @@ def chain_to_row(chain: ChainRecord) -> tuple[Any, ...]:
 
 
 def chain_from_rows(row: Sequence[Any], winners: Iterable[Sequence[Any]]) -> ChainRecord:
-    """The record of a row of CHAIN_COLUMNS and of rows of a task's digest and WINNER_COLUMNS. Raises RecordError."""
+    """Return the record of a row of CHAIN_COLUMNS and of rows of a task's digest and WINNER_COLUMNS. Raises
+    RecordError."""
     times_ns, launch_ns, measured = row
     by_task: dict[str, WinnerRecord] = {}
     for task, *winner in winners:
@@ -283,7 +284,7 @@ class Origin:
 
 
 def origin_from_row(row: Sequence[Any]) -> Origin:
-    """The origin of a row of source, number of trials, seconds since 1970. Raises RecordError."""
+    """Return the origin of a row of source, number of trials, seconds since 1970. Raises RecordError."""
     source, trials, taken_at = row
     if not isinstance(source, str):
         raise RecordError(f"source is {source!r}, not text")
@@ -291,7 +292,7 @@ def origin_from_row(row: Sequence[Any]) -> Origin:
 
 
 def read_json(text: Any, name: str) -> Any:
-    """The value of a JSON text that came from a disk. Raises RecordError."""
+    """Return the value of a JSON text that came from a disk. Raises RecordError."""
     try:
         return json_value(_text(text, name), DEEPEST_CELL)
     except ValueError as error:
@@ -316,7 +317,7 @@ def _digest(value: Any, name: str) -> None:
 
 
 def finite(value: Any, name: str) -> float:
-    """A number that is not negative. Raises RecordError."""
+    """Return a number that is not negative. Raises RecordError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise RecordError(f"{name} is {value!r}, not a finite number of at least 0")
     return float(value)
@@ -331,7 +332,7 @@ def moment(value: Any, name: str) -> float:
 
 
 def positive(value: Any, name: str) -> float:
-    """A number above 0. Raises RecordError."""
+    """Return a number above 0. Raises RecordError."""
     number = finite(value, name)
     if number == 0:
         raise RecordError(f"{name} is 0; a time is above 0")
@@ -339,7 +340,7 @@ def positive(value: Any, name: str) -> float:
 
 
 def plain_object(value: Any, name: str) -> dict[str, Any]:
-    """A mapping as plain JSON values. Raises RecordError."""
+    """Return a mapping as plain JSON values. Raises RecordError."""
     if not isinstance(value, Mapping):
         raise RecordError(f"{name} is {value!r}, not an object")
     try:

@@ -69,7 +69,7 @@ class PerformanceCache(Programs):
             )
 
     def trials_of(self, task: TaskKey, validity: Validity) -> list[TrialRecord]:
-        """All trials in order of arrival; malformed rows are skipped with a warning."""
+        """Return all trials in order of arrival; malformed rows are skipped with a warning."""
         rows = self._rows(
             f"SELECT {_columns('trial', TRIAL_COLUMNS)} FROM trial {_owned('trial')} AND trial.stored_at >= ?"
             " ORDER BY trial.id",
@@ -89,7 +89,7 @@ class PerformanceCache(Programs):
             )
 
     def winner_of(self, task: TaskKey, validity: Validity) -> WinnerRecord | None:
-        """The outcome of tuning; None where there is none, or only a malformed one (with a warning)."""
+        """Return the outcome of tuning; None where there is none, or only a malformed one (with a warning)."""
         rows = self._rows(
             f"SELECT {_columns('winner', WINNER_COLUMNS)} FROM winner {_owned('winner')} AND winner.stored_at >= ?",
             (task.digest, validity.digest, self.seen_since),
@@ -98,7 +98,7 @@ class PerformanceCache(Programs):
         return winners[0] if winners else None
 
     def tasks(self) -> list[TaskSummary]:
-        """A summary of every task and validity with a trial or a winner, by op, then by first arrival."""
+        """Return a summary of every task and validity with a trial or a winner, by op, then by first arrival."""
         counts = self._rows(
             "SELECT task, validity, status, count(*), max(stored_at) FROM trial GROUP BY task, validity, status"
         )
@@ -111,7 +111,7 @@ class PerformanceCache(Programs):
         return self._checked("tasks", summary_from_rows, gather(owners, counts, winners))
 
     def entry_of(self, task: TaskKey, validity: Validity) -> Entry:
-        """All that is known of a task under one validity; malformed rows are left out with a warning."""
+        """Return all that is known of a task under one validity; malformed rows are left out with a warning."""
         owner = (task.digest, validity.digest)
         columns = _columns("trial", TRIAL_COLUMNS)
         rows = self._rows(f"SELECT trial.stored_at, {columns} FROM trial {_owned('trial')} ORDER BY trial.id", owner)
@@ -131,7 +131,7 @@ class PerformanceCache(Programs):
             self._store_chain(digest, chain, time.time())
 
     def chain_of(self, digest: str) -> ChainRecord | None:
-        """What was chosen in a chain; None where nothing was, or only something malformed (with a warning)."""
+        """Return what was chosen in a chain; None where nothing was, or only something malformed (with a warning)."""
         rows = self._rows(
             f"SELECT {', '.join(CHAIN_COLUMNS)} FROM chain WHERE digest = ? AND stored_at >= ?",
             (digest, self.seen_since),
@@ -141,7 +141,7 @@ class PerformanceCache(Programs):
         return chains[0] if chains else None
 
     def contents_of_chains(self) -> dict[str, tuple[ChainRecord, float]]:
-        """All that was chosen in chains by digest, and when it was stored; malformed ones are left out."""
+        """Return all that was chosen in chains by digest, and when it was stored; malformed ones are left out."""
         rows = self._rows("SELECT digest, stored_at FROM chain ORDER BY digest") if self._has("chain") else []
         known = {digest: (self.chain_of(digest), at) for digest, at in self._checked("chains", _chain_place, rows)}
         return {digest: (one, at) for digest, (one, at) in known.items() if one is not None}
@@ -206,7 +206,8 @@ class PerformanceCache(Programs):
         return merged
 
     def origins(self) -> list[Origin]:
-        """Where trials came from that were not measured into this file, in the order in which they were taken in."""
+        """Return where trials came from that were not measured into this file, in the order in which they were taken
+        in."""
         if not self._has("origin"):
             return []
         rows = self._rows(
@@ -311,7 +312,7 @@ class PerformanceCache(Programs):
 
 
 def _chain_place(row: Sequence[Any]) -> tuple[str, float]:
-    """A chain's digest and when it was stored. Raises RecordError."""
+    """Return a chain's digest and when it was stored. Raises RecordError."""
     digest, stored_at = row
     if not isinstance(digest, str):
         raise RecordError(f"digest is {digest!r}, not text")
@@ -323,7 +324,7 @@ def _columns(table: str, names: Iterable[str]) -> str:
 
 
 def _owned(table: str) -> str:
-    """Those rows of table that belong to the task digest and the validity digest given as values."""
+    """Return those rows of table that belong to the task digest and the validity digest given as values."""
     return (
         f"JOIN task ON task.id = {table}.task JOIN validity ON validity.id = {table}.validity"
         " WHERE task.digest = ? AND validity.digest = ?"

@@ -10,19 +10,19 @@ from gputune.cache.record import WinnerRecord
 
 
 def not_changed_for(summaries: Iterable[TaskSummary], days: float, now: datetime) -> list[TaskSummary]:
-    """Those to which nothing was added for so many days."""
+    """Return those to which nothing was added for so many days."""
     return [summary for summary in summaries if summary.last_change < now - timedelta(days=days)]
 
 
 def of_drivers(summaries: Iterable[TaskSummary], drivers: Iterable[str]) -> list[TaskSummary]:
-    """Those that were measured with one of some drivers, by version."""
+    """Return those that were measured with one of some drivers, by version."""
     wanted = set(drivers)
     return [summary for summary in summaries if summary.validity.driver_version in wanted]
 
 
 def beyond_size(summaries: Sequence[TaskSummary], size_bytes: int, most_bytes: int) -> list[TaskSummary]:
-    """The oldest ones that have to go from a file of `size_bytes` to make it one of at most `most_bytes`, by the share
-    of its trials that they have."""
+    """Return the oldest ones that have to go from a file of `size_bytes` to make it one of at most `most_bytes`, by the
+    share of its trials that they have."""
     trials = sum(_trials(summary) for summary in summaries)
     goes: list[TaskSummary] = []
     for summary in sorted(summaries, key=lambda one: one.last_change):
@@ -54,7 +54,7 @@ class Difference:
 
 
 def differences(left: Iterable[TaskSummary], right: Iterable[TaskSummary]) -> list[Difference]:
-    """Every concluded task of either cache: choices and times side by side, first those from the same place."""
+    """Return every concluded task of either cache: choices and times side by side, first those from the same place."""
     ours, theirs = _concluded(left), _concluded(right)
     found = []
     for digest in dict.fromkeys([*ours, *theirs]):
