@@ -89,7 +89,7 @@ __all__ = [*_PLACES]
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what is asked for first. Raises AttributeError for other names."""
+    """Load what is asked for first. Raises AttributeError for other names."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(importlib.import_module(f"gputune.{_PLACES[name]}"), name)

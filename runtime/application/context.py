@@ -217,7 +217,7 @@ class Context:
         return self._runners[graph]
 
     def _picked(self, inputs: Inputs, graph: str | None) -> Runner:
-        """The graph that takes these inputs; the only one says itself what is wrong with them."""
+        """Return the graph that takes these inputs; the only one says itself what is wrong with them."""
         self._check()
         if graph is not None:
             return self._of_name(graph)
@@ -239,7 +239,7 @@ def _load_in_parts(
     mode: Compatibility,
     perf_profile: PerfProfile | str | None,
 ) -> Context:
-    """A model that onnxruntime runs."""
+    """Return a model that onnxruntime runs."""
     if graph is not None:
         raise UnknownGraph(f"{path}: a model in parts runs as a whole, so there is no graph {graph!r} to choose")
     model = open_in_parts(path, device, mode, perf_profile)
@@ -247,7 +247,7 @@ def _load_in_parts(
 
 
 def _load_all(path: Path | str, device: str | None, mode: Compatibility) -> Context:
-    """All graphs of a file, which share arenas, weights and programs."""
+    """Return all graphs of a file, which share arenas, weights and programs."""
     group = load_group([path], device, [_NAME], cache_compatibility_mode=mode)
     members = {member: group[member] for member in group if "/" in member}
     names = [executor.graph.name for executor in members.values()]
@@ -266,7 +266,7 @@ def _takes(tensors: Sequence[TensorRecord], inputs: Inputs) -> bool:
 
 
 def _fits(tensor: TensorRecord, value: object) -> bool:
-    """Whether a value is one for a tensor. Of a handle only the size is known."""
+    """Return whether a value is one for a tensor. Of a handle only the size is known."""
     if isinstance(value, MemHandle):
         return value.nbytes >= tensor.nbytes
     array = np.asarray(value)
@@ -274,7 +274,7 @@ def _fits(tensor: TensorRecord, value: object) -> bool:
 
 
 def _named(inputs: Inputs, executor: Runner) -> Values:
-    """Inputs by name. Raises ValueError for an array alone where the graph has not just one input."""
+    """Return inputs by name. Raises ValueError for an array alone where the graph has not just one input."""
     if isinstance(inputs, Mapping):
         return inputs
     tensors = executor.graph.inputs

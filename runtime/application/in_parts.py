@@ -175,7 +175,8 @@ class ModelInParts(Closing):
         self._session = None
 
     def _checked(self, kind: str, known: Sequence[TensorRecord], given: Values) -> dict[str, Array]:
-        """The arrays that are given for tensors. Raises ValueError that names what is unknown or does not fit."""
+        """Return the arrays that are given for tensors. Raises ValueError that names what is unknown or does not
+        fit."""
         records = {one.name: one for one in known}
         ready = {}
         for name, value in given.items():
@@ -212,7 +213,7 @@ class _Found:
 
 
 def _headers(model: EpModel) -> dict[Path | Extent, ContextHeader]:
-    """Those of its contexts, whose files must be trusted. Raises ContextError, OSError."""
+    """Return those of its contexts, whose files must be trusted. Raises ContextError, OSError."""
     headers = {}
     for node in model.contexts:
         if isinstance(node.content, Path):
@@ -223,7 +224,7 @@ def _headers(model: EpModel) -> dict[Path | Extent, ContextHeader]:
 
 
 def _part(node: EpContext, header: ContextHeader) -> GraphRecord:
-    """The graph that a node stands for. Raises UnknownGraph."""
+    """Return the graph that a node stands for. Raises UnknownGraph."""
     for graph in header.graphs:
         if graph.name == node.name or not node.name:
             return graph
@@ -268,7 +269,7 @@ def _warnings(headers: Iterable[ContextHeader], parts: Sequence[GraphRecord], de
 
 
 def _preset(profile: PerfProfile | str) -> str:
-    """The name of a preset. Raises ValueError."""
+    """Return the name of a preset. Raises ValueError."""
     name = profile if isinstance(profile, str) else profile.name
     if name == CUSTOM:
         raise ValueError("onnxruntime passes on the names of presets only, not a perf profile of your own")
@@ -276,7 +277,7 @@ def _preset(profile: PerfProfile | str) -> str:
 
 
 def _assigned(session: Any, parts: int) -> dict[str, dict[str, int]]:
-    """How many nodes of each operator run in each provider."""
+    """Return how many nodes of each operator run in each provider."""
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return {plugin.ep_name(): {"EPContext": parts}}
     counts: dict[str, Counter[str]] = {}
@@ -286,8 +287,8 @@ def _assigned(session: Any, parts: int) -> dict[str, dict[str, int]]:
 
 
 def _tensor(path: Path, kind: str, found: Any, sizes: Mapping[str, tuple[int, ...]]) -> TensorRecord:
-    """An input or output of a session. sizes: of the inputs of parts, which the file leaves open if a branch of the
-    model does not fit them. Raises ValueError."""
+    """Return an input or output of a session. sizes: of the inputs of parts, which the file leaves open if a branch of
+    the model does not fit them. Raises ValueError."""
     inner = str(found.type).removeprefix("tensor(").removesuffix(")")
     shape = tuple(size if isinstance(size, int) else ANY for size in found.shape or ())
     dtype = _TYPES.get(inner, inner)

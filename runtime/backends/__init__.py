@@ -51,7 +51,7 @@ __all__ = [
 
 
 def open_backend(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> Backend:
-    """Opens a device in this process. `profiling` gives launches a device clock, which all
+    """Open a device in this process. `profiling` gives launches a device clock, which all
     methods that return times need. `compiled` is a private folder where a driver that can may keep what it has
     compiled, for every process that opens the device with the same folder.
 

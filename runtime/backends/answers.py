@@ -141,7 +141,7 @@ def guards_of(content: Bytes, guard_bytes: int, end: int) -> Guards:
 
 
 def _changed(guard: Bytes) -> tuple[int, int]:
-    """How many bytes have changed, and the first of them: the guard begins next to the buffer."""
+    """Return how many bytes have changed, and the first of them: the guard begins next to the buffer."""
     if guard.min(initial=POISON) == POISON:  # the largest byte: an intact guard is read once and nothing is made
         return 0, 0
     changed = np.flatnonzero(guard != POISON)
@@ -149,7 +149,7 @@ def _changed(guard: Bytes) -> tuple[int, int]:
 
 
 def timing_of(times: Times, launches: int, wall_ns: int) -> Timing:
-    """The timing of launches whose kernels have these timestamps."""
+    """Return the timing of launches whose kernels have these timestamps."""
     kernels_ns = times[:, 3] - times[:, 2]
     if kernels_ns.min() < 0:
         return Timing(launches, 0, wall_ns, times=times)

@@ -164,12 +164,12 @@ class Backend(ABC):
         return {}
 
     def another_queue(self) -> Self:
-        """The same device with a queue of its own, whose launches may run beside those of this one; buffers and
+        """Return the same device with a queue of its own, whose launches may run beside those of this one; buffers and
         programs serve both. Raises DeviceError."""
         return self
 
     def device_now_ns(self) -> int | None:
-        """The device's clock now, by which launches have their timestamps; None where it cannot be read."""
+        """Return the device's clock now, by which launches have their timestamps; None where it cannot be read."""
         return None
 
     # --- memory ---
@@ -191,9 +191,9 @@ class Backend(ABC):
         return self.allocate(nbytes)
 
     def lent(self, array: npt.NDArray[Any]) -> Buffer | None:
-        """The memory of a C-contiguous array as a buffer for launches to read: they find what the host has written
-        there by then. It does not keep the array, which must stay while launches use it and no longer. None where the
-        device would have to be told, or could not read it where it lies. Raises LimitExceeded as allocate does."""
+        """Return the memory of a C-contiguous array as a buffer for launches to read: they find what the host has
+        written there by then. It does not keep the array, which must stay while launches use it and no longer.
+        None where the device must be told, or cannot read it there. Raises LimitExceeded as allocate does."""
         return None
 
     @property
@@ -221,37 +221,37 @@ class Backend(ABC):
         return 0
 
     def importers(self) -> list[tuple[str, str]]:
-        """The ways of taking memory without a copy, in the order in which they are tried, each with why the device
-        cannot use it (empty: it can); what is left when none takes a handle is "copy"."""
+        """Return the ways of taking memory without a copy, in the order in which they are tried, each with why the
+        device cannot use it (empty: it can); what is left when none takes a handle is "copy"."""
         return [(HOST_POINTER, ""), ("copy", "")]
 
     def import_memory(self, handle: MemHandle) -> Imported:
-        """The handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport, which says of each
-        importer why it does not take it, LimitExceeded above the device's largest allocation, and MemoryClosed."""
+        """Return the handle's memory as a buffer, without a copy; the buffer keeps it. Raises CannotImport, which says
+        why no importer takes it, LimitExceeded above the device's largest allocation, and MemoryClosed."""
         self._check_size(handle.nbytes)
         lease = handle.hold("imported by a device")
         return self._import(handle, lease)
 
     def allocate_handle(self, nbytes: int) -> MemHandle:
-        """New memory that host and device both use without a copy, of the best kind that the device has. Raises
+        """Return new memory that host and device both use without a copy, of the best kind that the device has. Raises
         LimitExceeded and UnusableMemory."""
         self._check_size(nbytes)
         return MemHandle.allocate(nbytes)
 
     def begin_host_access(self, *imported: Imported) -> None:  # noqa: B027 - host and device may have the same
-        """Waits for what is enqueued and lets the host use imported memory, where that takes commands. Raises
+        """Wait for what is enqueued and let the host use imported memory, where that takes commands. Raises
         LaunchFailed when the device has the memory elsewhere, and UnusableMemory."""
 
     def end_host_access(self, imported: Imported) -> None:  # noqa: B027 - host and device may have the same
-        """Gives imported memory back to the device, where that takes a command. Raises LaunchFailed and
+        """Give imported memory back to the device, where that takes a command. Raises LaunchFailed and
         UnusableMemory."""
 
     def acquire(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
-        """Takes external memory from other programs, before launches use it; does nothing for other memory. Raises
+        """Take external memory from other programs, before launches use it; does nothing for other memory. Raises
         LaunchFailed."""
 
     def release(self, imported: Sequence[Imported]) -> None:  # noqa: B027 - host and device may have the same
-        """Gives external memory back after the launches; other programs may use it once all is finished. Raises
+        """Give external memory back after the launches; other programs may use it once all is finished. Raises
         LaunchFailed."""
 
     def _import(self, handle: MemHandle, lease: object) -> Imported:
@@ -263,14 +263,14 @@ class Backend(ABC):
     # --- buffers' contents ---
 
     def upload(self, data: Any) -> Buffer:
-        """A new buffer with the bytes of data (anything with a contiguous buffer)."""
+        """Return a new buffer with the bytes of data (anything with a contiguous buffer)."""
         content = np.frombuffer(data, np.uint8)
         buffer = self.allocate(content.nbytes)
         self.write(buffer, content)
         return buffer
 
     def part(self, parent: Buffer, offset: int, nbytes: int) -> Buffer:
-        """The bytes [offset, offset + nbytes) of parent, which must be no part itself, as a buffer that
+        """Return the bytes [offset, offset + nbytes) of parent, which must be no part itself, as a buffer that
         shares its memory. The offset must be a multiple of the device's base address alignment."""
         if offset < 0 or nbytes < 1 or offset + nbytes > parent.nbytes or parent.parent is not None:
             raise InvalidLaunch(f"bytes {offset} to {offset + nbytes} of a buffer of {parent.nbytes} bytes")
@@ -283,7 +283,7 @@ class Backend(ABC):
 
     @abstractmethod
     def write(self, buffer: Buffer, data: Any) -> None:
-        """Copies data (at most as long as the buffer) to the start of the buffer; returns when it is copied."""
+        """Copy data (at most as long as the buffer) to the start of the buffer; returns when it is copied."""
 
     def begin_write(self, buffer: Buffer, data: Any) -> object:
         """Like write, but the copy may be made any time before what is enqueued next runs. Until that is finished, data
@@ -293,11 +293,11 @@ class Backend(ABC):
 
     @abstractmethod
     def read(self, buffer: Buffer, into: Bytes | None = None) -> Bytes:
-        """The bytes of the buffer, after all launches before; `into` is an array of exactly its size to fill."""
+        """Return the bytes of the buffer, after all launches before; `into` is an array of exactly its size to fill."""
 
     @abstractmethod
     def fill(self, buffer: Buffer, pattern: int) -> None:
-        """Fills the buffer with a repeated byte (0 to 255)."""
+        """Fill the buffer with a repeated byte (0 to 255)."""
 
     def copy(self, source: Buffer, target: Buffer) -> None:
         """Copy all bytes of a buffer to another one that is at least as large. Raises DeviceError."""
@@ -318,13 +318,13 @@ class Backend(ABC):
     # --- programs ---
 
     def build(self, source: str, options: str) -> Program:
-        """Builds OpenCL C. Raises BuildFailed with the shortened build log, or with what refuse_files has to say."""
+        """Build OpenCL C. Raises BuildFailed with the shortened build log, or with what refuse_files has to say."""
         refuse_files(source, options, self.prove)
         return self._build(source, options)
 
     @abstractmethod
     def load_binary(self, binary: bytes) -> Program:
-        """Builds a program from what harvest returned. Raises BuildFailed when the driver refuses it."""
+        """Build a program from what harvest returned. Raises BuildFailed when the driver refuses it."""
 
     def load_binaries(self, binaries: Sequence[bytes]) -> list[Program | BuildFailed]:
         """load_binary for each of them, at the same time where the driver can; in the place of a program, what it
@@ -333,7 +333,7 @@ class Backend(ABC):
 
     @abstractmethod
     def harvest(self, program: Program) -> bytes:
-        """The program's binary. Some drivers generate code at the first launch with a local size and keep
+        """Return the program's binary. Some drivers generate code at the first launch with a local size and keep
         what they were asked for first, so read it once, after a launch with the final sizes."""
 
     # --- launches ---
@@ -347,7 +347,7 @@ class Backend(ABC):
         arguments: Sequence[Buffer | Scalar],
         work: Work | None = None,
     ) -> Bound:
-        """A kernel ready to launch. `work` is for a backend that models time instead of measuring it.
+        """Return a kernel ready to launch. `work` is for a backend that models time instead of measuring it.
 
         Raises InvalidLaunch, LimitExceeded, BuildFailed (no such entry) or LaunchFailed (wrong arguments).
         """
@@ -355,13 +355,13 @@ class Backend(ABC):
         return self._bind(program, entry, global_size, local_size, arguments, work)
 
     def set_buffer(self, bound: Bound, place: int, buffer: Buffer) -> None:
-        """Gives a bound kernel another buffer as the argument at that place. Raises LaunchFailed."""
+        """Give a bound kernel another buffer as the argument at that place. Raises LaunchFailed."""
         self._set_buffer(bound, place, buffer)
         bound.held[place] = buffer  # and not before, because that frees the one that was there
 
     def code_of(self, bound: Bound) -> str | None:
-        """A name of the machine code that a kernel runs as with its sizes, once it was launched: equal names mean equal
-        code. None where that cannot be known, or not cheaply."""
+        """Return a name of the machine code that a kernel runs as with its sizes, once it was launched: equal names
+        mean equal code. None where that cannot be known, or not cheaply."""
         return None
 
     def resources_of(self, program: Program, bound: Bound) -> tuple[Resources, ...]:
@@ -374,15 +374,15 @@ class Backend(ABC):
         return 0
 
     def flush_caches(self, nbytes: int | None = None) -> None:  # noqa: B027 - nothing to do where nothing is computed
-        """Puts other data into the device's caches and waits for that: so many bytes, or enough for all of them. The
+        """Put other data into the device's caches and wait for that: so many bytes, or enough for all of them. The
         first call may compile. Raises DeviceError."""
 
     @abstractmethod
     def enqueue(self, bound: Bound) -> None:
-        """Starts a launch behind all earlier ones, without waiting."""
+        """Start a launch behind all earlier ones, without waiting."""
 
     def in_order(self, bounds: Sequence[Bound]) -> Callable[[], None]:
-        """What enqueues all of these, one behind the other, and does nothing else: for sequences that run often."""
+        """Return what enqueues all of these in order, and does nothing else: for sequences that run often."""
 
         def start() -> None:
             for bound in bounds:
@@ -391,7 +391,7 @@ class Backend(ABC):
         return start
 
     def recorded_queue(self) -> RecordedQueue | str:
-        """How launches on its queue are recorded, to be enqueued by one call, or why they cannot be."""
+        """Return how launches on its queue are recorded, to be enqueued by one call, or why they cannot be."""
         return "the device enqueues launches one by one"
 
     @contextmanager
@@ -402,19 +402,19 @@ class Backend(ABC):
 
     @abstractmethod
     def enqueue_timed(self, bounds: Sequence[Bound]) -> Callable[[], Times]:
-        """Starts launches behind all earlier ones, without waiting. Once everything is finished, what it returns gives
+        """Start launches behind all earlier ones, without waiting. Once everything is finished, what it returns gives
         their timestamps in ns of the device's clock, which they must have: for each launch, with its stages, a row of
         when it was queued by the host, submitted to the device, started there and ended. None is before the one in
         front of it in its row."""
 
     def state(self) -> dict[str, float]:
-        """The clocks, temperatures and load of the machine that the device is in, as devices/state.py and
+        """Return the clocks, temperatures and load of the machine that the device is in, as devices/state.py and
         devices/load.py name them."""
         return state.read() | load.read()
 
     def lost(self) -> bool:
-        """Whether nothing works any more in this process, as with drivers of GPUs after a kernel has touched memory
-        that is not there: they refuse all that is asked of a device until a process opens it anew."""
+        """Return whether nothing works any more in this process, as with drivers of GPUs after a kernel has touched
+        memory that is not there: they refuse all that is asked of a device until a process opens it anew."""
         try:
             probe = self.allocate(PROBED_BYTES)
             self.fill(probe, PROBED_WITH)
@@ -424,19 +424,19 @@ class Backend(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Waits for everything enqueued."""
+        """Wait for everything enqueued."""
 
     @abstractmethod
     def first_launch(self, bound: Bound, started: Callable[[], None]) -> Timing:
-        """Launches once and waits; calls `started` when the device begins to run it, which is after the driver
+        """Launch once and wait; calls `started` when the device begins to run it, which is after the driver
         has generated what code it generates at a first launch."""
 
     @abstractmethod
     def time(self, bound: Bound, launches: int) -> Timing:
-        """Runs the same launch several times, waits and says how long that took."""
+        """Run the same launch several times, wait and say how long that took."""
 
     def time_pass(self, batches: Sequence[Batch], enough_ns: float = math.inf) -> list[Timing]:
-        """Runs batches in their order and says how long each took. It ends once those on the device's clock add up to
+        """Run batches in their order and say how long each took. It ends once those on the device's clock add up to
         enough_ns, or that says nothing of one: the caller has to choose another clock then. Raises DeviceError."""
         timings: list[Timing] = []
         for batch in batches:
@@ -450,7 +450,7 @@ class Backend(ABC):
     # --- for the backends ---
 
     def _flusher(self, nbytes: int | None) -> Bound:
-        """A launch that puts so many bytes of other data into the caches, or enough for all of them."""
+        """Return a launch that puts so many bytes of other data into the caches, or enough for all of them."""
         if nbytes is None:
             nbytes = max(FLUSHED_BYTES, 2 * self.cache_bytes)
         if nbytes not in self._flushers:
@@ -488,12 +488,12 @@ class Backend(ABC):
 
 
 def buffers_of(arguments: Sequence[Buffer | Scalar]) -> dict[int, Buffer]:
-    """The arguments that are buffers, by their places."""
+    """Return the arguments that are buffers, by their places."""
     return {place: argument for place, argument in enumerate(arguments) if isinstance(argument, Buffer)}
 
 
 def attempted(load: Callable[[bytes], Program], binary: bytes) -> Program | BuildFailed:
-    """What load makes of a binary, or the error with which it refuses it."""
+    """Return what load makes of a binary, or the error with which it refuses it."""
     try:
         return load(binary)
     except BuildFailed as error:

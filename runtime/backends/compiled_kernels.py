@@ -35,15 +35,15 @@ GENERAL = "0-0-0"
 
 
 def code_of(folder: Path, kernel: str, local_size: tuple[int, ...]) -> str | None:
-    """The digest of what a kernel runs as with a local size, by PoCL's folder of compiled programs; None where that
-    cannot be read, or is there more than once."""
+    """Return the digest of what a kernel runs as with a local size, by PoCL's folder of compiled programs; None where
+    that cannot be read, or is there more than once."""
     x, y, z = (*local_size, 1, 1)[:3]
     found = list(folder.glob(f"*/*/{kernel}/{x}-{y}-{z}-*/{kernel}.so"))
     return digest_of(found[0], kernel) if len(found) == 1 else None
 
 
 def digest_of(library: Path, kernel: str) -> str | None:
-    """The digest of a kernel's library; None where that cannot be read."""
+    """Return the digest of a kernel's library; None where that cannot be read."""
     try:
         if library.stat().st_size > _LARGEST_BYTES:
             return None
@@ -54,7 +54,7 @@ def digest_of(library: Path, kernel: str) -> str | None:
 
 
 def _digest(content: bytes, kernel: bytes) -> str:
-    """Raises ValueError, OverflowError or struct.error for what is no library."""
+    """Raise ValueError, OverflowError or struct.error for what is no library."""
     header = _HEADER.unpack_from(content)
     start, size, count = header[6], header[11], header[12]
     digest = hashlib.sha256()
@@ -75,7 +75,7 @@ def _digest(content: bytes, kernel: bytes) -> str:
 
 
 def spare_general_code(folder: Path, kernels: Iterable[str]) -> None:
-    """Prepares PoCL's folder of compiled programs for reading the binaries of those that have such kernels. What cannot
+    """Prepare PoCL's folder of compiled programs for reading the binaries of those that have such kernels. What cannot
     be prepared is compiled as ever."""
     for kernel in kernels:
         for place in folder.glob(f"*/*/{kernel}"):

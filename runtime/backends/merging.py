@@ -91,7 +91,7 @@ class Merged:
 
 
 def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
-    """Those that may share a program, about as many in each; who would be alone is not in there."""
+    """Return those that may share a program, about as many in each; who would be alone is not in there."""
     alike: dict[tuple[str, str], dict[Launch, None]] = {}
     for launch in launches:
         alike.setdefault((launch.source, launch.entry), {})[launch] = None
@@ -103,8 +103,8 @@ def groups(launches: Iterable[Launch]) -> list[list[Launch]]:
 
 
 def merged(launches: Sequence[Launch]) -> Merged | None:
-    """One program for all of them, or None where they do not go together: options other than -D differ, or something
-    in them might mean something else beside others."""
+    """Return one program for all of them, or None where they do not go together: options other than -D differ, or
+    something in them might mean something else beside others."""
     if sum(len(launch.source) for launch in launches) > TEXT_CHARACTERS:
         return None
     read = [text_of(launch.source, launch.options) for launch in launches]
@@ -129,7 +129,7 @@ def built_alone(launch: Launch) -> str:
 
 
 def key_of(parts: Iterable[str]) -> str:
-    """What tells names made of these texts from those of other texts."""
+    """Return what tells names made of these texts from those of other texts."""
     return sha256("\0".join(parts).encode()).hexdigest()[:8]
 
 
@@ -150,7 +150,7 @@ class Text:
     """The extensions that it enabled at its top; `source` has no such lines."""
 
     def copy(self, prefix: str, given: Mapping[str, str] = {}) -> Iterator[str]:
-        """The lines of one copy, whose declared names begin with prefix. given: more macros, by name; those with
+        """Yield the lines of one copy, whose declared names begin with prefix. given: more macros, by name; those with
         parameters begin with them: "(d) ((d) + 1)". Macros are saved and brought back, so that the next one finds what
         this one found."""
         own = self.declared.difference(given)
@@ -200,7 +200,7 @@ def text_of(source: str, options: str) -> Text | str:
 
 
 def _declared(source: str) -> set[str]:
-    """Names of functions, types and variables outside of all brackets, and perhaps others that stand where those
+    """Return names of functions, types and variables outside of all brackets, and perhaps others that stand where those
     could. Directives are passed over, so brackets need not match: then there is something too few or too much."""
     names: set[str] = set()
     depth = 0

@@ -27,7 +27,7 @@ MAGIC = b"gputune-null "
 
 
 def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> NullBackend:
-    """The null device: it always has a clock, and compiles nothing."""
+    """Return the null device: it always has a clock, and compiles nothing."""
     assert report.identity is not None
     return NullBackend(report.identity)
 
@@ -74,7 +74,8 @@ class NullBackend(Backend):
         return self._stamped([time_ns(bound) for bound in bounds])
 
     def _stamped(self, durations_ns: Sequence[int]) -> Callable[[], Times]:
-        """The timestamps of launches each of which is queued when the one before has ended, and starts at once."""
+        """Return the timestamps of launches each of which is queued when the one before has ended, and starts at
+        once."""
         times = self._from_now(durations_ns)
         self._clock_ns += sum(durations_ns)
         return lambda: times
@@ -122,5 +123,5 @@ class NullBackend(Backend):
 
 
 def time_ns(bound: Bound) -> int:
-    """What the model says that a launch takes; its stages are part of its work and cost their starts only."""
+    """Return what the model says that a launch takes; its stages are part of its work and cost their starts only."""
     return int(bound.kernel) + LAUNCH_NS * len(bound.before)

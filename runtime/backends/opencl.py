@@ -59,7 +59,7 @@ _RUNNING, _COMPLETE = cl.command_execution_status.RUNNING, cl.command_execution_
 
 
 def open_device(report: DeviceReport, profiling: bool, compiled: Path | None = None) -> OpenCLBackend:
-    """Opens the device of a report; `compiled` is where a driver that can may keep what it has compiled. Raises
+    """Open the device of a report; `compiled` is where a driver that can may keep what it has compiled. Raises
     DeviceNotFound when this process cannot see it."""
     assert report.identity is not None
     driver = Path(report.driver_file).name
@@ -453,7 +453,7 @@ class OpenCLBackend(Backend):
 
 
 def _wait_until_it_runs(event: cl.Event) -> None:
-    """Returns when a launch runs or has run, and no driver generates code for it any more."""
+    """Return when a launch runs or has run, and no driver generates code for it any more."""
     pause = 20e-6
     while (status := event.command_execution_status) not in (_RUNNING, _COMPLETE):
         if status < 0:
@@ -476,7 +476,7 @@ def _stamps(events: Sequence[cl.Event], kernels: Sequence[int]) -> Times:
 
 @contextlib.contextmanager
 def _translated(what: str) -> Iterator[None]:
-    """Turns pyopencl's errors into ours. Raises ForkedProcess before anything is done."""
+    """Turn pyopencl's errors into ours. Raises ForkedProcess before anything is done."""
     drivers().check()
     try:
         yield

@@ -25,12 +25,13 @@ __all__ = ["cl", "drivers", "identity_of", "visible_devices"]
 
 @functools.cache
 def drivers() -> Opened:
-    """The drivers, which the first call opens: whatever a process has of OpenCL, its forks cannot use any of it."""
+    """Return the drivers, which the first call opens: whatever a process has of OpenCL, its forks cannot use any of
+    it."""
     return Opened("OpenCL")
 
 
 def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Device]:
-    """Every device that this process sees, platform by platform. `environment` narrows that to one driver, if
+    """Return every device that this process sees, platform by platform. `environment` narrows that to one driver, if
     no driver has been opened in this process before. Raises ForkedProcess where one was before a fork."""
     drivers().check()
     devices: list[cl.Device] = []
@@ -46,7 +47,7 @@ def visible_devices(environment: Mapping[str, str] | None = None) -> list[cl.Dev
 
 
 def identity_of(device: cl.Device, driver: str) -> DeviceIdentity:
-    """The identity of a device; `driver` is the name of its driver's .icd file."""
+    """Return the identity of a device; `driver` is the name of its driver's .icd file."""
     kinds = {cl.device_type.GPU: "gpu", cl.device_type.CPU: "cpu"}
     work_items = [*device.max_work_item_sizes, 1, 1, 1]
     # Drivers that vectorise work-items themselves prefer scalars; how many floats a register holds is said elsewhere.

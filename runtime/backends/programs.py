@@ -33,8 +33,8 @@ class ProgramCache:
         return quirks_of(self.backend.identity).charges_per_program
 
     def program_for(self, launch: Launch, harvested: bool = True, shared: bool = False) -> tuple[Program, int]:
-        """The program of a launch and the ns spent on building it now: 0 when it is among those used last. Raises
-        BuildFailed.
+        """Return the program of a launch and the ns spent on building it now: 0 when it is among those used last.
+        Raises BuildFailed.
 
         A program whose binary is `harvested` is kept per launch, sizes included and not only per source, because a
         binary belongs to one size. Others, such as those that rearrange weights, serve all launches of their source.
@@ -55,16 +55,16 @@ class ProgramCache:
         return program, program.build_ns
 
     def has_program(self, launch: Launch) -> bool:
-        """Whether program_for would find this launch's program, be it shared."""
+        """Return whether program_for would find this launch's program, be it shared."""
         return launch in self._kept or (launch.source, launch.options) in self.prebuilt
 
     def shares_program(self, launch: Launch) -> bool:
-        """Whether the program that program_for would find is one that other launches share."""
+        """Return whether the program that program_for would find is one that other launches share."""
         program = self._kept.get(launch)
         return program is not None and bool(program.prefix)
 
     def build_together(self, launches: Sequence[Launch]) -> int:
-        """Builds one program for all of these launches, which program_for finds then where it may be shared, and says
+        """Build one program for all of these launches, which program_for finds then where it may be shared, and say
         how many ns that took for each: 0 when they do not go together, and nothing is built."""
         source = launches[0].source
         text = None if self._apart.get(source) == set() else merged(launches)

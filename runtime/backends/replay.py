@@ -79,7 +79,7 @@ class Playback:
         self._lasted_ns = 0.0
 
     def launch(self, launches: int) -> Timing:
-        """The next launches, all of one recorded sample."""
+        """Return the next launches, all of one recorded sample."""
         passed_ns = launches * self._samples_ns[self._place]
         self._lasted_ns += passed_ns
         if self._lasted_ns >= self._sample_ns:
@@ -87,7 +87,7 @@ class Playback:
         return self._timing(launches, passed_ns, passed_ns)
 
     def first_launch(self) -> Timing:
-        """The first launch of all, which is no part of a sample."""
+        """Return the first launch of all, which is no part of a sample."""
         return self._timing(1, self._samples_ns[0], self._first_launch_ns)
 
     def _timing(self, launches: int, event_ns: float, wall_ns: float) -> Timing:
@@ -158,7 +158,8 @@ class ReplayBackend(NullBackend):
 
 
 def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> ReplayBackend:
-    """The device of the recording that the report names. Raises DeviceNotFound when that cannot be read (any more)."""
+    """Return the device of the recording that the report names. Raises DeviceNotFound when that cannot be read (any
+    more)."""
     assert report.identity is not None
     try:
         return ReplayBackend(report.identity, read_all(Path(report.driver_file)))

@@ -51,7 +51,7 @@ def unproven(features: Collection[str]) -> Mapping[str, str]:
 
 
 def refuse_files(source: str, options: str, prove: Prove = unproven) -> None:
-    """Raises BuildFailed, with one line that names it, for anything that could make a compiler use a file, and for
+    """Raise BuildFailed, with one line that names it, for anything that could make a compiler use a file, and for
     inline assembly that is not listed or that needs a feature which is not proved."""
     for option in options.split():
         if not _OPTION.fullmatch(option):
@@ -82,7 +82,7 @@ def refuse_files(source: str, options: str, prove: Prove = unproven) -> None:
 
 
 def _refuse_pasted(readings: Collection[str], options: str) -> None:
-    """Raises BuildFailed where macros could make an operator of what stands in one of these readings of a source."""
+    """Raise BuildFailed where macros could make an operator of what stands in one of these readings of a source."""
     read = [_UNREAD.sub(_shortened, _MACRO_KEPT.sub("", text)) for text in readings]
     tokens = {token for text in (*read, options) for token in _TOKEN.findall(text)}
     for word in _OPERATORS if any(map(_has_text, read)) else set(_OPERATORS) - set(_WITH_TEXT):
@@ -91,7 +91,7 @@ def _refuse_pasted(readings: Collection[str], options: str) -> None:
 
 
 def _has_text(read: str) -> bool:
-    """Whether there is a text in the source, or something that makes one of a macro's argument."""
+    """Return whether there is a text in the source, or something that makes one of a macro's argument."""
     return '"' in read or any(_STRINGIFY.search(line.lstrip(), 1) for line in read.split("\n"))
 
 
@@ -100,7 +100,7 @@ def _shortened(unread: re.Match[str]) -> str:
 
 
 def _can_be_pasted(word: str, tokens: Collection[str]) -> bool:
-    """Whether some of these tokens, one behind the other, are the word."""
+    """Return whether some of these tokens, one behind the other, are the word."""
     reached = {0}  # how much of the word can be made
     for end in range(1, len(word) + 1):
         if any(word[start:end] in tokens for start in reached):
@@ -113,7 +113,7 @@ def _shown(text: str) -> str:
 
 
 def shortened_log(text: str) -> str:
-    """A build log without empty lines and repeated headings, at most LOG_CHARACTERS long, errors first."""
+    """Return a build log without empty lines and repeated headings, at most LOG_CHARACTERS long, errors first."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     first = next((place for place, line in enumerate(lines) if "error" in line.lower()), 0)
     log = "\n".join(lines[first:] or lines)

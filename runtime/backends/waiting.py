@@ -28,7 +28,7 @@ _GIGA = 1_000_000_000
 
 
 def open_device(report: DeviceReport, profiling: bool = True, compiled: Path | None = None) -> WaitingNullBackend:
-    """The null device that waits: it always has a clock, and compiles nothing."""
+    """Return the null device that waits: it always has a clock, and compiles nothing."""
     assert report.identity is not None
     return WaitingNullBackend(report.identity)
 
@@ -97,7 +97,7 @@ class WaitingNullBackend(NullBackend):
         return Timing(launches, launches * time_ns(bound), time.perf_counter_ns() - begun_ns, time_ns(bound), clock())
 
     def _pass(self, duration_ns: float) -> tuple[int, int, int]:
-        """Puts something of that duration behind all else in the queue: when it is submitted, starts and ends, by the
+        """Put something of that duration behind all else in the queue: when it is submitted, starts and ends, by the
         host's clock."""
         submitted_ns = time.perf_counter_ns()
         started_ns = max(submitted_ns, self._free_ns)

@@ -74,7 +74,7 @@ class EpContext:
     notes: str = ""
 
     def open(self) -> ContextFile:
-        """The context binary. Raises as open_context does."""
+        """Return the context binary. Raises as open_context does."""
         content = self.content
         return open_context(content) if isinstance(content, Path) else context_of(content, str(self.path))
 
@@ -94,7 +94,7 @@ class EpModel:
 
 
 def is_ep_context(path: Path | str) -> bool:
-    """Whether a file is read as one with EPContext nodes, and not as a context binary: by its suffix."""
+    """Return whether a file is read as one with EPContext nodes, and not as a context binary: by its suffix."""
     return Path(path).suffix.lower() == SUFFIX
 
 
@@ -104,8 +104,8 @@ def is_in_parts(path: Path | str) -> bool:
 
 
 def ep_contexts(path: Path | str) -> list[EpContext]:
-    """The EPContext nodes of an ONNX file that has no others. Raises as read_ep_model does, OnlyParts for a model in
-    parts, and MalformedEpContext for nodes with the same name, which only a model in parts may have."""
+    """Return the EPContext nodes of an ONNX file that has no others. Raises as read_ep_model does, OnlyParts for a
+    model in parts, and MalformedEpContext for nodes with the same name, which only a model in parts may have."""
     model = read_ep_model(path)
     if model.others:
         raise OnlyParts(
@@ -142,8 +142,8 @@ def read_ep_model(path: Path | str) -> EpModel:
 
 
 def ep_context_named(path: Path | str, graph: str | None) -> EpContext:
-    """The node of an ONNX file that stands for a graph; None is the first main node. Raises as ep_contexts does, and
-    UnknownGraph, a ValueError, when there is none of this name."""
+    """Return the node of an ONNX file that stands for a graph; None is the first main node. Raises as ep_contexts does,
+    and UnknownGraph, a ValueError, when there is none of this name."""
     contexts = ep_contexts(path)
     for context in contexts:
         if context.main if graph is None else context.name == graph:
@@ -197,7 +197,7 @@ class _Node:
         return value
 
     def flag(self, name: str) -> bool:
-        """Both flags of the operator are 1 where they are missing."""
+        """Return both flags of the operator are 1 where they are missing."""
         value = self.number(name, 1)
         if value not in (0, 1):
             raise self.wrong(f"{name} is {value}, expected 0 or 1")
@@ -208,7 +208,7 @@ class _Node:
 
 
 def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
-    """What the nodes of a graph mean, checked. `path` is the file that they are in."""
+    """Return what the nodes of a graph mean, checked. `path` is the file that they are in."""
     contents: list[Path | Extent | None] = []
     for node in nodes:
         if (source := node.text("source")) != SOURCE:
@@ -238,7 +238,7 @@ def _contexts(nodes: Sequence[_Node], path: Path) -> list[EpContext]:
 
 
 def _content(node: _Node, path: Path) -> Path | Extent:
-    """The context of a main node."""
+    """Return the context of a main node."""
     if node.flag("embed_mode"):
         content = node.attributes.get("ep_cache_context")
         if not isinstance(content, Extent) or not content.nbytes:
@@ -286,7 +286,7 @@ class _Fields:
         return found
 
     def repeated(self, message: Extent, number: int) -> Iterator[Extent]:
-        """Each of a message's fields with this number; they are messages themselves."""
+        """Yield each of a message's fields with this number; they are messages themselves."""
         for field, _, value in self._each(message):
             if field == number:
                 if isinstance(value, int):
@@ -294,7 +294,7 @@ class _Fields:
                 yield value
 
     def _each(self, message: Extent) -> Iterator[tuple[int, int, int | Extent]]:
-        """Number, wire type and value of each field; the value of one of fixed size is its bytes."""
+        """Yield number, wire type and value of each field; the value of one of fixed size is its bytes."""
         place = 0
         while place < message.nbytes:
             self._left -= 1
@@ -335,8 +335,8 @@ class _Found:
 
 
 def _graphs(model: Extent) -> tuple[list[list[_Node]], int]:
-    """The EPContext nodes of a model's graph, then those of each graph inside that has such, and how many other nodes
-    there are; functions are not looked into. Raises MalformedEpContext for a model without EPContext nodes."""
+    """Return the EPContext nodes of a model's graph, then those of each graph inside that has such, and how many other
+    nodes there are; functions are not looked into. Raises MalformedEpContext for a model without EPContext nodes."""
     fields = _Fields()
     waiting = [graph] if (graph := fields.single(model, (), (_GRAPH,)).texts.get(_GRAPH)) is not None else []
     if not waiting:
@@ -369,7 +369,7 @@ def _graphs(model: Extent) -> tuple[list[list[_Node]], int]:
 
 
 def _head(fields: _Fields, node: Extent) -> tuple[str, str, str]:
-    """The name of a node, its domain, which is empty for ONNX's own, and its operator."""
+    """Return the name of a node, its domain, which is empty for ONNX's own, and its operator."""
     head = fields.single(node, (), (_NODE_NAME, _OP_TYPE, _NODE_DOMAIN))
     name, operator = head.text(_NODE_NAME, "a node's name"), head.text(_OP_TYPE, "a node's operator")
     domain = head.text(_NODE_DOMAIN, "a node's domain")
@@ -377,7 +377,7 @@ def _head(fields: _Fields, node: Extent) -> tuple[str, str, str]:
 
 
 def _attributes(fields: _Fields, node: Extent, name: str) -> dict[str, int | Extent]:
-    """The attributes of a node, by their names."""
+    """Return the attributes of a node, by their names."""
     attributes: dict[str, int | Extent] = {}
     for attribute in fields.repeated(node, _ATTRIBUTE):
         key, value = _attribute(fields, attribute)
@@ -388,8 +388,8 @@ def _attributes(fields: _Fields, node: Extent, name: str) -> dict[str, int | Ext
 
 
 def _attribute(fields: _Fields, attribute: Extent) -> tuple[str, int | Extent]:
-    """An attribute's name and value, which is empty where that is neither a number nor a text. Some writers leave out a
-    number that is 0 and a text that is empty."""
+    """Return an attribute's name and value, which is empty where that is neither a number nor a text. Some writers
+    leave out a number that is 0 and a text that is empty."""
     found = fields.single(attribute, (_INTEGER, _TYPE), (_ATTRIBUTE_NAME, _STRING))
     name, kind = found.text(_ATTRIBUTE_NAME, "an attribute's name"), found.numbers.get(_TYPE)
     if kind == _OF_INTEGER:
@@ -411,7 +411,7 @@ def _text(value: Extent, what: str) -> str:
 
 
 def _varint(message: Extent, place: int, longest: int) -> tuple[int, int]:
-    """The number at a place of a message, and the place behind it."""
+    """Return the number at a place of a message, and the place behind it."""
     value = 0
     for count, byte in enumerate(message.part(place, longest).read()):
         value |= (byte & 0x7F) << 7 * count

@@ -65,7 +65,7 @@ _Read = Callable[[int], bytes | memoryview]  # gives the next bytes
 
 
 def write_context(path: Path | str, context: Context) -> int:
-    """Writes a context binary and returns its bytes. The file appears complete or not at all, with the permissions that
+    """Write a context binary and return its bytes. The file appears complete or not at all, with the permissions that
     the umask leaves.
 
     Raises MalformedHeader when the records contradict each other (see records.py), UnsupportedFormatVersion for a
@@ -76,7 +76,7 @@ def write_context(path: Path | str, context: Context) -> int:
     known: dict[tuple[str, str], int] = {}
 
     def place(kind: str, content: Any) -> int:
-        """Adds a section, or finds the equal one that is there already."""
+        """Add a section, or find the equal one that is there already."""
         view = memoryview(content).cast("B")
         digest = hashlib.sha256(view).hexdigest()
         if (kind, digest) not in known:
@@ -130,7 +130,7 @@ def write_context(path: Path | str, context: Context) -> int:
 def laid_out(
     head: bytes | memoryview, sections: Sequence[Section], contents: Iterable[bytes | memoryview]
 ) -> Iterator[bytes | memoryview]:
-    """The pieces of a file: its head, and the section area with zeros between the sections."""
+    """Yield the pieces of a file: its head, and the section area with zeros between the sections."""
     yield head
     end = len(head)
     start = aligned(end)
@@ -142,7 +142,7 @@ def laid_out(
 
 
 def write_file(path: Path | str, pieces: Iterable[bytes | memoryview]) -> int:
-    """Writes a file that appears complete or not at all, with the permissions that the umask leaves; its bytes. Raises
+    """Write a file that appears complete or not at all, with the permissions that the umask leaves; its bytes. Raises
     OSError."""
     with whole_file(Path(path)) as unfinished, unfinished.open("wb") as file:
         size = sum(map(file.write, pieces))
@@ -153,12 +153,12 @@ def write_file(path: Path | str, pieces: Iterable[bytes | memoryview]) -> int:
 
 
 def read_header(path: Path | str) -> ContextHeader:
-    """The header of a context binary, without its sections. Raises ContextError subclasses, OSError."""
+    """Return the header of a context binary, without its sections. Raises ContextError subclasses, OSError."""
     return _read_header(Extent(OpenFile(path)), str(path))[0]
 
 
 def header_of(head: memoryview, name: str) -> ContextHeader:
-    """The header of a context binary from the bytes in front of its section area. Raises as ContextFile does."""
+    """Return the header of a context binary from the bytes in front of its section area. Raises as ContextFile does."""
     header, read = _read_head(Extent(head), name)
     if read.nbytes != head.nbytes:
         raise MalformedHeader(f"{name}: {head.nbytes - read.nbytes} bytes after the header")
@@ -166,8 +166,8 @@ def header_of(head: memoryview, name: str) -> ContextHeader:
 
 
 def read_memory_need(path: Path | str) -> MemoryNeed:
-    """What the graphs of a context need, from the first READ_FIRST_BYTES bytes of its file unless the block is longer;
-    a file from before version 3 says it in its header. Raises ContextError subclasses, OSError."""
+    """Return what the graphs of a context need, from the first READ_FIRST_BYTES bytes of its file unless the block is
+    longer; a file from before version 3 says it in its header. Raises ContextError subclasses, OSError."""
     whole = Extent(OpenFile(path))
     start = io.BytesIO(whole.part(0, READ_FIRST_BYTES).read())
     more = whole.part(READ_FIRST_BYTES, whole.nbytes).in_turn()
@@ -184,7 +184,7 @@ def read_memory_need(path: Path | str) -> MemoryNeed:
 
 
 def memory_need_of(data: Extent, name: str) -> MemoryNeed:
-    """The same of a context binary's bytes."""
+    """Return the same of a context binary's bytes."""
     need = _memory_need(data.in_turn(), data, name)
     if need is None:
         with context_of(data, name) as file:
@@ -250,18 +250,18 @@ class ContextFile(Closing):
         )
 
     def binary(self, program: int) -> bytes:
-        """The binary of a program; empty when there is none."""
+        """Return the binary of a program; empty when there is none."""
         return bytes(self.section(self.header.programs[program].binary))
 
     def source(self, program: int) -> str:
-        """The OpenCL C of a program."""
+        """Return the OpenCL C of a program."""
         try:
             return bytes(self.section(self.header.programs[program].source)).decode()
         except UnicodeDecodeError:
             raise MalformedHeader(f"{self.path}: the source of program {program} is not UTF-8") from None
 
     def weights(self, index: int) -> memoryview:
-        """The bytes of the index-th weights section."""
+        """Return the bytes of the index-th weights section."""
         return self.section(self.header.weights[index])
 
     def close(self) -> None:
@@ -276,23 +276,23 @@ class ContextFile(Closing):
 
 
 def open_context(path: Path | str) -> ContextFile:
-    """Opens a context binary and checks its header. Raises as ContextFile does, OSError when the file cannot be
+    """Open a context binary and check its header. Raises as ContextFile does, OSError when the file cannot be
     read."""
     return ContextFile(Extent(OpenFile(path)), str(path))
 
 
 def context_of(data: memoryview | Extent, name: str) -> ContextFile:
-    """A context binary from its bytes, such as those that a host has sent. Raises as ContextFile does."""
+    """Return a context binary from its bytes, such as those that a host has sent. Raises as ContextFile does."""
     return ContextFile(Extent(data.cast("B")) if isinstance(data, memoryview) else data, name)
 
 
 def version_of(head: memoryview) -> int:
-    """The format version of a context binary, from its head."""
+    """Return the format version of a context binary, from its head."""
     return int(_PREFIX.unpack_from(head)[1])
 
 
 def aligned(offset: int) -> int:
-    """The next multiple of ALIGNMENT."""
+    """Return the next multiple of ALIGNMENT."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
@@ -314,7 +314,7 @@ def _read_prefix(read: _Read, data: Extent, path: str) -> tuple[int, int, bytes]
 
 
 def _other(begin: bytes) -> str:
-    """What a file is that is no context."""
+    """Return what a file is that is no context."""
     if begin.startswith(_ONNX):
         return (
             "this is an ONNX file and no context binary; `gputune context-binary-generator` makes a context of a "
@@ -325,7 +325,7 @@ def _other(begin: bytes) -> str:
 
 
 def _read_memory(read: _Read, data: Extent, path: str) -> MemoryNeed:
-    """The memory block, which is next."""
+    """Return the memory block, which is next."""
     prefix = read(_MEMORY.size)
     if len(prefix) < _MEMORY.size:
         raise Truncated(f"{path}: the file ends after {data.nbytes} bytes; {AGAIN}")
@@ -354,7 +354,7 @@ def _unpacked(content: bytes | memoryview, what: str, path: str) -> Any:
 
 
 def _read_header(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
-    """The header of a file, all of whose bytes it must tell of, and what stands in front of the section area."""
+    """Return the header of a file, all of whose bytes it must tell of, and what stands in front of the section area."""
     header, head = _read_head(data, path)
     start, end, size = aligned(head.nbytes), 0, data.nbytes
     for place, section in enumerate(header.sections):
@@ -369,7 +369,7 @@ def _read_header(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
 
 
 def _read_head(data: Extent, path: str) -> tuple[ContextHeader, memoryview]:
-    """The header, and the bytes up to its end, each of which is read once."""
+    """Return the header, and the bytes up to its end, each of which is read once."""
     head, read = bytearray(), data.in_turn()
 
     def kept(count: int) -> memoryview:

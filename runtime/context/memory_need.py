@@ -40,7 +40,7 @@ class MemoryNeed:
 
     @classmethod
     def of(cls, device: DeviceIdentity, graphs: Iterable[GraphRecord]) -> MemoryNeed:
-        """What the records of a context say."""
+        """Return what the records of a context say."""
         needs = tuple(GraphNeed(graph.name, graph.arena_bytes, graph.arena_bound_bytes) for graph in graphs)
         return cls(device.base_address_alignment_bytes, needs)
 
@@ -55,7 +55,7 @@ class MemoryNeed:
 
     @classmethod
     def from_fields(cls, value: object) -> MemoryNeed:
-        """The checked block of a file. Raises MalformedHeader."""
+        """Return the checked block of a file. Raises MalformedHeader."""
         need = record_of(cls, value, "memory block", MalformedHeader)
         if any(graph.bound_bytes > graph.total_bytes for graph in need.graphs):
             raise MalformedHeader("memory block: its arenas are smaller than their bound")
@@ -63,7 +63,7 @@ class MemoryNeed:
 
 
 def largest_arenas(needs: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """The largest of each place; arenas of a graph are used together, so places are not mixed."""
+    """Return the largest of each place; arenas of a graph are used together, so places are not mixed."""
     largest: list[int] = []
     for arenas in needs:
         largest += [0] * (len(arenas) - len(largest))

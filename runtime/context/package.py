@@ -121,7 +121,7 @@ class PackageIndex:
 
     @classmethod
     def from_fields(cls, value: object) -> PackageIndex:
-        """The checked index. Raises MalformedPackage that names the field."""
+        """Return the checked index. Raises MalformedPackage that names the field."""
         stored = record_of(_Index, value, _PLACE, MalformedPackage)
         sections: list[Section] = []
         for kind, length, sha256 in stored.sections:
@@ -144,7 +144,7 @@ class Package(Closing):
     path: how errors call it; contexts: what it holds, in its order; nbytes: of the package."""
 
     def __init__(self, data: Extent, name: str) -> None:
-        """Raises MalformedPackage and other ContextError subclasses for bytes that are no package or a damaged one;
+        """Raise MalformedPackage and other ContextError subclasses for bytes that are no package or a damaged one;
         OSError."""
         self.path = name
         self.index, self._start = _read_index(data, name)
@@ -156,7 +156,7 @@ class Package(Closing):
         return self.index.contexts
 
     def open(self, place: int) -> ContextFile:
-        """One of the contexts. Raises ContextError subclasses for one whose parts are
+        """Return one of the contexts. Raises ContextError subclasses for one whose parts are
         damaged or contradict the index."""
         if self._data is None:
             raise ValueError(f"{self.path} was closed")
@@ -182,19 +182,19 @@ class Package(Closing):
 
 
 def is_package(path: Path | str) -> bool:
-    """Whether a file begins as a package does. Raises OSError when it cannot be read."""
+    """Return whether a file begins as a package does. Raises OSError when it cannot be read."""
     with open_file(path) as file:
         return file.read(len(PACKAGE_MAGIC)) == PACKAGE_MAGIC
 
 
 def open_package(path: Path | str) -> Package:
-    """Opens a package and checks its index. Raises as Package does, OSError when it cannot be read."""
+    """Open a package and check its index. Raises as Package does, OSError when it cannot be read."""
     return Package(Extent(OpenFile(path)), str(path))
 
 
 def open_packed(path: Path | str, choice: ContextChoice) -> ContextFile:
-    """The chosen context of a package. Raises as open_package and Package.open do; MalformedPackage where the file is
-    another one by now."""
+    """Return the chosen context of a package. Raises as open_package and Package.open do; MalformedPackage where the
+    file is another one by now."""
     with open_package(path) as package:
         known = package.contexts
         if len(known) != choice.count or known[choice.place].name != choice.name:
@@ -237,7 +237,7 @@ def _read_index(data: Extent, name: str) -> tuple[PackageIndex, int]:
 
 
 def _check(index: PackageIndex) -> None:
-    """What ties the fields together."""
+    """Check what ties the fields together."""
     sections = index.sections
     names = [entry.name for entry in index.contexts]
     if not 0 < len(names) <= MOST_CONTEXTS or len(set(names)) < len(names):
@@ -262,7 +262,7 @@ def _check(index: PackageIndex) -> None:
 
 
 def _same(ours: Sequence[Section], packed: Sequence[Section]) -> bool:
-    """Whether a context's sections are these of the package, one behind the other as write_context lays them."""
+    """Return whether a context's sections are these of the package, one behind the other as write_context lays them."""
     end = 0
     if len(ours) != len(packed):
         return False

@@ -50,7 +50,7 @@ class Packing:
         return self.common / self.once
 
     def __str__(self) -> str:
-        """One phrase for people."""
+        """Return one phrase for people."""
         if self.contexts == 1:
             return f"1 context in {self.package} bytes"
         share = 1 - self.package / self.apart
@@ -61,7 +61,7 @@ class Packing:
 
 
 def write_package(path: Path | str, files: Sequence[ContextFile], names: Sequence[str] = ()) -> Packing:
-    """Writes contexts of one model into a package, which appears complete or not at all; a file that is replaced may be
+    """Write contexts of one model into a package, which appears complete or not at all; a file that is replaced may be
     one that the contexts are open from. names: what they are called by, as far as they are different; others, and those
     that are empty, by their tier.
 
@@ -83,7 +83,7 @@ def write_package(path: Path | str, files: Sequence[ContextFile], names: Sequenc
 
 
 def packing_of(index: PackageIndex, nbytes: int) -> Packing:
-    """What a package of so many bytes saves."""
+    """Return what a package of so many bytes saves."""
     uses = Counter(place for entry in index.contexts for place in (entry.head, *entry.sections))
     return Packing(
         contexts=len(index.contexts),
@@ -100,7 +100,7 @@ def split_files(package: Package, folder: Path) -> list[Path]:
 
 
 def split(package: Package, folder: Path) -> list[Path]:
-    """Writes each context of a package into a folder that is there, as NAME.bin, byte by byte the file that it was.
+    """Write each context of a package into a folder that is there, as NAME.bin, byte by byte the file that it was.
     Raises ContextError for a damaged one, OSError."""
     paths = split_files(package, folder)
     for place, (path, entry) in enumerate(zip(paths, package.contexts, strict=True)):
@@ -112,7 +112,7 @@ def split(package: Package, folder: Path) -> list[Path]:
 
 
 def same_device(one: ContextHeader, other: ContextHeader) -> bool:
-    """Whether two contexts are for the same device and driver, so that one would stand in for the other."""
+    """Return whether two contexts are for the same device and driver, so that one would stand in for the other."""
     return one.device.runs_binaries_of(other.device) and one.computes == other.computes
 
 
@@ -131,7 +131,7 @@ def _check_contexts(files: Sequence[ContextFile]) -> None:
 
 
 def _difference(graphs: Sequence[GraphRecord], others: Sequence[GraphRecord]) -> str:
-    """The first difference between what two contexts take and give; empty where there is none."""
+    """Return the first difference between what two contexts take and give; empty where there is none."""
     names, other_names = [graph.name for graph in graphs], [graph.name for graph in others]
     if names != other_names:
         return f"its graphs are {other_names}, not {names}"
@@ -150,7 +150,7 @@ def _tensor_text(tensor: TensorRecord) -> str:
 
 
 def _names(files: Sequence[ContextFile], wanted: Sequence[str]) -> list[str]:
-    """A different name for each context: the one that is wanted, else its tier, the second of one as NAME.2."""
+    """Return a different name for each context: the one that is wanted, else its tier, the second of one as NAME.2."""
     names: list[str] = []
     for file, base in zip(files, chain(wanted, repeat("")), strict=False):
         base = base or _name_of_tier(file.header.tier)
@@ -176,7 +176,7 @@ class _Sections:
         self._known: dict[tuple[str, str], int] = {}
 
     def place(self, kind: str, digest: str, nbytes: int, read: Callable[[], memoryview]) -> int:
-        """The index of a section, which is added where there is none like it, and read when it is written."""
+        """Return the index of a section, which is added where there is none like it, and read when it is written."""
         if (kind, digest) not in self._known:
             end = self.sections[-1].offset + self.sections[-1].length if self.sections else 0
             self._known[kind, digest] = len(self.sections)
@@ -186,7 +186,7 @@ class _Sections:
 
 
 def _entry(name: str, file: ContextFile, known: _Sections) -> PackageEntry:
-    """The entry of a context, whose sections are added to those of the package."""
+    """Return the entry of a context, whose sections are added to those of the package."""
     digest = _checked_digest(file)
     head = known.place(HEAD, hashlib.sha256(file.head).hexdigest(), file.head.nbytes, lambda: file.head)
     sections = tuple(
@@ -198,7 +198,7 @@ def _entry(name: str, file: ContextFile, known: _Sections) -> PackageEntry:
 
 
 def _checked_digest(file: ContextFile) -> str:
-    """The SHA-256 of a file. Raises MalformedPackage for one that could not be put together again."""
+    """Return the SHA-256 of a file. Raises MalformedPackage for one that could not be put together again."""
     sections = file.header.sections
     ends = [0, *(aligned(section.offset + section.length) for section in sections)]
     dense = all(section.offset == end for section, end in zip(sections, ends, strict=False))
@@ -210,7 +210,7 @@ def _checked_digest(file: ContextFile) -> str:
 
 
 def _pieces(file: ContextFile) -> Iterator[bytes | memoryview]:
-    """A context binary as it was before it was packed."""
+    """Return a context binary as it was before it was packed."""
     sections = file.header.sections
     return laid_out(file.head, sections, map(file.section, range(len(sections))))
 

@@ -61,7 +61,7 @@ UNTUNED: tuple[Tuning, ...] = ("untuned", "none")
 
 
 def _json(value: object) -> object:
-    """The configuration, which is shown as JSON. Raises ValueError."""
+    """Return the configuration, which is shown as JSON. Raises ValueError."""
     level: list[Any] = [value]
     for _ in range(DEEPEST_CONFIGURATION):
         if not all(math.isfinite(item) for item in level if isinstance(item, float)):
@@ -210,7 +210,7 @@ class GraphRecord:
         return self.arena_bytes[0] if self.arena_bytes else 0
 
     def constants(self, kind: BufferKind) -> list[int]:
-        """The indices of the constant buffers of a kind that its launches read."""
+        """Return the indices of the constant buffers of a kind that its launches read."""
         return sorted({ref.index for launch in self.launches for ref in launch.refs if ref.kind == kind})
 
 
@@ -337,7 +337,7 @@ class ContextHeader:
         return sorted({name for place in programs for name in self.programs[place].needs})
 
     def to_dict(self) -> dict[str, Any]:
-        """Maps, lists, texts, numbers and bools only, as they lie in the file; fit for JSON."""
+        """Return maps, lists, texts, numbers and bools only, as they lie in the file; fit for JSON."""
         fields = {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
         for record, name in (
             (fields, "packing"),
@@ -351,8 +351,8 @@ class ContextHeader:
 
     @classmethod
     def from_dict(cls, fields: object) -> ContextHeader:
-        """The checked header. Raises MalformedHeader that names the field; UnsupportedFormatVersion for a feature that
-        is not known, whatever else there is."""
+        """Return the checked header. Raises MalformedHeader that names the field; UnsupportedFormatVersion for a
+        feature that is not known, whatever else there is."""
         record_of(Requirements, fields, "header", MalformedHeader).check()
         header = record_of(cls, fields, "header", MalformedHeader)
         _check(header)
@@ -369,7 +369,7 @@ def _plain(value: Any) -> Any:
 
 
 def _check(header: ContextHeader) -> None:
-    """What ties the fields together: indices, ranges within buffers, launch sizes."""
+    """Check what ties the fields together: indices, ranges within buffers, launch sizes."""
     for place, program in enumerate(header.programs):
         for kind, index in (("binary", program.binary), ("source", program.source)):
             _check_section(header, index, kind, f"program {place}")
@@ -435,8 +435,8 @@ def _check_tensor(tensor: TensorRecord) -> None:
 
 
 def _check_persistent(graph: GraphRecord) -> None:
-    """What the two forms of a graph share is uploaded for the launches, and what persistent kernels alone have is made
-    with them."""
+    """Check that what the two forms of a graph share is uploaded for the launches, and what persistent kernels alone
+    have is made with them."""
     if graph.counter_bytes % COUNTER_BYTES:
         raise MalformedHeader(
             f"graph {graph.name!r}: {graph.counter_bytes} bytes of counters, not a multiple of {COUNTER_BYTES}"
@@ -451,7 +451,8 @@ def _check_persistent(graph: GraphRecord) -> None:
 
 
 def _check_packing(part: GraphRecord) -> None:
-    """What packs runs once, alone and before everything else, so that it needs nothing that is not in the file."""
+    """Check that what packs runs once, alone and before everything else, so that it needs nothing that is not in the
+    file."""
     if len(part.arena_bytes) != 1 or part.inputs or part.outputs or part.persistent or part.counter_bytes:
         raise MalformedHeader(f"packing {part.name!r} must have one arena, and nothing that only graphs have")
     if any(ref.kind == "packed" for launch in part.launches for ref in launch.refs):

@@ -22,7 +22,7 @@ class OpenFile:
     """A regular file as it was when it was opened. It is closed when nothing refers to it any more."""
 
     def __init__(self, path: Path | str) -> None:
-        """Raises OSError."""
+        """Raise OSError."""
         self.path = str(path)
         self._descriptor = open_descriptor(path)
         self._state = self._now()

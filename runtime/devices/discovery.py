@@ -88,7 +88,7 @@ class DeviceReport:
         return f"#{self.index} {self.identity.name} ({self.identity.platform}, {self.identity.device_type})"
 
     def __str__(self) -> str:
-        """One line for people, as `gputune devices` prints it."""
+        """Return one line for people, as `gputune devices` prints it."""
         return f"{self.title}: {'works' if self.usable else self.reason}"
 
     def environment(self) -> dict[str, str]:
@@ -227,8 +227,8 @@ def replayed_files(wanted: str | None) -> list[Path]:
 
 
 def _replayed(path: Path) -> Choice:
-    """The device of a recording. It is no device of its platform: nothing that is stored or written for it may be taken
-    for what that computes."""
+    """Return the device of a recording. It is no device of its platform: nothing that is stored or written for it may
+    be taken for what that computes."""
     try:
         recordings = read_all(path)
     except BadRecording as error:
@@ -342,7 +342,7 @@ def _why_none(driver_file: str) -> str:
 
 
 def _reports_of(driver_file: str, output: str, ending: str) -> list[DeviceReport]:
-    """Reads the probe's lines: a report per device when it is listed, and again when it has been tested."""
+    """Read the probe's lines: a report per device when it is listed, and again when it has been tested."""
     found: dict[int, DeviceReport] = {}
     for line in output.splitlines():
         if line.startswith(PROBE_MARK):

@@ -14,7 +14,7 @@ OPENCL_LIBRARY = "GPUTUNE_OPENCL_LIBRARY"
 
 
 def vendor_folders() -> list[Path]:
-    """Where .icd files are looked for: OCL_ICD_VENDORS when set (a folder or one file, as the OpenCL loader
+    """Return where .icd files are looked for: OCL_ICD_VENDORS when set (a folder or one file, as the OpenCL loader
     reads it), else the system's folder and those that pip packages install into."""
     chosen = os.environ.get("OCL_ICD_VENDORS") or os.environ.get("OPENCL_VENDOR_PATH")
     if chosen:
@@ -27,7 +27,7 @@ def vendor_folders() -> list[Path]:
 
 
 def driver_files() -> list[Path]:
-    """Every .icd file, one per driver library, sorted by name within each folder."""
+    """Return every .icd file, one per driver library, sorted by name within each folder."""
     found: dict[str, Path] = {}
     for folder in vendor_folders():
         files = sorted(folder.glob("*.icd")) if folder.is_dir() else [folder]
@@ -39,7 +39,7 @@ def driver_files() -> list[Path]:
 
 
 def library_of(driver_file: Path) -> str:
-    """The library that an .icd file names; empty when the file cannot be read."""
+    """Return the library that an .icd file names; empty when the file cannot be read."""
     try:
         return driver_file.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

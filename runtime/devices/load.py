@@ -55,7 +55,7 @@ def usable_processors(root: Path = Path("/")) -> float:
 
 
 def _idle_seconds(root: Path) -> float | None:
-    """What the processors that this process may use have been idle for; None where that is not counted, as in
+    """Return what the processors that this process may use have been idle for; None where that is not counted, as in
     sandboxes whose counts are all 0."""
     allowed, ticks = _allowed(root), 0
     for line in _content(root / "proc/stat").splitlines():
@@ -67,7 +67,7 @@ def _idle_seconds(root: Path) -> float | None:
 
 
 def _involuntary_switches() -> float | None:
-    """Those of all threads of this process, ended ones, too; None where the system counts no switches at all."""
+    """Return those of all threads of this process, ended ones, too; None where the system counts no switches at all."""
     try:
         import resource
     except ImportError:  # Windows
@@ -77,8 +77,8 @@ def _involuntary_switches() -> float | None:
 
 
 def _allowed(root: Path) -> set[int]:
-    """The processors that the threads of this process may use, all together: a driver may have bound its own threads to
-    others than the one that asks. All of them where the system does not say."""
+    """Return the processors that the threads of this process may use, all together: a driver may have bound its own
+    threads to others than the one that asks. All of them where the system does not say."""
     if not hasattr(os, "sched_getaffinity"):
         return set(range(os.cpu_count() or 1))
     allowed = set(os.sched_getaffinity(0))
@@ -89,12 +89,12 @@ def _allowed(root: Path) -> set[int]:
 
 
 def _granted(root: Path) -> float:
-    """The time that control groups grant, in processors; infinite where none has a limit."""
+    """Return the time that control groups grant, in processors; infinite where none has a limit."""
     return min(_quotas(root), default=math.inf)
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """The limits of this process's control group and of those around it, of both versions of the interface."""
+    """Yield the limits of this process's control group and of those around it, of both versions of the interface."""
     for line in _content(root / "proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controllers and "cpu" not in controllers.split(","):

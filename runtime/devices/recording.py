@@ -83,7 +83,7 @@ class Header:
     features: tuple[str, ...] = ()
 
     def to_line(self) -> str:
-        """The first line of a file."""
+        """Return the first line of a file."""
         fields = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         if not self.features:
             del fields["features"]
@@ -91,7 +91,7 @@ class Header:
 
     @classmethod
     def from_line(cls, line: str) -> Header:
-        """What to_line wrote. Raises ValueError that names what is wrong."""
+        """Return what to_line wrote. Raises ValueError that names what is wrong."""
         fields = _map(line)
         if (version := fields.pop(MARK, None)) != FORMAT_VERSION:
             raise ValueError(f"{MARK} is {version!r}, this version reads {FORMAT_VERSION}")
@@ -112,7 +112,7 @@ class Recording:
 
 
 def program_digest(source: str, options: str) -> str:
-    """Which program a launch runs."""
+    """Return which program a launch runs."""
     return _digest([source, options])
 
 
@@ -123,19 +123,19 @@ def launch_digest(
     local_size: Sequence[int],
     arguments: Iterable[object],
 ) -> str:
-    """Which launch this is of the program with that digest: arguments that are no integers are buffers, whose names
-    and contents do not matter."""
+    """Return which launch this is of the program with that digest: arguments that are no integers are buffers, whose
+    names and contents do not matter."""
     kinds = [argument if isinstance(argument, int) else "buffer" for argument in arguments]
     return _digest([program, entry, list(global_size), list(local_size), kinds])
 
 
 def row_line(row: Row) -> str:
-    """A line of a file."""
+    """Return a line of a file."""
     return json_text(dataclasses.asdict(row))
 
 
 def row_of(line: str, parameters: int) -> Row:
-    """What row_line wrote, with so many values. Raises ValueError that names what is wrong."""
+    """Return what row_line wrote, with so many values. Raises ValueError that names what is wrong."""
     row = decode(Row, _map(line))
     if len(row.values) != parameters:
         raise ValueError(f"values: {len(row.values)} of {parameters} parameters")
@@ -145,7 +145,7 @@ def row_of(line: str, parameters: int) -> Row:
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a file, gzipped or not. Raises BadRecording, also when it is too large."""
+    """Return the lines of a file, gzipped or not. Raises BadRecording, also when it is too large."""
     try:
         with open_file(path) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
@@ -159,12 +159,12 @@ def lines_of(path: Path) -> list[str]:
 
 
 def read(path: Path) -> Recording:
-    """The recording in a file. Raises BadRecording."""
+    """Return the recording in a file. Raises BadRecording."""
     return parse(path, lines_of(path))
 
 
 def parse(path: Path, lines: Sequence[str]) -> Recording:
-    """The recording that a file's lines are. Raises BadRecording."""
+    """Return the recording that a file's lines are. Raises BadRecording."""
     rows: list[Row] = []
     try:
         header = Header.from_line(lines[0])
@@ -204,7 +204,7 @@ def read_all(path: Path) -> tuple[Recording, ...]:
 
 
 def write(path: Path, header: Header, rows: Iterable[Row]) -> None:
-    """Writes a file; the same content gives the same bytes. It appears complete or not at all. Raises OSError."""
+    """Write a file; the same content gives the same bytes. It appears complete or not at all. Raises OSError."""
     text = "".join(f"{line}\n" for line in [header.to_line(), *map(row_line, rows)])
     with whole_file(path) as unfinished:
         unfinished.write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -22,7 +22,7 @@ _held: dict[Path, int] = {}  # descriptors whose locks say that this process is 
 
 
 def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
-    """A new private folder below base, or None where there is no such place."""
+    """Return a new private folder below base, or None where there is no such place."""
     if not base.is_dir() or not os.access(base, os.W_OK):
         return None
     root = base / f"gputune-{os.getuid()}"
@@ -51,13 +51,13 @@ def scratch_folder(base: Path = IN_MEMORY) -> Path | None:
 
 
 def _remove_own(folder: Path, process: int) -> None:
-    """Removes a folder as its process ends; a fork of that, which ends earlier, leaves it."""
+    """Remove a folder as its process ends; a fork of that, which ends earlier, leaves it."""
     if os.getpid() == process:
         remove_scratch(folder)
 
 
 def remove_scratch(folder: Path) -> None:
-    """Removes a folder that scratch_folder has made, before its process ends."""
+    """Remove a folder that scratch_folder has made, before its process ends."""
     shutil.rmtree(folder, ignore_errors=True)
     if (held := _held.pop(folder, None)) is not None:
         os.close(held)
@@ -73,7 +73,7 @@ def _remove_abandoned(root: Path) -> None:
 
 
 def _locked(path: Path, wait: bool) -> int | None:
-    """A descriptor that holds the lock of this file, or None when another process holds it."""
+    """Return a descriptor that holds the lock of this file, or None when another process holds it."""
     import fcntl  # exists wherever /dev/shm does
 
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -90,7 +90,7 @@ def _locked(path: Path, wait: bool) -> int | None:
 
 @functools.cache
 def scratch_environment(names: CompiledFolder, compiled: Path | None) -> dict[str, str]:
-    """Lets a driver keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels. In a
+    """Let a driver keep its files in memory, unless the user has chosen a folder or keeps a cache of kernels. In a
     folder that others share it finds again what they have compiled; the settings that are reported stay those of the
     user."""
     if names.folder in os.environ or os.environ.get(names.finds) != "0":

@@ -29,19 +29,19 @@ units."""
 
 
 def deciding(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that measurements depend on."""
+    """Return the variables that measurements depend on."""
     return {name: environment[name] for name in sorted(environment) if decides(name)}
 
 
 def decides(name: str) -> bool:
-    """Whether measurements depend on a variable."""
+    """Return whether measurements depend on a variable."""
     return _is_in(name, OF_THE_LOADER) or any(
         _is_in(name, driver.deciding) and not _is_in(name, driver.not_deciding) for driver in DRIVERS
     )
 
 
 def scarce_processors(compute_units: int, root: Path = Path("/")) -> dict[str, str]:
-    """The setting PROCESSORS for a CPU device, nothing where each compute unit has a processor.
+    """Return the setting PROCESSORS for a CPU device, nothing where each compute unit has a processor.
 
     A driver counts a machine's processors, not those that its threads may use (taskset) nor the share of time that a
     control group grants (a container's --cpus). With fewer of them, groups of a launch wait for each other's processor:
@@ -56,7 +56,7 @@ def _is_in(name: str, patterns: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def variables(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables for a moment; loader and drivers read them at their first call only."""
+    """Set environment variables for a moment; loader and drivers read them at their first call only."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -54,7 +54,7 @@ _COMBINED: dict[str, Combine] = {"throttles": sum, "temperature_headroom_c": min
 
 
 def read(root: Path = Path("/"), seconds: float = SECONDS_AT_MOST) -> dict[str, float]:
-    """The state now, as far as it can be read: plain numbers by name, with their unit at the end.
+    """Return the state now, as far as it can be read: plain numbers by name, with their unit at the end.
 
     load_1_minute and load_5_minutes; cpu_mhz_min, _max and _mean over the cores; temperature_c, the hottest
     place; and for each GPU that shows them, `NAME_mhz`, `NAME_busy_percent` and `NAME_temperature_c`. What says that
@@ -89,7 +89,7 @@ def files(root: Path) -> list[Path]:
 
 @functools.lru_cache(maxsize=4)
 def _sources(root: Path) -> tuple[_Source, ...]:
-    """Every file there is; those of which there are many come last."""
+    """Return every file there is; those of which there are many come last."""
     system = root / "sys"
     found = [
         _Source("load_1_minute", root / "proc/loadavg", lambda text: float(text.split()[0])),
@@ -150,7 +150,7 @@ def _limits_c(zone: Path) -> Iterator[float]:
 
 
 def _cooling(system: Path) -> Iterator[_Source]:
-    """What cools by making a processor slower. Fans do not, and others, such as radios, do not matter."""
+    """Yield what cools by making a processor slower. Fans do not, and others, such as radios, do not matter."""
     for device in system.glob("class/thermal/cooling_device*"):
         with contextlib.suppress(OSError):
             if re.search("cpu|gpu|devfreq|processor|powerclamp", _content(device / "type"), re.IGNORECASE):
@@ -176,7 +176,7 @@ def _share(text: str) -> float:
 
 
 def _cpuinfo_mhz(root: Path) -> list[float]:
-    """The clocks of the first cores where the kernel does not govern them, as in virtual machines."""
+    """Return the clocks of the first cores where the kernel does not govern them, as in virtual machines."""
     try:
         content = _content(root / "proc/cpuinfo")
     except OSError:

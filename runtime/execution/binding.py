@@ -22,7 +22,7 @@ Place = tuple[BufferKind, int]
 
 
 def unallocated(nbytes: int) -> Buffer:
-    """What stands for memory that there is not yet: launches may be bound to it and must not run."""
+    """Return what stands for memory that there is not yet: launches may be bound to it and must not run."""
     return Buffer(nbytes, None)
 
 
@@ -40,7 +40,7 @@ class Binder:
         """Are told of memory that must be given up; they may hold memory that launches do not use now."""
 
     def memory(self, kind: BufferKind, index: int) -> Buffer:
-        """What launches use there now."""
+        """Return what launches use there now."""
         return self._memory[kind, index]
 
     def use(self, kind: BufferKind, index: int, buffer: Buffer) -> None:
@@ -68,16 +68,16 @@ class Binder:
         del before, parts  # not before: drivers abort when memory is freed that is still an argument
 
     def use_all(self, kind: BufferKind, buffers: Sequence[Buffer]) -> None:
-        """The memory of a kind, by its index."""
+        """Use the memory of a kind, by its index."""
         for index, buffer in enumerate(buffers):
             self.use(kind, index, buffer)
 
     def places(self) -> list[Place]:
-        """Where launches that are bound use memory."""
+        """Return where launches that are bound use memory."""
         return list(self._arguments)
 
     def arguments(self, place: Place) -> list[tuple[Bound, int]]:
-        """The launches that use the memory there, each with the place of the argument."""
+        """Return the launches that use the memory there, each with the place of the argument."""
         return [(bound, position) for bound, position, _ in self._arguments.get(place, ())]
 
     def give_up(self, buffer: Buffer) -> None:
@@ -86,7 +86,7 @@ class Binder:
             keeper(buffer)
 
     def bind(self, program: Program, launch: LaunchRecord) -> Bound:
-        """A launch with its arguments. Raises as Backend.bind does."""
+        """Return a launch with its arguments. Raises as Backend.bind does."""
         given: list[BufferRef | Scalar] = []
         for argument in launch.arguments:
             if launch.offsets and isinstance(argument, BufferRef):
@@ -101,14 +101,14 @@ class Binder:
         return bound
 
     def close(self) -> None:
-        """Forgets launches and then memory."""
+        """Forget launches and then memory."""
         self.keepers.clear()
         self._arguments.clear()
         self._parts.clear()
         self._memory.clear()
 
     def _buffer(self, ref: BufferRef) -> Buffer:
-        """The buffer of an argument: a whole one, which may be larger, or a part that is made once."""
+        """Return the buffer of an argument: a whole one, which may be larger, or a part that is made once."""
         whole = self._memory[ref.kind, ref.index]
         if ref.offset == 0:
             return whole

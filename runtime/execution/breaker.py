@@ -71,7 +71,7 @@ class Usual:
     value: float = 0.0
 
     def add(self, sample: float) -> None:
-        """Moves the estimate towards a sample."""
+        """Move the estimate towards a sample."""
         if not self.value:
             self.value = sample
         elif sample < self.value:

@@ -240,7 +240,7 @@ class Executor(Closing):
 
     @contextmanager
     def _awake(self) -> Iterator[None]:
-        """An inference, with the votes for it, and without what keeps the device warm between inferences."""
+        """Yield an inference, with the votes for it, and without what keeps the device warm between inferences."""
         if self._warm is not None:
             self._warm.pause()
         try:
@@ -381,7 +381,7 @@ class Executor(Closing):
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Holds the turn of an executor that is open."""
+        """Hold the turn of an executor that is open."""
         self._opened.check()  # a fork would wait for ever
         with self._shared.turn:
             self._check_open()
@@ -396,15 +396,15 @@ class Executor(Closing):
             raise ContextClosed(f"graph {self.graph.name!r} on {self.device.name} was closed")
 
     def _start(self) -> bool:
-        """Enqueues an inference; says whether it is over, as that of persistent kernels is."""
+        """Enqueue an inference; says whether it is over, as that of persistent kernels is."""
         if self._persistent is None or not self.persistent_kernels:
             return bool(self._one_by_one()())
         self._persistent.run(self._one_by_one, self._launched_form)
         return True
 
     def _one_by_one(self, first: int | None = None) -> Callable[[], object]:
-        """What enqueues the launches from one on, or all in the form that is faster, and says whether they are over.
-        Where they are not the usual form, this loads them before."""
+        """Return what enqueues the launches from one on, or all in the form that is faster, and says whether they are
+        over. Where they are not the usual form, this loads them before."""
         if self._records is not None:
             known, warn = self._shared.programs, self._warn
             self._bind_launches(load_programs(self._backend, self._records, known, warn))
@@ -425,7 +425,8 @@ class Executor(Closing):
             self._recorded = RecordedRuns(self._backend, queue, self._binder, *bound, self._warn)
 
     def _constants(self, file: ContextFile, binaries: bool, strict: bool) -> dict[Place, Buffer]:
-        """The constant buffers that the graph reads: weights as they lie in the file, and what is packed from them."""
+        """Return the constant buffers that the graph reads: weights as they lie in the file, and what is packed from
+        them."""
         header, shared, programs = file.header, self._shared, dict[Hashable, Program]()
 
         def upload(index: int) -> Buffer:
@@ -453,7 +454,7 @@ class Executor(Closing):
         return found
 
     def _persistent_runs(self, programs: Mapping[int, Program]) -> PersistentRuns:
-        """The persistent form, and the launches for when it does not pay."""
+        """Return the persistent form, and the launches for when it does not pay."""
         backend, launches = self._backend, self.graph.persistent
         counters, status = backend.allocate(self.graph.counter_bytes), backend.allocate_shared(STATUS_BYTES)
         self._binder.use("counters", 0, counters)
@@ -481,8 +482,8 @@ class _Warnings:
 
 
 def _empty_launch(backend: Backend) -> Callable[[], None] | None:
-    """What launches an empty kernel on a queue of its own and waits for it; None on a processor, which is kept awake by
-    what runs on it."""
+    """Return what launches an empty kernel on a queue of its own and waits for it; None on a processor, which is kept
+    awake by what runs on it."""
     if backend.identity.device_type == "cpu":
         return None
     beside = backend.another_queue()

@@ -81,11 +81,11 @@ class ContextGroup(Closing):
     # --- members --------------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Executor:
-        """The executor of a graph in the first stream. Raises KeyError."""
+        """Return the executor of a graph in the first stream. Raises KeyError."""
         return self.executors(name)[0]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of contexts and graphs."""
+        """Return the names of contexts and graphs."""
         return iter(list(self._members))
 
     def __len__(self) -> int:
@@ -204,7 +204,7 @@ class ContextGroup(Closing):
     # --- inside ---------------------------------------------------------------------------------------
 
     def _allocated(self, arenas: Sequence[int]) -> list[list[Buffer]]:
-        """New arenas of these bytes for each stream."""
+        """Return new arenas of these bytes for each stream."""
         return [[backend.allocate(nbytes) for nbytes in arenas] for backend, _ in self._streams]
 
     def _grow(self, arenas: Sequence[int]) -> None:
@@ -234,8 +234,8 @@ class ContextSource:
     choice: ContextChoice | None = None
 
     def open_device(self, device: str | None) -> tuple[Backend, int]:
-        """The device of the context, or of one of the package, as load() opens it, and the ns that this took. Raises as
-        load() does."""
+        """Return the device of the context, or of one of the package, as load() opens it, and the ns that this took.
+        Raises as load() does."""
         if isinstance(self.content, Path) and is_package(self.content):
             self._check()
             with open_package(self.content) as package:
@@ -244,8 +244,8 @@ class ContextSource:
             return open_timed(file, device)
 
     def on(self, backend: Backend) -> ContextSource:
-        """The same; of a package the context that fits a device best, all its graphs considered. Raises ContextError,
-        OSError."""
+        """Return the same; of a package the context that fits a device best, all its graphs considered. Raises
+        ContextError, OSError."""
         if isinstance(self.content, Extent) or not is_package(self.content):
             return self
         self._check()
@@ -256,7 +256,7 @@ class ContextSource:
             return replace(self, choice=file.choice)
 
     def need(self) -> MemoryNeed:
-        """What it needs. Raises ContextError, OSError."""
+        """Return what it needs. Raises ContextError, OSError."""
         if isinstance(self.content, Extent):
             return memory_need_of(self.content, str(self.path))
         if self.choice is None:
@@ -265,7 +265,7 @@ class ContextSource:
             return MemoryNeed.of(file.header.device, file.header.graphs)
 
     def open(self) -> ContextFile:
-        """The file. Raises ContextError, OSError."""
+        """Return the file. Raises ContextError, OSError."""
         self._check()
         if isinstance(self.content, Extent):
             return context_of(self.content, str(self.path))
@@ -316,8 +316,8 @@ def group_on(
     strict: bool,
     device_open_ns: int = 0,
 ) -> ContextGroup:
-    """The same on an open device. needs: of the sources, by their names. Raises ContextError, DeviceError, BuildFailed;
-    ValueError for streams."""
+    """Return the same on an open device. needs: of the sources, by their names. Raises ContextError, DeviceError,
+    BuildFailed; ValueError for streams."""
     arenas = largest_arenas(need.arena_bytes for need in needs.values())
     group = ContextGroup(backend, arenas, streams, strict, device_open_ns)
     try:
@@ -330,8 +330,8 @@ def group_on(
 
 
 def context_sources(paths: Sequence[Path | str], names: Sequence[str] | None = None) -> list[ContextSource]:
-    """The contexts of files under names, by default the files' without the ending: one for each file, and for an ONNX
-    file one for each main EPContext node, the second of which is called NAME.1.
+    """Return the contexts of files under names, by default the files' without the ending: one for each file, and for an
+    ONNX file one for each main EPContext node, the second of which is called NAME.1.
 
     Raises ValueError for no files, and for names that are too few, too many or not distinct; ContextError, OSError."""
     given: Sequence[str | None] = [None] * len(paths) if names is None else names
@@ -344,7 +344,8 @@ def context_sources(paths: Sequence[Path | str], names: Sequence[str] | None = N
 
 
 def _contexts_of(path: Path, name: str | None) -> list[ContextSource]:
-    """The contexts of a file: itself, or those that EPContext nodes hold or name. Raises ContextError, OSError."""
+    """Return the contexts of a file: itself, or those that EPContext nodes hold or name. Raises ContextError,
+    OSError."""
     name = path.stem if name is None else name
     if not name or "/" in name:
         raise ValueError(f"{path}: {name!r} cannot be the name of a context: it must not be empty or have a slash")

@@ -124,7 +124,7 @@ def _voted(
     device_open_ns: int,
     perf_profile: PerfProfile | str | None,
 ) -> Executor:
-    """An executor, made and run with the votes of a profile, if any."""
+    """Return an executor, made and run with the votes of a profile, if any."""
     if perf_profile is None:
         return executor_on(backend, file, graph, strict, device_open_ns)
     power = Power(perf_profile, backend.identity)
@@ -146,7 +146,7 @@ def is_strict(mode: Compatibility) -> bool:
 
 
 def open_device_for(file: ContextFile | Package, device: str | None) -> Backend:
-    """The device of a context, or of one of a package, or that which is asked for; as load() does."""
+    """Return the device of a context, or of one of a package, or that which is asked for; as load() does."""
     wanted = wanted_device(device)
     made: Sequence[ContextHeader | PackageEntry] = file.contexts if isinstance(file, Package) else [file.header]
     devices = [each.device for each in made if each.computes]
@@ -158,7 +158,7 @@ def open_device_for(file: ContextFile | Package, device: str | None) -> Backend:
 
 
 def open_timed(file: ContextFile | Package, device: str | None) -> tuple[Backend, int]:
-    """The same with the ns that it took."""
+    """Return the same with the ns that it took."""
     start = time.perf_counter_ns()
     backend = open_device_for(file, device)
     return backend, time.perf_counter_ns() - start
@@ -167,7 +167,7 @@ def open_timed(file: ContextFile | Package, device: str | None) -> tuple[Backend
 def open_graph(
     path: Path | str, graph: str | None, device: DeviceIdentity | None = None
 ) -> tuple[ContextFile, GraphRecord]:
-    """Opens a context binary that is going to run, or the one for which an EPContext node of an ONNX file stands, and
+    """Open a context binary that is going to run, or the one for which an EPContext node of an ONNX file stands, and
     finds a graph in it; None is the first, of an ONNX file that of its first main node. device: on which it is going to
     run; only with one a package may stand for the context of it that fits best. The caller closes the file.
 
@@ -193,7 +193,7 @@ def open_graph(
 
 
 def check_trusted(path: Path | str) -> None:
-    """Raises UntrustedFile for a file that another user could change."""
+    """Raise UntrustedFile for a file that another user could change."""
     if why := untrusted(path):
         raise UntrustedFile(f"{path} {why}: a context runs as a program of yours")
 
@@ -206,7 +206,7 @@ def executor_on(
     device_open_ns: int = 0,
     shared: SharedParts | None = None,
 ) -> Executor:
-    """A graph of a context (None: the first) on an open device. On another device or driver version than the
+    """Return a graph of a context (None: the first) on an open device. On another device or driver version than the
     context was made for, programs are built from source, which the executor's warnings say, unless `strict`. shared:
     what it has in common with other executors on the device.
 
@@ -232,7 +232,7 @@ def executor_on(
 
 
 def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
-    """The graph of this name; None is the first. Raises UnknownGraph when there is none."""
+    """Return the graph of this name; None is the first. Raises UnknownGraph when there is none."""
     graphs = file.header.graphs
     for graph in graphs:
         if name is None or graph.name == name:
@@ -241,7 +241,7 @@ def graph_named(file: ContextFile, name: str | None) -> GraphRecord:
 
 
 def _open(made_for: Sequence[DeviceIdentity], wanted: str | None) -> Backend:
-    """Opens the best of the recorded devices that is there and fits `wanted`, else a choice among all."""
+    """Open the best of the recorded devices that is there and fits `wanted`, else a choice among all."""
     found = [report for report in map(recorded_report, made_for) if report is not None]
     # a number belongs to the list that discovery makes
     recorded = [one for one in found if wanted is None or (not wanted.isdecimal() and matches(one, wanted))]
@@ -270,6 +270,6 @@ def recorded_report(made_for: DeviceIdentity) -> DeviceReport | None:
 
 
 def _open_among_visible(recorded: DeviceReport, wanted: str | None) -> Backend:
-    """The recorded driver is open in this process, but has no such device: the best of its other devices."""
+    """Note that the recorded driver is open in this process, but has no such device: the best of its other devices."""
     reports = [report for report in discover() if report.driver_file == recorded.driver_file]
     return open_backend(choose(reports, wanted).report, profiling=False)

@@ -60,7 +60,7 @@ class MarkedRuns:
             self._kernels.append(binder.bind(programs[launch.program], launch))
 
     def ready(self) -> Sequence[Bound]:
-        """The kernels, in the order in which they are to be enqueued for one inference. Raises DeviceError."""
+        """Return the kernels, in the order in which they are to be enqueued for one inference. Raises DeviceError."""
         for marks in self._marks:
             if marks is not None:
                 self._backend.fill(marks.buffer, 0)
@@ -92,7 +92,7 @@ class _Marks:
 
 
 def _marking(backend: Backend, texts: Texts) -> dict[int, Program]:
-    """The programs of texts, with marks. Raises CannotMark."""
+    """Return the programs of texts, with marks. Raises CannotMark."""
     function = ticks_of(backend.identity, platform.machine())
     if not function:
         raise CannotMark(f"this driver has no {KERNEL_CLOCK}")
@@ -105,7 +105,7 @@ def _marking(backend: Backend, texts: Texts) -> dict[int, Program]:
 
 
 def _options(options: str, function: str) -> str:
-    """Those that a text is built with, with marks."""
+    """Return those that a text is built with, with marks."""
     if function.startswith("clock_read"):  # a function of cl_khr_kernel_clock
         options = built_as(options, "CL3.0")
     return f"{options} -D{TICKS}={function}"

@@ -118,8 +118,8 @@ class PersistentRuns:
         self._prepare(self._rounds())
 
     def gave_up(self) -> bool:
-        """Whether groups have given up in it, when everything is finished. The counters are as `run` needs them then.
-        Raises DeviceError."""
+        """Return whether groups have given up in it, when everything is finished. The counters are as `run` needs them
+        then. Raises DeviceError."""
         flag, _ = self._status_after()
         if flag:
             self._backend.fill(self._counters, 0)
@@ -145,7 +145,7 @@ class PersistentRuns:
         self._run_launches(launches, flag - 1, elapsed_ns, persistent=True)
 
     def _run_launches(self, launches: Launches, first: int | None, before_ns: int, persistent: bool) -> None:
-        """Runs those from one on, or all. before_ns: what the inference has taken before; persistent: the form of
+        """Run those from one on, or all. before_ns: what the inference has taken before; persistent: the form of
         that."""
         if self._launched:
             self._breaker.record(persistent, before_ns + self._elapsed_ns(launches(first)))
@@ -155,7 +155,7 @@ class PersistentRuns:
         self._launched = True
 
     def _watched_ns(self) -> int:
-        """What the persistent kernels take. The breaker learns how much processor time they lost meanwhile."""
+        """Return what the persistent kernels take. The breaker learns how much processor time they lost meanwhile."""
         begun_ns = time.process_time_ns()
         elapsed_ns = self._elapsed_ns(self._start)
         had_ns = time.process_time_ns() - begun_ns
@@ -163,7 +163,7 @@ class PersistentRuns:
         return elapsed_ns
 
     def _rounds(self) -> int:
-        """How many rounds a group may wait."""
+        """Return how many rounds a group may wait."""
         if not self._wait.value:
             return self._limited(FIRST_WAIT_NS * self._rounds_per_ns)
         cost_ns = max(self._breaker.cost_ns / 2, LEAST_COST_NS)  # on average half of the launches remain
@@ -180,7 +180,7 @@ class PersistentRuns:
         return time.perf_counter_ns() - begun_ns
 
     def _calibrated(self, kernel: Bound) -> float:
-        """Rounds of waiting in a nanosecond. The kernel finds all its groups taken and waits in vain until the flag is
+        """Round of waiting in a nanosecond. The kernel finds all its groups taken and waits in vain until the flag is
         raised; what disturbs it makes it slower, so the quickest launches count."""
         state = np.full(self._counters.nbytes // 4, TAKEN, np.int32)
         state[0] = NEVER
@@ -195,7 +195,7 @@ class PersistentRuns:
         return CALIBRATING_ROUNDS / min(times_ns)
 
     def _prepare(self, rounds: int) -> None:
-        """Lowers the flag and sets how many rounds a group may wait."""
+        """Lower the flag and set how many rounds a group may wait."""
         if self._words is not None:  # inferences begin and end here, where little Python is in the caches
             self._words[FLAG] = self._words[LONGEST] = 0
             self._words[ROUNDS] = rounds
@@ -205,7 +205,7 @@ class PersistentRuns:
         self._backend.write(self._status, status)
 
     def _status_after(self) -> tuple[int, int]:
-        """The flag and the longest wait in rounds; when everything is finished."""
+        """Return the flag and the longest wait in rounds; when everything is finished."""
         if self._words is not None:
             return self._words[FLAG], self._words[LONGEST]
         status = self._backend.read(self._status).view(np.int32)

@@ -115,7 +115,7 @@ def pipeline(
 
 
 def _links(number: int, first: Executor, second: Executor, wanted: Mapping[str, str] | None) -> list[Link]:
-    """What joins a stage with the next."""
+    """Return what joins a stage with the next."""
     outputs = {tensor.name: tensor for tensor in first.graph.outputs}
     inputs = {tensor.name: tensor for tensor in second.graph.inputs}
     where = f"stages {number} ({first.graph.name!r}) and {number + 1} ({second.graph.name!r})"
@@ -155,5 +155,5 @@ def _named(tensors: Sequence[Sequence[TensorRecord]], linked: Sequence[set[str]]
 
 
 def _of(stage: int, named: Named, values: Values) -> dict[str, Value]:
-    """Those values that are a stage's, by its own names."""
+    """Return those values that are a stage's, by its own names."""
     return {named[name][1].name: value for name, value in values.items() if named[name][0] == stage}

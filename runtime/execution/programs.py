@@ -39,7 +39,7 @@ class SharedParts:
     programs: MutableMapping[Hashable, Program] = field(default_factory=WeakValueDictionary)
 
     def weights_of(self, digest: Hashable, upload: Callable[[], Buffer]) -> Buffer:
-        """Those of that digest, uploaded where no executor holds them."""
+        """Return those of that digest, uploaded where no executor holds them."""
         found = self.weights.get(digest)
         if found is None:
             found = self.weights[digest] = upload()
@@ -71,7 +71,7 @@ class ProgramRecords:
         return self
 
     def options(self, index: int) -> str:
-        """What a program is built from source with."""
+        """Return what a program is built from source with."""
         return self._entries[index].options
 
     def digest(self, index: int) -> Hashable:
@@ -82,7 +82,7 @@ class ProgramRecords:
 def load_programs(
     backend: Backend, records: ProgramRecords, known: Known, warn: Callable[[str], None]
 ) -> dict[int, Program]:
-    """The programs by their index; those that are not known yet are added. Raises WrongDevice, BuildFailed,
+    """Return the programs by their index; those that are not known yet are added. Raises WrongDevice, BuildFailed,
     ContextError."""
     programs = {index: known[digest] for index in records.indices if (digest := records.digest(index)) in known}
     missing = [index for index in records.indices if index not in programs]
@@ -104,8 +104,8 @@ def load_programs(
 def load_persistent_programs(
     backend: Backend, file: ContextFile, launches: Sequence[LaunchRecord], known: Known, warn: Callable[[str], None]
 ) -> dict[int, Program] | None:
-    """The programs of the persistent launches by their index. None where there are none, or, with a warning, where
-    groups might wait for others that do not run."""
+    """Return the programs of the persistent launches by their index. None where there are none, or, with a warning,
+    where groups might wait for others that do not run."""
     if not any(launch.counts for launch in launches):
         return None
     if reason := _cannot_wait(launches, backend.identity):

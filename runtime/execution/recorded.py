@@ -62,7 +62,7 @@ class RecordedRuns:
         launch: Callable[[], None],
         warn: Callable[[str], None],
     ) -> None:
-        """launches: as `binder` has bound them; launch: enqueues them. warn: is told why nothing is recorded any
+        """Take launches as `binder` has bound them; launch: enqueues them. warn: is told why nothing is recorded any
         more."""
         self.runs = Runs()
         self.last_form: Form = "launches"
@@ -128,7 +128,7 @@ class RecordedRuns:
         self.runs.launches += 1
 
     def _replayed(self) -> bool:
-        """Enqueues an inference as a recording; False if there is none, or none any more."""
+        """Enqueue an inference as a recording; False if there is none, or none any more."""
         try:
             recording = self._recording()
             if recording is None:
@@ -143,7 +143,7 @@ class RecordedRuns:
         return True
 
     def _recording(self) -> Recording | None:
-        """The recording with the memory that launches use now. Raises CallFailed."""
+        """Return the recording with the memory that launches use now. Raises CallFailed."""
         self._fresh = False
         if self._current is not None and not self._binder.changed:
             return self._current

@@ -64,11 +64,11 @@ class _Tensor:
         return array.shape == self.shape and array.dtype == self.dtype
 
     def use(self, buffer: Buffer) -> None:
-        """Launches use this memory from now on."""
+        """Launch use this memory from now on."""
         self.here, self.on_host = buffer, self.seen_in(buffer)
 
     def seen_in(self, buffer: Buffer) -> Array | None:
-        """The tensor in memory that the host sees, or None."""
+        """Return the tensor in memory that the host sees, or None."""
         host = buffer.host
         return None if host is None else host[: self.record.nbytes].view(self.dtype).reshape(self.shape)
 
@@ -138,14 +138,14 @@ class TensorMemory:
         self._forget_unused()
 
     def unregister(self, name: str) -> None:
-        """Ends that; the handle can be closed then unless another tensor uses it. Nothing where none is registered."""
+        """End that; the handle can be closed then unless another tensor uses it. Nothing where none is registered."""
         tensor = self._tensor_named(name)
         handle, tensor.registered = tensor.registered, None
         if handle is not None:
             self.release(handle)
 
     def release(self, handle: MemHandle) -> None:
-        """Gives up what is kept of a handle that is not registered (any more), so that it can be closed."""
+        """Give up what is kept of a handle that is not registered (any more), so that it can be closed."""
         if id(handle) in self._known and not any(tensor.registered is handle for tensor in self._tensors()):
             self._forget(self._known.pop(id(handle)))
 
@@ -165,7 +165,7 @@ class TensorMemory:
     # --- an inference ----------------------------------------------------------------------------------
 
     def checked_inputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
-        """What was given, as it can be used. Raises ValueError that names what is missing, unknown or does not fit."""
+        """Return what was given, fit for use. Raises ValueError that names what is missing, unknown or does not fit."""
         for name in given:
             if name not in self._input_names and not is_empty(given[name]):
                 raise ValueError(f"graph {self._graph!r} has no input {name!r}; its inputs are {self._input_names}")
@@ -188,8 +188,8 @@ class TensorMemory:
         return ready
 
     def checked_outputs(self, given: Mapping[str, Value]) -> dict[str, Value]:
-        """Where every output is going to be: in a handle or in an array, a new one where nothing else is given. Raises
-        ValueError that names what is unknown or does not fit."""
+        """Return where every output is going to be: in a handle or in an array, a new one where nothing else is given.
+        Raises ValueError that names what is unknown or does not fit."""
         for name in given:
             if name not in self._output_names:
                 raise ValueError(f"graph {self._graph!r} has no output {name!r}; its outputs are {self._output_names}")
@@ -253,8 +253,8 @@ class TensorMemory:
         return results
 
     def run_in_place(self, start: Start, stamped: Stamped | None = None) -> None:
-        """An inference on what registered handles and shared memory hold. Raises ValueError where a tensor has neither,
-        DeviceError."""
+        """Run an inference on what registered handles and shared memory hold. Raises ValueError where a tensor has
+        neither, DeviceError."""
         tensors = [tensor for tensor in self._tensors() if not tensor.linked]
         for tensor in tensors:
             if tensor.registered is not None:
@@ -286,7 +286,7 @@ class TensorMemory:
         self.counters.end()
 
     def _shared_outputs(self) -> Iterator[Array]:
-        """The outputs' own memory, as far as the application can see it."""
+        """Return the outputs' own memory, as far as the application can see it."""
         return (one.own.host for one in self._outputs if one.own is not None and one.own.host is not None)
 
     def _steps(self, stamped: Stamped | None) -> Steps:
@@ -294,13 +294,13 @@ class TensorMemory:
         return steps if stamped is None else stamped(steps)
 
     def _failed(self) -> None:
-        """An inference has: it is waited for, because its launches may have begun."""
+        """Note that an inference has: it is waited for, because its launches may have begun."""
         self._apart.clear()  # it has ids of handles that may not have been kept
         with suppress(DeviceError):
             self._backend.finish()
 
     def _launch(self, start: Start, used: Sequence[Imported]) -> bool:
-        """Whether nothing is left to be waited for."""
+        """Return whether nothing is left to be waited for."""
         if not any(imported.external for imported in used):
             return start()
         self._backend.acquire(used)
@@ -311,12 +311,12 @@ class TensorMemory:
         return False
 
     def _finish(self, used: Sequence[Imported]) -> None:
-        """Waits for everything; what gives the host its memory back waits, too."""
+        """Wait for everything; what gives the host its memory back waits, too."""
         if not any(not imported.coherent for imported in used):
             self._backend.finish()
 
     def close(self) -> None:
-        """Gives up all handles. Launches must be gone."""
+        """Give up all handles. Launches must be gone."""
         while self._known:
             self._forget(self._known.popitem()[1])
         for tensor in self._tensors():
@@ -350,7 +350,7 @@ class TensorMemory:
         return None
 
     def _taken(self, tensor: _Tensor, value: Value) -> Array | None:
-        """An output after an inference."""
+        """Return an output after an inference."""
         if not isinstance(value, MemHandle):
             return self._read(tensor, value, RAW)
         known = self._known[id(value)]
@@ -372,7 +372,7 @@ class TensorMemory:
         return None
 
     def _read(self, tensor: _Tensor, into: Array, reason: str) -> Array:
-        """Copies an output from where launches leave it, once everything is finished."""
+        """Copy an output from where launches leave it, once everything is finished."""
         counted = self.counters.last[tensor.label]
         counted.copied(into.nbytes, reason)
         counted.reads += 1
@@ -383,7 +383,7 @@ class TensorMemory:
         return into
 
     def _own(self, tensor: _Tensor, asked: bool = False) -> Buffer:
-        """The tensor's own memory, allocated where it is not yet. asked: the application has asked for it."""
+        """Return the tensor's own memory, allocated where it is not yet. asked: the application has asked for it."""
         if tensor.own is None:
             tensor.own = self._backend.allocate_shared(tensor.record.nbytes)
             if not self._backend.computes and tensor.kind == "output":
@@ -407,7 +407,7 @@ class TensorMemory:
     # --- handles ---------------------------------------------------------------------------------------
 
     def _know(self, handle: MemHandle, tensor: _Tensor) -> _Known:
-        """The handle as this graph uses it, imported at first."""
+        """Return the handle as this graph uses it, imported at first."""
         known = self._known.get(id(handle))
         if known is None:
             try:
@@ -428,14 +428,14 @@ class TensorMemory:
         return known
 
     def _forget_unused(self, kept: int = 0) -> None:
-        """Gives up handles that are not registered, but for the last ones."""
+        """Give up handles that are not registered, but for the last ones."""
         registered = {id(tensor.registered) for tensor in self._tensors() if tensor.registered is not None}
         loose = [key for key in self._known if key not in registered]
         for key in loose[: max(len(loose) - kept, 0)]:
             self._forget(self._known.pop(key))
 
     def _forget(self, known: _Known) -> None:
-        """Gives up a handle, which can be closed once its buffer is gone."""
+        """Give up a handle, which can be closed once its buffer is gone."""
         self._apart.clear()  # another handle may get its id
         if known.lease is not None:
             known.lease.release()
@@ -451,7 +451,7 @@ class TensorMemory:
                 self._backend.finish()  # before its memory goes
 
     def _check_apart(self, handles: Mapping[str, MemHandle]) -> None:
-        """Raises ValueError where an output would have memory that another tensor uses, too."""
+        """Raise ValueError where an output would have memory that another tensor uses, too."""
         key = tuple([(label, id(handle)) for label, handle in handles.items()])
         if key in self._apart:
             return
@@ -465,7 +465,7 @@ class TensorMemory:
         self._apart.add(key)
 
     def _free(self, tensors: Iterable[_Tensor], given: Mapping[str, Value]) -> Iterator[_Tensor]:
-        """Those that an inference is given or gives. Raises ValueError where a linked one is given."""
+        """Yield those that an inference is given or gives. Raises ValueError where a linked one is given."""
         for tensor in tensors:
             if not tensor.linked:
                 yield tensor
@@ -479,7 +479,7 @@ class TensorMemory:
 
 
 def _labels(outputs: Sequence[str], taken: set[str]) -> list[str]:
-    """A name for each output that no input and no other output has: its own, where it can be."""
+    """Return a name for each output that no input and no other output has: its own, where it can be."""
     labels: list[str] = []
     for name in outputs:
         label = name
@@ -490,7 +490,7 @@ def _labels(outputs: Sequence[str], taken: set[str]) -> list[str]:
 
 
 def _dtype(array: Array) -> str:
-    """An array's type in words; one in the other order of bytes is another type."""
+    """Return an array's type in words; one in the other order of bytes is another type."""
     return array.dtype.name if array.dtype.isnative else f"{array.dtype.name} in the other byte order, "
 
 

@@ -30,7 +30,7 @@ def needed_alignment(header: ContextHeader, device: DeviceIdentity) -> int:
 def verdict_on(
     header: ContextHeader, graphs: Iterable[GraphRecord], device: DeviceIdentity, computes: bool
 ) -> tuple[ContextVerdict, str]:
-    """How these graphs of a context fit a device, and the reason, which is empty where they fit best.
+    """Return how these graphs of a context fit a device, and the reason, which is empty where they fit best.
 
     computes: whether the device does; one that does not stands in for any other. A driver may still refuse what this
     supports: nothing says in advance what its compiler makes of a kernel.
@@ -57,7 +57,7 @@ def lacking_features(header: ContextHeader, graph: GraphRecord, backend: Backend
 
 
 def choices(package: Package, device: DeviceIdentity, computes: bool, graph: str | None = None) -> list[ContextChoice]:
-    """How each context of a package fits a device, the best first: those that cannot run last, others by their
+    """Return how each context of a package fits a device, the best first: those that cannot run last, others by their
     distance, then by compute units, driver and place. graph: the one that is going to run, None for all.
 
     Raises ContextError for damaged contexts."""
@@ -69,8 +69,8 @@ def choices(package: Package, device: DeviceIdentity, computes: bool, graph: str
 
 
 def open_chosen(package: Package, device: DeviceIdentity, computes: bool, graph: str | None = None) -> ContextFile:
-    """The context of a package that fits a device best, with its `choice`; of those that are not tried no more than
-    the index is read. As of `choices`. Raises WrongDevice, which says of each context why, where none can run."""
+    """Return the context of a package that fits a device best, with its `choice`; of those that are not tried no more
+    than the index is read. As of `choices`. Raises WrongDevice, which says of each context why, where none can run."""
     refused = []
     for place in _by_distance(package, device, computes):
         file = package.open(place)
@@ -84,7 +84,7 @@ def open_chosen(package: Package, device: DeviceIdentity, computes: bool, graph:
 
 
 def distance(device: DeviceIdentity, made_for: DeviceIdentity) -> tuple[int, str]:
-    """How far a device is from that of a context, as ContextChoice has it, and the reason in words."""
+    """Return how far a device is from that of a context, as ContextChoice has it, and the reason in words."""
     here, there = _tier(device), _tier(made_for)
     model, units = device.name, device.compute_units
     if device.runs_binaries_of(made_for):
@@ -128,7 +128,7 @@ def _choice(
 
 
 def _by_distance(package: Package, device: DeviceIdentity, computes: bool) -> list[int]:
-    """The places of contexts, the nearest first."""
+    """Return the places of contexts, the nearest first."""
 
     def order(place: int) -> tuple[bool, int, float, bool, int]:
         entry = package.contexts[place]
@@ -140,7 +140,7 @@ def _by_distance(package: Package, device: DeviceIdentity, computes: bool) -> li
 
 
 def _check_limits(header: ContextHeader, graph: GraphRecord, device: DeviceIdentity) -> None:
-    """Raises LimitExceeded for what the device's limits alone rule out."""
+    """Raise LimitExceeded for what the device's limits alone rule out."""
     for part in graph.constants("packed"):
         _check_limits(header, header.packing[part], device)
     for launch in graph.launches:

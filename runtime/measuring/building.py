@@ -72,9 +72,9 @@ class VariantBuilder:
         self._scratch: dict[str, GuardedBuffer] = {}
 
     def build_all(self) -> Iterator[tuple[int, Verified | Exception]]:
-        """The baseline first and every variant of the request, by number: verified, or what it failed with. Those that
-        are compiled ahead come last, and backwards, to meet the process that compiles them. Nothing is
-        compiled any more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
+        """Yield the baseline first and every variant of the request, by number: verified, or what it failed with. Those
+        that are compiled ahead come last, and backwards, to meet the process that compiles them. Nothing is compiled
+        any more when all are through. Raises Cancelled between two of them when the watcher wishes so."""
         variants, baseline = self._request.numbered, self._request.baseline_number
         ahead = [number for number in self._ahead if number != baseline]
         together = self._groups()
@@ -94,7 +94,7 @@ class VariantBuilder:
             self._request.ahead.wait()
 
     def verify_again(self, number: int, verified: Verified) -> None:
-        """Launches a variant once more and verifies it: another variant of the batch may have damaged what it reads,
+        """Launch a variant once more and verify it: another variant of the batch may have damaged what it reads,
         and a data race may show only now. Raises WrongOutput or DeviceError."""
         self._current = number
         self._course.step("checking", number)
@@ -102,7 +102,7 @@ class VariantBuilder:
         self._verify(verified.bound, verified.packed, verified.scratch)
 
     def harvest(self, number: int, verified: Verified) -> bytes:
-        """The binary of a verified variant's program; one that it shares has none, so it is built
+        """Return the binary of a verified variant's program; one that it shares has none, so it is built
         and verified in one of its own. Raises WrongOutput or DeviceError."""
         self._current = number
         if verified.program.prefix:
@@ -110,7 +110,7 @@ class VariantBuilder:
         return self._launcher.harvest(verified.program, number)
 
     def release(self) -> None:
-        """Lets go of all device memory now: kept buffers know how the builder fills them, and the builder knows them, a
+        """Let go of all device memory now: kept buffers know how the builder fills them, and the builder knows them, a
         circle that would hold them until the garbage collector comes by."""
         self._packed.clear()
         self._scratch.clear()
@@ -124,8 +124,8 @@ class VariantBuilder:
         return {variant.number: variant for variant in compiled}
 
     def _groups(self) -> dict[Launch, list[Launch]]:
-        """Which launches share a program with which others. Those that are compiled ahead are grouped as they are
-        there, whatever is known here: only then it is the same program."""
+        """Return which launches share a program with which others. Those that are compiled ahead are grouped as they
+        are there, whatever is known here: only then it is the same program."""
         if not (self._request.together and self._programs.merges):
             return {}
         elsewhere = self._ahead
@@ -139,7 +139,7 @@ class VariantBuilder:
         return found
 
     def _found(self, variant: Variant) -> Verified | Exception:
-        """What becomes of a variant. What fails in a shared program is tried in one of its own."""
+        """Return what becomes of a variant. What fails in a shared program is tried in one of its own."""
         shared = self._request.together
         try:
             return self._build_and_verify(variant, shared)
@@ -152,7 +152,7 @@ class VariantBuilder:
             return error
 
     def _build_and_verify(self, variant: Variant, shared: bool) -> Verified:
-        """Builds a variant, launches it once and verifies it. Raises what makes it fail."""
+        """Build a variant, launch it once and verify it. Raises what makes it fail."""
         packed = self._packed_for(variant)
         scratch = {name: self._scratch_of(name, nbytes) for name, nbytes in variant.scratch.items()}
         inner = {name: buffer.inner for name, buffer in scratch.items()}
@@ -173,8 +173,8 @@ class VariantBuilder:
         )
 
     def _scratch_of(self, name: str, nbytes: int) -> GuardedBuffer:
-        """A scratch buffer: the first bytes of one that all variants share which want one of this name, since only one
-        of them runs at a time. What is behind it is its guard."""
+        """Return a scratch buffer: the first bytes of one that all variants share which want one of this name, since
+        only one of them runs at a time. What is behind it is its guard."""
         if name not in self._scratch:
             most = self._backend.identity.max_allocation_bytes - 2 * GUARD_BYTES
             wanted = [variant.scratch.get(name, 0) for variant in self._request.numbered.values()]
@@ -189,7 +189,7 @@ class VariantBuilder:
         )
 
     def _verify(self, bound: Bound, packed: KeptBuffers, scratch: Mapping[str, GuardedBuffer]) -> Timing:
-        """Launches once into a poisoned output, compares it, and checks all that was only to be read."""
+        """Launch once into a poisoned output, compare it, and check all that was only to be read."""
         backend, request = self._backend, self._request
         for buffer in (self._output, *scratch.values()):
             buffer.poison(backend)
@@ -218,7 +218,7 @@ class VariantBuilder:
         return timing
 
     def _renew(self, packed: KeptBuffers, checked: Sequence[Checked] | None = None) -> str:
-        """Fills inputs and packed buffers again if anything has changed them, and says what has changed. checked: what
+        """Fill inputs and packed buffers again if anything has changed them, and say what has changed. checked: what
         the backend says of their zones, if it was asked already."""
         zones = self._inputs.zones
         seen = self._backend.checksum([*zones, *packed.zones]) if checked is None else checked
@@ -232,7 +232,7 @@ class VariantBuilder:
             self._backend.copy(self._request.buffers[name], copy)
 
     def _packed_for(self, variant: Variant) -> KeptBuffers:
-        """The packed buffers of a variant; variants with equal prepare launches share them."""
+        """Return the packed buffers of a variant; variants with equal prepare launches share them."""
         key = (variant.prepare, tuple(sorted(variant.packed.items())))
         if key not in self._packed:
 

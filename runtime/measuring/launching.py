@@ -44,7 +44,7 @@ class Launcher:
         self._share_ns: dict[Launch, int] = {}  # what a program built for several launches took for each
 
     def build_together(self, launches: Sequence[Launch]) -> None:
-        """Builds one program for launches of different variants, where they go together; none of them is charged when
+        """Build one program for launches of different variants, where they go together; none of them is charged when
         the compiler crashes on it."""
         self._course.step("building", None)
         if share_ns := self._programs.build_together(launches):
@@ -60,7 +60,7 @@ class Launcher:
         shared: bool = False,
         work: Work | None = None,
     ) -> Built:
-        """Builds a launch's program, or finds it, and binds its arguments; `harvested` and `shared` as in
+        """Build a launch's program, or find it, and bind its arguments; `harvested` and `shared` as in
         ProgramCache.program_for. Raises DeviceError."""
         self._course.step("building", variant)
         program, compile_ns = self._programs.program_for(launch, harvested, shared)
@@ -71,7 +71,7 @@ class Launcher:
         return Built(program, compile_ns, bound)
 
     def run(self, bound: Bound, variant: int | None = None, expected_ns: float = 0.0) -> Timing:
-        """Launches once, stage by stage, and waits. Raises DeviceError."""
+        """Launch once, stage by stage, and wait. Raises DeviceError."""
         event_ns: list[int] = []
         wall_ns = 0
         for one in bound.sequence:
@@ -93,7 +93,7 @@ class Launcher:
         return self._backend.bind(program, kernel.entry, kernel.global_size, kernel.local_size, arguments, work)
 
     def harvest(self, program: Program, variant: int | None = None) -> bytes:
-        """The program's binary, for which some drivers compile once more."""
+        """Return the program's binary, for which some drivers compile once more."""
         self._course.step("building", variant)
         return self._backend.harvest(program)
 
@@ -101,8 +101,8 @@ class Launcher:
 def compile_variant(
     programs: ProgramCache, variant: Variant, buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
 ) -> Compiled:
-    """Builds variant.main and launches it once with its real sizes on buffers of zeros (`buffers`,
-    variant.packed and variant.scratch give their bytes), then reads the binary. Raises DeviceError."""
+    """Build variant.main and launch it once with its real sizes on buffers of zeros (`buffers`,
+    variant.packed and variant.scratch give their bytes), then read the binary. Raises DeviceError."""
     backend, launcher = programs.backend, Launcher(programs, Course(watcher))
     built = launcher.build(variant.main, _zeros(backend, {**buffers, **variant.packed, **variant.scratch}))
     backend.finish()
@@ -113,7 +113,7 @@ def compile_variant(
 def compile_ahead(
     programs: ProgramCache, variants: Sequence[Variant], buffers: Mapping[str, int], watcher: Watcher = UNWATCHED
 ) -> list[tuple[int, int]]:
-    """Builds each variant.main, together where they go together, and launches it once on zeros (`buffers` and
+    """Build each variant.main, together where they go together, and launch it once on zeros (`buffers` and
     variant.packed give their bytes), where processes find what this driver has compiled. Returns what building and the
     first launch took, 0 for those that fail, or come after the watcher's wish to give up. Raises DeviceError when there
     is no memory."""
@@ -144,7 +144,7 @@ def execute(
     outputs: Mapping[str, int],
     watcher: Watcher = UNWATCHED,
 ) -> dict[str, Bytes]:
-    """Runs launches in order. `outputs` (name -> bytes) are made here, start as zeros and come back. Raises
+    """Run launches in order. `outputs` (name -> bytes) are made here, start as zeros and come back. Raises
     DeviceError, Cancelled."""
     course = Course(watcher)
     backend, launcher = programs.backend, Launcher(programs, course)

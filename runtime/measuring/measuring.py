@@ -53,7 +53,7 @@ class Measured:
 
 
 def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = UNWATCHED) -> Measured:
-    """Measures a batch. A variant that fails gets a trial that says why and never ends the batch.
+    """Measure a batch. A variant that fails gets a trial that says why and never ends the batch.
 
     Raises ValueError when the request itself makes no sense, Cancelled when the watcher wishes so.
     """
@@ -76,7 +76,7 @@ def measure(programs: ProgramCache, request: MeasureRequest, watcher: Watcher = 
 
 
 def failure(error: Exception) -> Trial:
-    """The trial of a variant that raised."""
+    """Return the trial of a variant that raised."""
     status: TrialStatus
     if isinstance(error, WrongOutput):
         status, message = CORRECTNESS, str(error)
@@ -124,12 +124,12 @@ class _Batch:
         return self._builder.damaged
 
     def trial(self, index: int) -> Trial:
-        """What has become of a variant, and the host's time that was spent on it."""
+        """Return what has become of a variant, and the host's time that was spent on it."""
         trial = self._trials[index]
         return replace(trial, measured={**trial.measured, "spent_ns": self._course.spent_on(index)})
 
     def build_all(self) -> None:
-        """Builds and verifies everything, and tells about each variant as soon as it is known. Others may have the
+        """Build and verify everything, and tell about each variant as soon as it is known. Others may have the
         device between two of them, but not while they are timed: times are compared side by side."""
         for index, found in self._builder.build_all():
             if isinstance(found, Exception):
@@ -182,8 +182,8 @@ class _Batch:
                 self._measured(runner)
 
     def _chosen_protocol(self) -> Protocol:
-        """The request's, with other data between launches where the baseline packs many weights, or the first variant
-        where there is no baseline: that is the same in all batches of a task, so these are measured alike."""
+        """Return the request's, with other data between launches where the baseline packs many weights, or the first
+        variant where there is no baseline: that is the same in all batches of a task, so these are measured alike."""
         wanted = self._request.protocol
         number = self._request.baseline_number
         baseline = self._verified.get(min(self._request.numbers) if number is None else number)
@@ -201,7 +201,7 @@ class _Batch:
         return 2 * cached if cached >= MANY_WEIGHT_BYTES else 0
 
     def winner(self) -> tuple[int | None, bytes]:
-        """The fastest variant that is still right after all have been timed, and its binary; (None, b"") without
+        """Return the fastest variant that is still right after all have been timed, and its binary; (None, b"") without
         one."""
         for runner in self._ranked:
             verified = self._verified[runner.index]
@@ -213,7 +213,7 @@ class _Batch:
         return None, b""
 
     def release(self) -> None:
-        """Lets go of all device memory now."""
+        """Let go of all device memory now."""
         self._verified.clear()
         self._ranked.clear()
         self._builder.release()
@@ -236,7 +236,7 @@ class _Batch:
         return False
 
     def _measured(self, runner: Runner) -> None:
-        """Gives a runner's samples to its variant, and to those that are the same."""
+        """Give a runner's samples to its variant, and to those that are the same."""
         how = how_measured(runner, self._protocol)
         for index in [runner.index, *self._twins(runner.index)]:
             trial, twin = self._trials[index], {} if index == runner.index else {"same_as": runner.index}
@@ -251,7 +251,7 @@ class _Batch:
         return [twin for twin, leader in self._same_as.items() if leader == index]
 
     def _fail(self, index: int, error: Exception) -> None:
-        """Records a failure for a variant and for those with the same machine code."""
+        """Record a failure for a variant and for those with the same machine code."""
         for one in [index, *self._twins(index)]:
             self._trials[one] = failure(error)
             self._watcher.failed(one, self.trial(one))

@@ -46,7 +46,7 @@ class MeasureRequest:
     dtype: str = "float32"
 
     def check(self) -> None:
-        """Raises ValueError when the request itself makes no sense."""
+        """Raise ValueError when the request itself makes no sense."""
         if OUTPUT in self.buffers:
             raise ValueError(f"the buffer name {OUTPUT!r} is reserved for what the variants write")
         if self.dtype not in ELEMENT_TYPES:

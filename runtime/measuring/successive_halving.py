@@ -99,7 +99,8 @@ class SuccessiveHalving:
         """Why the rounds ended."""
 
     def passes(self) -> Iterator[list[int]]:
-        """The runners of each pass in order: forward and backward in turns, so that a steady drift cancels out."""
+        """Yield the runners of each pass in order: forward and backward in turns, so that a steady drift cancels
+        out."""
         running, taken = list(self._samples), 0
         for wanted in self._ends:
             for number in range(taken, wanted):
@@ -130,15 +131,15 @@ class SuccessiveHalving:
         self.stopped |= dict.fromkeys(runners, why)
 
     def _hopeless(self, running: Sequence[int], taken: int) -> bool:
-        """Whether the best one is far from what is known, by more samples than one."""
+        """Return whether the best one is far from what is known, by more samples than one."""
         if not running or taken < FEWEST or not self._known_ns:
             return False
         return min(statistics.median(self._samples[runner]) for runner in running) > HOPELESS * self._known_ns
 
 
 def staying(samples: Mapping[int, Sequence[float]], running: Sequence[int], always: Collection[int] = ()) -> list[int]:
-    """Those of `running` that take part in the next round, by median: the best quarter, none of it FAR behind, those
-    that may well be the best, up to CLOSE_AT_MOST of all, and those in `always`.
+    """Return those of `running` that take part in the next round, by median: the best quarter, none of it FAR behind,
+    those that may well be the best, up to CLOSE_AT_MOST of all, and those in `always`.
 
     `samples[runner]` are all its samples so far; each has at least one.
     """
@@ -156,7 +157,7 @@ def staying(samples: Mapping[int, Sequence[float]], running: Sequence[int], alwa
 
 
 def standard_error(values: Sequence[float]) -> float:
-    """How far the median of samples may be off; infinite below ENOUGH samples.
+    """Return how far the median of samples may be off; infinite below ENOUGH samples.
 
     By the median absolute deviation, which a few slow samples do not impress.
     """
@@ -168,8 +169,8 @@ def standard_error(values: Sequence[float]) -> float:
 
 
 def settled(samples: Mapping[int, Sequence[float]], running: Sequence[int], tie: float = 0.0) -> bool:
-    """Whether more samples would not change which wins: the best is ahead of each other one for certain, or what is
-    left between them is certainly within `tie`, a share of the best's median.
+    """Return whether more samples would not change which wins: the best is ahead of each other one for certain, or what
+    is left between them is certainly within `tie`, a share of the best's median.
 
     One runner alone is settled when it has ENOUGH samples for a median, none at all at once.
     """
@@ -191,8 +192,8 @@ def _rank(samples: Mapping[int, Sequence[float]], runner: int) -> tuple[float, i
 
 
 def paired(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """The ratios of samples by those of the same passes: what has slowed down both does not count. What was eliminated
-    early is compared by what was taken until then; by a time of 0 nothing is told apart."""
+    """Return the ratios of samples by those of the same passes: what has slowed down both does not count. What was
+    eliminated early is compared by what was taken until then; by a time of 0 nothing is told apart."""
     return [one / other if other else 1.0 for one, other in zip(over, under, strict=False)]
 
 
@@ -207,8 +208,8 @@ def _gap(best: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
 
 @functools.cache
 def _exceptions(passes: int) -> int:
-    """How many of these passes may speak against what the others say, by the sign test: so many or fewer would do so
-    with no more than CHANCE if each were a fair toss; -1 when even none would be too likely."""
+    """Return how many of these passes may speak against what the others say, by the sign test: so many or fewer would
+    do so with no more than CHANCE if each were a fair toss; -1 when even none would be too likely."""
     exceptions, likely = -1, 0.5**passes
     while likely <= CHANCE:
         exceptions += 1

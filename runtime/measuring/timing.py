@@ -73,8 +73,8 @@ class Runner:
     stopped: Stopped = "all"
 
     def passed_ns(self, timing: Timing) -> int:
-        """What these launches took: by the device's clock, or by the host's, also for all samples before, once the
-        device's has failed. Raises LaunchFailed when that stands still too."""
+        """Return what these launches took: by the device's clock, or by the host's, also for all samples before, once
+        the device's has failed. Raises LaunchFailed when that stands still too."""
         if self.timing == "event" and timing.event_ns <= 0:
             self.timing = "wall"
             self.samples_ns[:] = self.wall_ns
@@ -91,12 +91,12 @@ class Runner:
 
 
 def enqueued_at_once(wanted: int, launch_ns: float) -> int:
-    """How many of the wanted launches may be enqueued at once."""
+    """Return how many of the wanted launches may be enqueued at once."""
     return max(1, min(wanted, LAUNCHES_ENQUEUED, int(ENQUEUED_NS / max(launch_ns, 1.0))))
 
 
 def warm_up(backend: Backend, bound: Bound, warm_up_ns: float, go_on: Callable[[], None] = lambda: None) -> bool:
-    """Launches for at least warm_up_ns of the host's time, so that clocks and threads are up, and on until two blocks
+    """Launch for at least warm_up_ns of the host's time, so that clocks and threads are up, and on until two blocks
     of launches in a row take the same time, WARM_UP_FACTOR times as long at most. Says whether they did.
 
     `go_on` is called each time before some are enqueued; what it raises ends the warm-up.
@@ -134,7 +134,7 @@ class _Block:
     event_ns: float = 0.0
 
     def add(self, timing: Timing) -> float:
-        """Counts these launches too; what one of them took by the host's clock."""
+        """Count these launches too; what one of them took by the host's clock."""
         wall_ns = max(timing.wall_ns, 1)
         self.launches += timing.launches
         self.wall_ns += wall_ns
@@ -147,7 +147,7 @@ class _Block:
 
 
 def sample(backend: Backend, runner: Runner, protocol: Protocol) -> None:
-    """Adds one sample to the runner. Raises LaunchFailed when no clock tells what was asked for."""
+    """Add one sample to the runner. Raises LaunchFailed when no clock tells what was asked for."""
     launches, passed_ns, wall_ns, quartiles_ns = 0, 0, 0, 0.0
     alone_ns: list[float] = []
     most = COLD_LAUNCHES if protocol.one_by_one else LAUNCHES_AT_MOST
@@ -188,7 +188,7 @@ def sample_all(
     known_ns: float = 0.0,
     warm: bool = True,
 ) -> list[Runner]:
-    """Samples the runners in place and returns those that did not fail, fastest median first (ties: lower index). What
+    """Sample the runners in place and return those that did not fail, fastest median first (ties: lower index). What
     was eliminated early comes after the others: the few samples that it has may be from a faster clock.
 
     A runner whose launch raises is given to `failed` and takes no further part. `baseline` may be one of the runners or
@@ -227,12 +227,12 @@ def sample_all(
 
 
 def _is_due(baseline: Runner, number: int, protocol: Protocol) -> bool:
-    """Whether a baseline takes part in this pass: in all, or in the first of each round when it takes long."""
+    """Return whether a baseline takes part in this pass: in all, or in the first of each round when it takes long."""
     return baseline.estimate_ns <= LONG_FACTOR * protocol.sample_ns or number in (0, *ROUNDS)
 
 
 def how_measured(runner: Runner, protocol: Protocol) -> dict[str, Any]:
-    """How the samples of a runner were taken, for the record."""
+    """Return how the samples of a runner were taken, for the record."""
     return {
         "protocol": MEASURING_VERSION,
         "timing": runner.timing,

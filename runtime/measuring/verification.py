@@ -44,7 +44,7 @@ class GuardedBuffer:
         backend.fill(self.whole, POISON)
 
     def read(self, backend: Backend) -> tuple[Bytes, str]:
-        """The inner bytes, and what is wrong with the guards (nothing when they are intact)."""
+        """Return the inner bytes, and what is wrong with the guards (nothing when they are intact)."""
         content = backend.read(self.whole)
         end = self.guard_bytes + self.inner.nbytes
         return content[self.guard_bytes : end], damage(guards_of(content, self.guard_bytes, end))
@@ -55,8 +55,9 @@ class GuardedBuffer:
 
 
 def guarded(backend: Backend, nbytes: int, wide: bool = False) -> GuardedBuffer:
-    """A poisoned buffer of nbytes between two guard regions of GUARD_BYTES; `wide` ones have WIDE_GUARD_BYTES as far
-    as the device allocates so much, and where launches write at all. Raises LimitExceeded when that is too large."""
+    """Return a poisoned buffer of nbytes between two guard regions of GUARD_BYTES; `wide` ones have WIDE_GUARD_BYTES as
+    far as the device allocates so much, and where launches write at all. Raises LimitExceeded when that is too
+    large."""
     alignment = backend.identity.base_address_alignment_bytes
     wanted = GUARD_BYTES
     if wide and backend.computes:
@@ -86,7 +87,7 @@ class KeptBuffers:
         self.buffers = {name: buffer.inner for name, buffer in self._guarded.items()}
 
     def fill(self) -> str:
-        """Fills the buffers; says what that wrote outside of them (nothing when all is well)."""
+        """Fill the buffers; says what that wrote outside of them (nothing when all is well)."""
         for buffer in self._guarded.values():
             buffer.poison(self._backend)
         self._fill(self.buffers)
@@ -98,11 +99,12 @@ class KeptBuffers:
         return "; ".join(found)
 
     def check(self) -> str:
-        """What has changed since the buffers were filled (nothing when they are intact); fills them again then."""
+        """Return what has changed since the buffers were filled (nothing when they are intact); fills them again
+        then."""
         return self.judge(self._backend.checksum(self.zones))
 
     def judge(self, seen: Sequence[Checked]) -> str:
-        """The same as check, of what the backend has just said about the zones."""
+        """Return the same as check, of what the backend has just said about the zones."""
         found = []
         for name, one in zip(self._guarded, seen, strict=True):
             if one.crc32 != self.checksums[name]:
@@ -120,9 +122,9 @@ class KeptBuffers:
 
 
 def mismatch(got: Values, want: Values, relative: float, absolute: float) -> str:
-    """What is wrong with got, with numbers; nothing when |got - want| <= absolute + relative * max|want| everywhere,
-    and for whole numbers and bools when both are equal. What is far larger than most of want is no measure for these,
-    and is held against itself. Infinities, NaN and poison are as in answers.compared."""
+    """Return what is wrong with got, with numbers; nothing when |got - want| <= absolute + relative * max|want|
+    everywhere, and for whole numbers and bools when both are equal. What is far larger than most of want is no measure
+    for these, and is held against itself. Infinities, NaN and poison are as in answers.compared."""
     if got.shape != want.shape:
         return f"the output has shape {got.shape}, the reference {want.shape}"
     reference = reference_of(want, relative, absolute)
@@ -155,7 +157,7 @@ def what_is_wrong(seen: Compared, reference: Reference) -> str:
 
 
 def _largest_ordinary(sizes: Values, relative: float) -> float:
-    """A multiple of the median size of what is not zero; the largest number without one."""
+    """Return a multiple of the median size of what is not zero; the largest number without one."""
     some = sizes.reshape(-1)[:: max(sizes.size // SAMPLED, 1)]
     some = some[some > 0]
     most = min(OUTLIER, MOST_ALLOWED / relative) if relative else OUTLIER

@@ -44,17 +44,17 @@ class Watcher(Protocol):
         """Whether to give up; asked between variants and between samples, which ends in Cancelled."""
 
     def step(self, step: Step, variant: int | None, expected_ns: float) -> None:
-        """What is done next. expected_ns is for limits that scale with it: the fastest launch known when
+        """Note what is done next. expected_ns is for limits that scale with it: the fastest launch known when
         launching, the length of the sample when measuring; 0 when nothing is known."""
 
     def verified(self, variant: int, trial: Trial) -> None:
-        """A variant was built and found right; its trial has no samples yet. Never called while measuring."""
+        """Note that a variant was built and found right; its trial has no samples yet. Never called while measuring."""
 
     def failed(self, variant: int, trial: Trial) -> None:
-        """What became of a variant that does not work."""
+        """Note what became of a variant that does not work."""
 
     def yield_device(self) -> None:
-        """Called between two variants, while nothing is measured and nothing runs: where others are to have the device
+        """Hear, between two variants, while nothing is measured and nothing runs: where others are to have the device
         meanwhile, returns when they have had it."""
 
 
@@ -97,18 +97,18 @@ class Course:
         self._watcher.step(step, variant, expected_ns)
 
     def go_on(self) -> None:
-        """Raises Cancelled when the watcher wishes so."""
+        """Raise Cancelled when the watcher wishes so."""
         if self._watcher.cancelled:
             raise Cancelled("the request was cancelled")
 
     def yield_device(self) -> None:
-        """Lets others have the device, if they are to. That time is not the request's."""
+        """Let others have the device, if they are to. That time is not the request's."""
         self._account()
         self._watcher.yield_device()
         self._since_ns = time.perf_counter_ns()
 
     def seen(self, launch_ns: float) -> None:
-        """A right variant's launch took so long."""
+        """Note that a right variant's launch took so long."""
         self.best_ns = min(self.best_ns or math.inf, launch_ns)
 
     @property
@@ -118,7 +118,7 @@ class Course:
         return {purpose: sum(spent[purpose] for spent in self._spent_ns.values()) for purpose in PURPOSES}
 
     def spent_on(self, variant: int) -> dict[str, int]:
-        """The host's time for one variant until now, as in spent_ns."""
+        """Return the host's time for one variant until now, as in spent_ns."""
         self._account()
         return dict(self._spent_ns.get(variant, dict.fromkeys(PURPOSES, 0)))
 

@@ -46,8 +46,8 @@ class Memory:
 
 
 def sealed_memfd(nbytes: int) -> int | None:
-    """A descriptor of new, zeroed memory of nbytes bytes that cannot change its size any more; None where the system
-    has no such memory. Raises UnusableMemory when there is not enough."""
+    """Return a descriptor of new, zeroed memory of nbytes bytes that cannot change its size any more; None where the
+    system has no such memory. Raises UnusableMemory when there is not enough."""
     if not hasattr(os, "memfd_create"):
         return None
     try:
@@ -66,7 +66,7 @@ def sealed_memfd(nbytes: int) -> int | None:
 
 
 def duplicate(fd: int) -> int:
-    """A descriptor of one's own for the same memory. Raises UnusableMemory when fd is none that is open."""
+    """Return a descriptor of one's own for the same memory. Raises UnusableMemory when fd is none that is open."""
     if isinstance(fd, bool) or not isinstance(fd, int) or fd < 0:
         raise UnusableMemory(f"{fd!r} is no file descriptor")
     try:
@@ -76,8 +76,8 @@ def duplicate(fd: int) -> int:
 
 
 def examine(fd: int) -> Memory:
-    """What an open descriptor stands for. Raises UnusableMemory for everything but a memfd that cannot shrink and a
-    dma-buf: when a file is cut short, whatever has it mapped ends with SIGBUS."""
+    """Return what an open descriptor stands for. Raises UnusableMemory for everything but a memfd that cannot shrink
+    and a dma-buf: when a file is cut short, whatever has it mapped ends with SIGBUS."""
     mode = os.fstat(fd).st_mode
     link = _link_of(fd)
     if link.startswith(("/dmabuf:", "anon_inode:dmabuf")) and _synchronises(fd):
@@ -102,7 +102,7 @@ def _examine_file(fd: int, link: str) -> Memory:
 
 
 def synchronise(fd: int, flags: int) -> None:
-    """Tells a dma-buf's exporter that the host begins (DMA_BUF_SYNC_START) or ends (DMA_BUF_SYNC_END) to use its
+    """Tell a dma-buf's exporter that the host begins (DMA_BUF_SYNC_START) or ends (DMA_BUF_SYNC_END) to use its
     memory, so that caches agree. Raises UnusableMemory when it refuses."""
     try:
         fcntl.ioctl(fd, DMA_BUF_IOCTL_SYNC, struct.pack("=Q", DMA_BUF_SYNC_RW | flags))
@@ -111,7 +111,7 @@ def synchronise(fd: int, flags: int) -> None:
 
 
 def _synchronises(fd: int) -> bool:
-    """Whether it answers as a dma-buf: a file may have the name of one."""
+    """Return whether it answers as a dma-buf: a file may have the name of one."""
     try:
         synchronise(fd, DMA_BUF_SYNC_START)
         synchronise(fd, DMA_BUF_SYNC_END)
@@ -125,7 +125,7 @@ def _named(link: str) -> str:
 
 
 def _link_of(fd: int) -> str:
-    """What /proc calls an open descriptor; empty where there is no /proc."""
+    """Return what /proc calls an open descriptor; empty where there is no /proc."""
     with contextlib.suppress(OSError):
         return str(Path(f"/proc/self/fd/{fd}").readlink())
     return ""

@@ -36,7 +36,7 @@ class DeviceFacts:
 
     @classmethod
     def of(cls, calls: OpenCLCalls, identity: DeviceIdentity) -> DeviceFacts:
-        """Asks a device. What it does not know, it does not have."""
+        """Ask a device. What it does not know, it does not have."""
         extensions = frozenset(identity.extensions)
 
         def asked(what: int, extension: str = "", default: int = 0) -> int:

@@ -172,7 +172,7 @@ class MemHandle(Closing):
 
     @classmethod
     def _mapped_fd(cls, fd: int, kind: Kind, offset: int, nbytes: int, total: int) -> Self:
-        """Takes over fd. mmap begins at pages only, so the page in which the memory begins is mapped with it."""
+        """Take over fd. mmap begins at pages only, so the page in which the memory begins is mapped with it."""
         delta = offset % PAGE
         try:
             whole = np.frombuffer(mmap.mmap(fd, delta + nbytes, offset=offset - delta), np.uint8)
@@ -330,7 +330,7 @@ def _meet(start: int, nbytes: int, other: int, other_nbytes: int) -> bool:
 
 
 def _as_array(source: Any) -> npt.NDArray[Any]:
-    """An array on the memory of source, without a copy."""
+    """Return an array on the memory of source, without a copy."""
     if isinstance(source, np.ndarray):
         return np.asarray(source)  # of subclasses the plain array
     try:

@@ -57,7 +57,7 @@ class Importer(ABC):
 
     @abstractmethod
     def probe(self, facts: DeviceFacts) -> str:
-        """What the device lacks for it; empty where it can be tried."""
+        """Return what the device lacks for it; empty where it can be tried."""
 
     @abstractmethod
     def misfit(self, facts: DeviceFacts, handle: MemHandle, context: int) -> str:
@@ -65,10 +65,10 @@ class Importer(ABC):
 
     @abstractmethod
     def take(self, calls: OpenCLCalls, facts: DeviceFacts, handle: MemHandle) -> Taken:
-        """Makes the cl_mem. Raises CallFailed."""
+        """Make the cl_mem. Raises CallFailed."""
 
     def allocate(self, calls: OpenCLCalls, nbytes: int) -> Allocated:
-        """New memory of the kind that it allocates. Raises CallFailed."""
+        """Return new memory of the kind that it allocates. Raises CallFailed."""
         raise CallFailed(f"{self.name} has no memory of its own")
 
     def _not_allocated(self, handle: MemHandle, context: int) -> str:
@@ -424,7 +424,7 @@ def _shared_virtual(calls: OpenCLCalls, handle: MemHandle) -> Taken:
 
 
 def _cut(calls: OpenCLCalls, whole: int, origin: int, nbytes: int) -> Taken:
-    """The part of a cl_mem that a handle is; it keeps the whole alive."""
+    """Return the part of a cl_mem that a handle is; it keeps the whole alive."""
     return Taken(calls.part_of(whole, origin, nbytes) if origin else whole, whole)
 
 

@@ -56,14 +56,14 @@ class Ladder:
         return {importer.name: importer.probe(self.facts) for importer in IMPORTERS}
 
     def importers(self) -> list[tuple[str, str]]:
-        """Name of each importer, in their order, and why the device cannot use it; what can be tried on a page of
-        memory is tried. A copy is always there."""
+        """Return name of each importer, in their order, and why the device cannot use it; what can be tried on a page
+        of memory is tried. A copy is always there."""
         found = [(one.name, self._unusable(one) or self._tried(one)) for one in IMPORTERS]
         return [*found, (COPY, "")]
 
     def take(self, handle: MemHandle) -> tuple[Taken, Importer]:
-        """A cl_mem on the handle's memory, which is the caller's to release, by the first importer that takes it.
-        Raises CannotImport."""
+        """Return a cl_mem on the handle's memory, which is the caller's to release, by the first importer that takes
+        it. Raises CannotImport."""
         tried: dict[str, list[str]] = {}  # importers by what speaks against them, what is this memory's first
         lacking: dict[str, list[str]] = {}
         for importer in IMPORTERS:
@@ -82,8 +82,8 @@ class Ladder:
         raise CannotImport(f"{self.identity.name} cannot use {handle} without a copy ({reasons})")
 
     def allocate(self, nbytes: int) -> MemHandle:
-        """The best memory that host and device can both use: what the device sees without commands, else what other
-        processes can be given, too, where the device takes that, else what it allocates to be mapped. Raises
+        """Return the best memory that host and device can both use: what the device sees without commands, else what
+        other processes can be given, too, where the device takes that, else what it allocates to be mapped. Raises
         UnusableMemory."""
         for importer in (FineGrainBuffer(), UnifiedSharedMemory()):
             if not self._unusable(importer):
@@ -101,8 +101,8 @@ class Ladder:
         return shared
 
     def lend(self, address: int, nbytes: int) -> int:
-        """A cl_mem, to be released, on memory of the host that launches read where it lies, with no command behind what
-        the host writes there; 0 where they do not, or the driver takes no such memory now."""
+        """Return a cl_mem, to be released, on memory of the host that launches read where it lies, with no command
+        behind what the host writes there; 0 where they do not, or the driver takes no such memory now."""
         with contextlib.suppress(CallFailed):
             return self.calls.create_buffer(MEM_USE_HOST_PTR, nbytes, address) if self._reads_in_place else 0
         return 0
@@ -126,7 +126,7 @@ class Ladder:
         return False
 
     def begin_host_access(self, handle: MemHandle, taken: Taken, importer: Importer, *, wait: bool = True) -> int:
-        """Lets the host use what a device was given, without `wait` as soon as the queue is finished; where it lies, or
+        """Let the host use what a device was given, without `wait` as soon as the queue is finished; where it lies, or
         0 where nothing was mapped. Raises LaunchFailed when it lies elsewhere than the handle, and UnusableMemory."""
         if importer.access == "map":
             try:
@@ -143,7 +143,7 @@ class Ladder:
         return 0
 
     def end_host_access(self, handle: MemHandle, address: int, taken: Taken, importer: Importer) -> None:
-        """Gives the memory back to the device. Raises LaunchFailed and UnusableMemory."""
+        """Give the memory back to the device. Raises LaunchFailed and UnusableMemory."""
         if importer.access == "sync":
             synchronise(handle.fileno(), DMA_BUF_SYNC_END)
         elif importer.access == "map":
@@ -153,7 +153,7 @@ class Ladder:
                 raise LaunchFailed(f"unmapping {handle}: {error}") from None
 
     def hand_over(self, wholes: list[int], acquire: bool) -> None:
-        """Enqueues the command by which the device acquires or releases external memory. Raises LaunchFailed."""
+        """Enqueue the command by which the device acquires or releases external memory. Raises LaunchFailed."""
         name = "clEnqueueAcquireExternalMemObjectsKHR" if acquire else "clEnqueueReleaseExternalMemObjectsKHR"
         try:
             self.calls.command_on(name, wholes)
@@ -206,7 +206,7 @@ class Ladder:
 
 
 def _free(made: Allocated, opened: Opened, context: object) -> None:
-    """Frees a driver's memory, which holds its context until then: the host's views of it may outlive the backend. A
+    """Free a driver's memory, which holds its context until then: the host's views of it may outlive the backend. A
     fork cannot give it back."""
     if opened.here:
         made.free()

@@ -28,8 +28,8 @@ class Lending(Generic[T]):
         self._lent: dict[int, T] = {}
 
     def on(self, array: Array, written: Iterable[Array]) -> T | None:
-        """A buffer on a C-contiguous array; None where it has to be copied: where it is small, where the device cannot
-        read it there, and where it may have memory in common with what launches write. Raises DeviceError."""
+        """Return a buffer on a C-contiguous array; None where it has to be copied: where it is small, where the device
+        cannot read it there, and where it may have memory in common with what launches write. Raises DeviceError."""
         if array.nbytes < LEAST_LENT or any(np.may_share_memory(array, one) for one in written):
             return None
         address = array.__array_interface__["data"][0]
@@ -41,5 +41,5 @@ class Lending(Generic[T]):
         return lent
 
     def clear(self) -> None:
-        """Gives the buffers up. Launches must be gone."""
+        """Give the buffers up. Launches must be gone."""
         self._lent.clear()

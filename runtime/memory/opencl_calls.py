@@ -175,7 +175,7 @@ _TYPES: Mapping[str, tuple[Any, ...]] = {
 
 
 def _library_name(name: str) -> str:
-    """What the library calls a function."""
+    """Return what the library calls a function."""
     return name.partition(" ")[0]
 
 
@@ -188,12 +188,12 @@ class CallFailed(Exception):
 
 
 def error_name(code: int) -> str:
-    """What cl.h calls an error code."""
+    """Return what cl.h calls an error code."""
     return ERRORS.get(code, f"error {code}")
 
 
 def symbols_of(library: str) -> Callable[[str], int]:
-    """Where functions lie that a loaded library, or one that it was linked with, has; 0 for others."""
+    """Return where functions lie that a loaded library, or one that it was linked with, has; 0 for others."""
     loaded = ctypes.CDLL(library)
 
     def address(name: str) -> int:
@@ -222,24 +222,24 @@ class OpenCLCalls:
         self._functions: dict[str, Any] = {}
 
     def has(self, name: str) -> bool:
-        """Whether the library, or the platform's driver where it is an extension's, has a function."""
+        """Return whether the library, or the platform's driver where it is an extension's, has a function."""
         return self._function(name) is not None
 
     def function(self, name: str) -> Any:
-        """A function to call. Raises CallFailed where there is none."""
+        """Return a function to call. Raises CallFailed where there is none."""
         found = self._function(name)
         if found is None:
             raise CallFailed(f"{name} is not available")
         return found
 
     def do(self, name: str, *arguments: object) -> None:
-        """A call that returns an error code. Raises CallFailed."""
+        """Make a call that returns an error code. Raises CallFailed."""
         code = self.function(name)(*arguments)
         if code != SUCCESS:
             raise CallFailed(f"{name} failed: {error_name(code)}")
 
     def make(self, name: str, *arguments: object) -> int:
-        """A call that returns a pointer and an error code by its last argument. Raises CallFailed."""
+        """Return a call that returns a pointer and an error code by its last argument. Raises CallFailed."""
         code = c_int32(SUCCESS)
         made = self.function(name)(*arguments, ctypes.addressof(code))
         if code.value != SUCCESS or not made:
@@ -247,11 +247,11 @@ class OpenCLCalls:
         return int(made)
 
     def query_device(self, what: int) -> int:
-        """A number that clGetDeviceInfo gives. Raises CallFailed."""
+        """Return a number that clGetDeviceInfo gives. Raises CallFailed."""
         return self._query("clGetDeviceInfo", self.place.device, what, c_uint64)
 
     def query_memory(self, pointer: int, what: int, kind: Any = c_uint64) -> int:
-        """A number of type `kind` that clGetMemObjectInfo gives. Raises CallFailed."""
+        """Return a number of type `kind` that clGetMemObjectInfo gives. Raises CallFailed."""
         return self._query("clGetMemObjectInfo", pointer, what, kind)
 
     def query_kernel(self, kernel: int, what: int) -> int | None:
@@ -271,7 +271,7 @@ class OpenCLCalls:
         return int(value.value)
 
     def query_list(self, what: int) -> list[int]:
-        """A list of cl_uint that clGetDeviceInfo gives. Raises CallFailed."""
+        """Return a list of cl_uint that clGetDeviceInfo gives. Raises CallFailed."""
         nbytes = c_size_t(0)
         self.do("clGetDeviceInfo", self.place.device, what, 0, None, ctypes.addressof(nbytes))
         values = (c_uint32 * (nbytes.value // ctypes.sizeof(c_uint32)))()
@@ -279,7 +279,7 @@ class OpenCLCalls:
         return list(values)
 
     def extension_versions(self) -> dict[str, tuple[int, int, int]]:
-        """The version of each extension, where the device knows it. Raises CallFailed."""
+        """Return the version of each extension, where the device knows it. Raises CallFailed."""
         nbytes = c_size_t(0)
         what = self.place.device, DEVICE_EXTENSIONS_WITH_VERSION
         self.do("clGetDeviceInfo", *what, 0, None, ctypes.addressof(nbytes))
@@ -297,7 +297,7 @@ class OpenCLCalls:
         return self.make("clCreateBuffer", self.place.context, MEM_READ_WRITE | flags, nbytes, host)
 
     def part_of(self, parent: int, origin: int, nbytes: int) -> int:
-        """A sub-buffer in the place of its parent, which it keeps alive. Raises CallFailed."""
+        """Return a sub-buffer in the place of its parent, which it keeps alive. Raises CallFailed."""
         region = Region(origin, nbytes)
         try:
             return self.make(
@@ -307,17 +307,17 @@ class OpenCLCalls:
             self.release(parent)
 
     def map(self, pointer: int, nbytes: int, wait: bool = True) -> int:
-        """Maps a buffer for reading and writing once all commands before are done; the address, which is valid then.
+        """Map a buffer for reading and writing once all commands before are done; the address, which is valid then.
         wait: until then. Raises CallFailed."""
         how = int(wait), MAP_READ | MAP_WRITE, 0, nbytes
         return self.make("clEnqueueMapBuffer", self.place.queue, pointer, *how, 0, None, None)
 
     def unmap(self, pointer: int, address: int) -> None:
-        """Gives back what map has returned. Raises CallFailed."""
+        """Give back what map has returned. Raises CallFailed."""
         self.do("clEnqueueUnmapMemObject", self.place.queue, pointer, address, 0, None, None)
 
     def release(self, pointer: int) -> None:
-        """Gives up a cl_mem. A driver's refusal leaves nothing else to do."""
+        """Give up a cl_mem. A driver's refusal leaves nothing else to do."""
         self.function("clReleaseMemObject")(pointer)
 
     def retain(self, pointer: int) -> None:
@@ -325,12 +325,12 @@ class OpenCLCalls:
         self.do("clRetainMemObject", pointer)
 
     def command_on(self, name: str, pointers: Sequence[int]) -> None:
-        """Enqueues a command on these cl_mem. Raises CallFailed."""
+        """Enqueue a command on these cl_mem. Raises CallFailed."""
         listed = (c_void_p * len(pointers))(*pointers)
         self.do(name, self.place.queue, len(pointers), ctypes.addressof(listed), 0, None, None)
 
     def finish(self) -> None:
-        """Waits for all commands of the queue. Raises LaunchFailed."""
+        """Wait for all commands of the queue. Raises LaunchFailed."""
         try:
             self.do("clFinish", self.place.queue)
         except CallFailed as error:

@@ -25,18 +25,18 @@ class Descriptor(Closing):
     this object any more."""
 
     def __init__(self, number: int) -> None:
-        """Takes the descriptor over."""
+        """Take the descriptor over."""
         self._number = number
         self._close = weakref.finalize(self, os.close, number)
 
     def fileno(self) -> int:
-        """Its number. Raises UnusableMemory when it was closed."""
+        """Return its number. Raises UnusableMemory when it was closed."""
         if not self._close.alive:
             raise UnusableMemory("the descriptor was closed")
         return self._number
 
     def duplicate(self) -> Descriptor:
-        """Another descriptor of the same. Raises UnusableMemory."""
+        """Return another descriptor of the same. Raises UnusableMemory."""
         return Descriptor(duplicate(self.fileno()))
 
     def close(self) -> None:
@@ -61,12 +61,12 @@ class DescriptorSocket(socket.socket):
 
     @classmethod
     def of(cls, connection: socket.socket) -> DescriptorSocket:
-        """The same connection; the socket given must not be used any more."""
+        """Return the same connection; the socket given must not be used any more."""
         return cls.of_descriptor(connection.detach())
 
     @classmethod
     def of_descriptor(cls, number: int) -> DescriptorSocket:
-        """The connection of a descriptor, which it takes over."""
+        """Return the connection of a descriptor, which it takes over."""
         self = cls(fileno=number)
         self.arrived, self.truncated = [], False
         return self
@@ -86,7 +86,7 @@ class DescriptorSocket(socket.socket):
 
 
 def send_with(connection: socket.socket, buffers: Sequence[memoryview], descriptor: int) -> int:
-    """Sends the first bytes of some buffers over a local socket, and a descriptor with the first of them; returns how
+    """Send the first bytes of some buffers over a local socket, and a descriptor with the first of them; returns how
     many bytes. Raises OSError."""
     return connection.sendmsg(
         buffers, [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]).tobytes())]

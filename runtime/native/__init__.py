@@ -8,7 +8,7 @@ _BUILT_FROM = ("Makefile", "CMakeLists.txt")
 
 
 def files() -> list[Path]:
-    """All that the C runtime is built from, relative to FOLDER."""
+    """Return all that the C runtime is built from, relative to FOLDER."""
     found = [path for folder in FOLDERS for path in (FOLDER / folder).iterdir()]
     wanted = [path for path in found if path.suffix in (".c", ".h", ".hpp", ".map") or path.name in _BUILT_FROM]
     return sorted(path.relative_to(FOLDER) for path in wanted)

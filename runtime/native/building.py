@@ -132,7 +132,7 @@ def _digest(part: Part, compiler: Sequence[str]) -> str:
 
 
 def _compiler() -> list[str]:
-    """The command that compiles. Raises NotBuilt."""
+    """Return the command that compiles. Raises NotBuilt."""
     named = os.environ.get(COMPILER) or os.environ.get("CC")
     if named == NONE:
         raise NotBuilt(f"{COMPILER} is {NONE!r}")
@@ -150,7 +150,7 @@ def _compiler() -> list[str]:
 
 
 def _folder() -> Path:
-    """The user's folder for native parts, which no other user can write to. Raises NotBuilt, OSError."""
+    """Return the user's folder for native parts, which no other user can write to. Raises NotBuilt, OSError."""
     named = os.environ.get("XDG_CACHE_HOME")
     try:
         folder = (Path(named) if named else Path.home() / ".cache") / "gputune" / "native"

@@ -50,10 +50,10 @@ class Steers(Protocol):
     written."""
 
     def originals(self) -> Mapping[str, str]:
-        """What every control that outlives this process contains now, by path."""
+        """Return what every control that outlives this process contains now, by path."""
 
     def adopt(self, originals: Mapping[str, str]) -> None:
-        """Takes these contents for those from before any vote."""
+        """Take these contents for those from before any vote."""
 
     def apply(self, vote: Vote, own: Vote) -> Applied:
         """Brings the device to the strongest vote of all processes; what the kernel holds for each process, to this
@@ -63,7 +63,7 @@ class Steers(Protocol):
         """Brings these contents back, and lets go of what the kernel holds for this process."""
 
     def wait(self, limit_s: float) -> bool:
-        """Waits for slow controls; whether all are done."""
+        """Wait for slow controls; whether all are done."""
 
 
 class Arbiter:
@@ -106,8 +106,8 @@ class Arbiter:
         return self._opened.here
 
     def register(self, shared: bool = False) -> int:
-        """An instance, without a vote yet. shared: all such instances of this process have one vote, that of the last
-        of them that votes; else each has its own. Raises ForkedProcess."""
+        """Return an instance, without a vote yet. shared: all such instances of this process have one vote, that of the
+        last of them that votes; else each has its own. Raises ForkedProcess."""
         self._opened.check()
         with self._lock:
             instance = _SHARED if shared else next(self._numbers)
@@ -119,11 +119,11 @@ class Arbiter:
             return instance
 
     def vote_of(self, instance: int) -> Vote:
-        """The last vote of an instance; none for one that has been withdrawn."""
+        """Return the last vote of an instance; none for one that has been withdrawn."""
         return self._votes.get(instance, NOTHING)
 
     def cast(self, instance: int, vote: Vote) -> None:
-        """Replaces an instance's vote; one that has been withdrawn has none. What changes nothing for this process
+        """Replace an instance's vote; one that has been withdrawn has none. What changes nothing for this process
         makes no system call. Raises ForkedProcess."""
         before = self._votes.get(instance)
         if before is None or before is vote or before == vote:
@@ -135,7 +135,7 @@ class Arbiter:
                 self._settle_own()
 
     def withdraw(self, instance: int) -> None:
-        """Takes an instance and its vote back; a shared one with the last that uses it. One that is not registered is
+        """Take an instance and its vote back; a shared one with the last that uses it. One that is not registered is
         left alone."""
         if not self.here:
             return
@@ -147,7 +147,7 @@ class Arbiter:
                 self._settle_own()
 
     def look(self) -> None:
-        """Takes back the votes of dead processes, and what they left behind where no vote is left."""
+        """Take back the votes of dead processes, and what they left behind where no vote is left."""
         if self.here:
             with self._lock:
                 self._settle()
@@ -164,7 +164,7 @@ class Arbiter:
                 self._settle(EXIT_S)
 
     def run(self, now: float) -> float:
-        """Looks, where there may be something to see."""
+        """Look, where there may be something to see."""
         if not self.here:
             return math.inf
         with self._lock:
@@ -176,7 +176,7 @@ class Arbiter:
             return now + LOOK_S if self._users else math.inf
 
     def _changed(self) -> bool:
-        """Whether another process has changed the votes, or has ended."""
+        """Return whether another process has changed the votes, or has ended."""
         if self._holder is None:  # there are no others
             return False
         return self._files.stamp() != self._stamp or not all(other.alive for other in self._others)
@@ -237,7 +237,7 @@ class Arbiter:
                 files.write(replace(table, busy=table.busy | {wanted.by}))
 
     def _becomes_late(self, problems: Sequence[Problem], wait_s: float) -> bool:
-        """Whether slow writes go on in the background; then they are looked after there."""
+        """Return whether slow writes go on in the background; then they are looked after there."""
         self._late = any(problem.error == SLOW for problem in problems) and not self._steering.wait(wait_s)
         if self._late:
             self._background.call(self, time.monotonic() + AGAIN_S)
@@ -281,21 +281,21 @@ class Arbiter:
             files.clear()
 
     def _fails(self, problems: Sequence[Problem], originals: Mapping[str, str]) -> bool:
-        """Whether a control that could be otherwise is not as it was."""
+        """Return whether a control that could be otherwise is not as it was."""
         errors = {problem.error for problem in problems}
         now = self._steering.originals() if errors.difference(_AS_FAR_AS_IT_GOES) else {}
         return any(now.get(path, content) != content for path, content in originals.items())
 
     def _warn(self, text: str) -> None:
-        """Logs a line about this device, once."""
+        """Log a line about this device, once."""
         if text not in self._warned:
             self._warned.add(text)
             _log.warning("power: %s: %s", printable(self._device_key), text)
 
 
 def arbiter_of(device_key: str, steering: Callable[[], Steers], folder: Path | None = None) -> Arbiter:
-    """The one of this process for a device, so that its instances can share a vote; steering makes what the first one
-    steers with."""
+    """Return the one of this process for a device, so that its instances can share a vote; steering makes what the
+    first one steers with."""
     with _making:
         found = _by_device.get(device_key)
         if found is None or not found.here:

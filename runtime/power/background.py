@@ -16,7 +16,7 @@ class Job(Protocol):
     """What is done at times."""
 
     def run(self, now: float) -> float:
-        """Does what is due by now, in seconds of time.monotonic, and says when to be called again; inf for not at
+        """Do what is due by now, in seconds of time.monotonic, and say when to be called again; inf for not at
         all."""
 
 
@@ -31,7 +31,7 @@ class Background:
         self._sleeps_until = -math.inf
 
     def call(self, job: Job, at: float) -> None:
-        """Calls a job at a time of time.monotonic, or earlier where it is due earlier already: then this makes no
+        """Call a job at a time of time.monotonic, or earlier where it is due earlier already: then this makes no
         system call."""
         with self._change:
             if self._times.get(job, math.inf) <= at:
@@ -54,7 +54,7 @@ class Background:
                 self.call(job, again)
 
     def _next(self) -> Job | None:
-        """Waits until a job is due, and takes its time out; None where none is left."""
+        """Wait until a job is due, and take its time out; None where none is left."""
         with self._change:
             while self._times:
                 job = min(self._times, key=self._times.__getitem__)
@@ -70,7 +70,7 @@ class Background:
 
 
 def background() -> Background:
-    """This process's; a fork has its own."""
+    """Return this process's; a fork has its own."""
     global _background
     with _making:
         if _background is None or _background.process != os.getpid():

@@ -112,7 +112,7 @@ LATENCY = "dev/cpu_dma_latency"
 
 
 def make_tree(root: Path, *families: str) -> Path:
-    """Writes the files of some families below a root, of all without a name, and the file of the processors' latency;
+    """Write the files of some families below a root, of all without a name, and the file of the processors' latency;
     the root. i915_old and pstate are other forms of i915 and cpufreq, and are made by name only. Raises KeyError for a
     family that is none of TREES."""
     for family in families or [name for name in TREES if name not in ("i915_old", "pstate")]:

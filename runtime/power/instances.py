@@ -19,7 +19,7 @@ from gputune.runtime.power.voter import Voter
 
 
 def controls_of(device: DeviceIdentity) -> list[str]:
-    """The names of what steers a device's clocks and power, none where nothing does."""
+    """Return the names of what steers a device's clocks and power, none where nothing does."""
     return [actuator.name for actuator in find_steering(device).actuators if actuator.paths]
 
 
@@ -27,8 +27,8 @@ PROFILE_SETTING = "gputune.perf_profile"
 
 
 def setting_of(profile: PerfProfile | None, controls: Sequence[str]) -> dict[str, str]:
-    """What a profile adds to the settings under which something is measured: its name, of one with other settings than
-    a preset's a digest; nothing where nothing steers the device's clocks."""
+    """Return what a profile adds to the settings under which something is measured: its name, of one with other
+    settings than a preset's a digest; nothing where nothing steers the device's clocks."""
     if profile is None or profile.silent or not controls:
         return {}
     digest = hashlib.sha256(canonical_json(profile.to_dict()).encode()).hexdigest()[:16]
@@ -36,16 +36,16 @@ def setting_of(profile: PerfProfile | None, controls: Sequence[str]) -> dict[str
 
 
 def profile_named(profile: PerfProfile | str) -> PerfProfile:
-    """A profile, or the preset of a name; checked, and a copy. Raises ValueError for a name that is none, and for
-    corners out of order."""
+    """Return a profile, or the preset of a name; checked, and a copy. Raises ValueError for a name that is none, and
+    for corners out of order."""
     chosen = PerfProfile.from_preset(profile) if isinstance(profile, str) else profile.copy()
     chosen.check()
     return chosen
 
 
 def chosen_profile(name: str | None, file: Path | None) -> PerfProfile | None:
-    """The profile of a preset's name or of a file, as options give them; None for neither. Raises ValueError for both,
-    and for what is none, OSError."""
+    """Return the profile of a preset's name or of a file, as options give them; None for neither. Raises ValueError for
+    both, and for what is none, OSError."""
     if name is not None and file is not None:
         raise ValueError("--perf_profile and --perf_config_yaml are two ways to say the same; drop one")
     if file is not None:
@@ -76,7 +76,7 @@ class Power:
 
     @contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
-        """Votes in front of a phase and behind it, whatever becomes of it. Raises ForkedProcess."""
+        """Vote in front of a phase and behind it, whatever becomes of it. Raises ForkedProcess."""
         self.start(phase)
         try:
             yield
@@ -84,5 +84,5 @@ class Power:
             self.done(phase)
 
     def close(self) -> None:
-        """Takes back whatever it has voted for. Doing so again does nothing."""
+        """Take back whatever it has voted for. Doing so again does nothing."""
         self._voter.close()

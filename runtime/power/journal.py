@@ -55,7 +55,7 @@ class Holder:
 
     @classmethod
     def here(cls, number: int) -> Holder:
-        """One of this process. Raises OSError where there is no /proc, in which others could look it up."""
+        """Return one of this process. Raises OSError where there is no /proc, in which others could look it up."""
         started = started_at(os.getpid())
         if started is None:
             raise FileNotFoundError(f"/proc/{os.getpid()}/stat cannot be read, so others cannot see that it is alive")
@@ -100,19 +100,19 @@ class Files(Protocol):
     """The files of a device while they are locked."""
 
     def table(self) -> Table:
-        """The votes as they were written, those of dead processes included. Raises OSError."""
+        """Return the votes as they were written, those of dead processes included. Raises OSError."""
 
     def write(self, table: Table) -> None:
-        """Replaces the votes. Raises OSError."""
+        """Replace the votes. Raises OSError."""
 
     def originals(self) -> dict[str, str] | None:
-        """The journal; None where there is none. Raises OSError."""
+        """Return the journal; None where there is none. Raises OSError."""
 
     def keep(self, originals: Mapping[str, str]) -> None:
-        """Writes the journal and waits until it is on the disk. Raises OSError."""
+        """Write the journal and wait until it is on the disk. Raises OSError."""
 
     def clear(self) -> None:
-        """Removes the journal, the votes and the lock."""
+        """Remove the journal, the votes and the lock."""
 
 
 class NoFiles:
@@ -146,8 +146,9 @@ class DeviceFiles:
 
     @contextmanager
     def locked(self, limit_s: float) -> Iterator[Files]:
-        """The files, which no other process reads or writes meanwhile. Raises TimeoutError where another holds them for
-        longer than limit_s, PermissionError for a folder that others may use, OSError for one that does not work."""
+        """Yield the files, which no other process reads or writes meanwhile. Raises TimeoutError where another holds
+        them for longer than limit_s, PermissionError for a folder that others may use, OSError for one that does not
+        work."""
         folder = _private(self._folder or power_folder())
         lock = folder / f"{self._stem}.lock"
         descriptor = _locked(lock, limit_s)
@@ -159,14 +160,14 @@ class DeviceFiles:
             _release(descriptor)
 
     def table(self) -> Table:
-        """The votes as they are now, without the lock; empty where there are none or none can be read."""
+        """Return the votes as they are now, without the lock; empty where there are none or none can be read."""
         try:
             return _table(self._votes)
         except OSError:
             return Table()
 
     def stamp(self) -> tuple[int, int] | None:
-        """Changes whenever the votes do; None where there are none."""
+        """Change whenever the votes do; None where there are none."""
         try:
             status = self._votes.stat()
         except OSError:
@@ -179,7 +180,7 @@ class DeviceFiles:
 
 
 def power_folder() -> Path:
-    """Where the files of this user lie: below XDG_RUNTIME_DIR, else below the folder for temporary files. Raises
+    """Return where the files of this user lie: below XDG_RUNTIME_DIR, else below the folder for temporary files. Raises
     FileNotFoundError where there is neither."""
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     if runtime.is_absolute():
@@ -216,13 +217,13 @@ class _Files:
 
 
 def _stem(device_key: str) -> str:
-    """A file name for any text: readable, and different for different texts."""
+    """Return a file name for any text: readable, and different for different texts."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", device_key).strip("-")[:40]
     return f"{words or 'device'}-{hashlib.sha256(device_key.encode()).hexdigest()[:8]}"
 
 
 def _private(folder: Path) -> Path:
-    """A folder that is there and that only this user may use."""
+    """Return a folder that is there and that only this user may use."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     status = folder.lstat()
@@ -247,7 +248,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _locked(path: Path, limit_s: float) -> int:
-    """A descriptor that holds the lock of a file."""
+    """Return a descriptor that holds the lock of a file."""
     if fcntl is None:
         raise OSError("this system has no flock")
     until = time.monotonic() + limit_s
@@ -270,7 +271,7 @@ def _locked(path: Path, limit_s: float) -> int:
 
 
 def _release(descriptor: int) -> None:
-    """Closes a lock's descriptor."""
+    """Close a lock's descriptor."""
     _held.discard(descriptor)
     os.close(descriptor)
 
@@ -283,8 +284,8 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a file contains; None where there is none. Raises OSError for one that cannot be read, which must not be
-    taken for none: what the controls contain now would be kept in its place."""
+    """Return what a file contains; None where there is none. Raises OSError for one that cannot be read, which must not
+    be taken for none: what the controls contain now would be kept in its place."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -298,7 +299,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _replace(path: Path, content: bytes, synced: bool) -> None:
-    """Writes a file as a whole; synced: it is on the disk when this returns."""
+    """Write a file as a whole; synced: it is on the disk when this returns."""
     unfinished = _unfinished(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
@@ -317,7 +318,8 @@ def _unfinished(path: Path) -> Path:
 
 @functools.cache
 def _boot() -> str:
-    """Names the time since the machine was started: contents and process numbers from before mean nothing now."""
+    """Return names the time since the machine was started: contents and process numbers from before mean nothing
+    now."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -377,19 +379,19 @@ def _table_text(table: Table) -> bytes:
 
 
 def _table(path: Path) -> Table:
-    """The votes in a file; none, with a warning, where it is no such file."""
+    """Return the votes in a file; none, with a warning, where it is no such file."""
     found = _read(path, _Votes, "starting anew without the votes of others")
     return Table() if found is None else Table(found.votes, found.in_force, found.by, frozenset(found.busy))
 
 
 def _originals(path: Path) -> dict[str, str] | None:
-    """The contents of controls in a journal; None, with a warning, where it is none."""
+    """Return the contents of controls in a journal; None, with a warning, where it is none."""
     found = _read(path, _Originals, "what the controls contain now counts as original")
     return None if found is None else dict(found.originals)
 
 
 def _read(path: Path, kind: type[_Kind], otherwise: str) -> _Kind | None:
-    """The record in a file of this boot; a warning that ends so for a file that is none."""
+    """Return the record in a file of this boot; a warning that ends so for a file that is none."""
     content = _content(path)
     if content is None:
         return None

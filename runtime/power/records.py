@@ -95,8 +95,8 @@ NOTHING = Vote()
 
 
 def strongest(votes: Iterable[Vote]) -> Vote:
-    """What is in force while these votes are: for each field the strongest; of sleep latencies the smallest. A governor
-    is held as soon as one vote holds it."""
+    """Return what is in force while these votes are: for each field the strongest; of sleep latencies the smallest. A
+    governor is held as soon as one vote holds it."""
     live = [vote for vote in votes if not vote.empty]
     latencies = [vote.sleep_latency_us for vote in live if vote.sleep_latency_us is not None]
     return Vote(

@@ -61,19 +61,19 @@ def find_actuators(
     root: Path = Path("/"),
     before_write: Callable[[Write], None] | None = None,
 ) -> list[Actuator]:
-    """What steers a device, found by its type and vendor and by the files below a root; one that steers nothing where
-    there is none. Without an identity, everything that is there; several of a kind are numbered. before_write: see
-    actuators.base.Access."""
+    """Return what steers a device, found by its type and vendor and by the files below a root; one that steers nothing
+    where there is none. Without an identity, everything that is there; several of a kind are numbered. before_write:
+    see actuators.base.Access."""
     return _found(families_of(identity), Access(root, before_write))
 
 
 def find_steering(identity: DeviceIdentity | None, root: Path = Path("/")) -> Steering:
-    """What find_actuators finds, as one, with a key for votes on it."""
+    """Return what find_actuators finds, as one, with a key for votes on it."""
     return _steering(families_of(identity), root)
 
 
 def all_steerings(root: Path = Path("/")) -> list[Steering]:
-    """One for each kind of device with controls that outlive a process, whether a driver for the device works or
+    """Return one for each kind of device with controls that outlive a process, whether a driver for the device works or
     not."""
     known = [_PROCESSOR, *((kind.name, *kind.also) for kind in _of_vendors()), _OTHER]
     found = {steering.key: steering for steering in (_steering((*families, _LATENCY), root) for families in known)}
@@ -81,8 +81,8 @@ def all_steerings(root: Path = Path("/")) -> list[Steering]:
 
 
 def families_of(identity: DeviceIdentity | None) -> Sequence[str]:
-    """The kinds of controls that may steer a device: a processor's for one of type CPU, its vendor's for another one,
-    and how deep a processor sleeps for all, because each launch waits for that. All kinds without an identity."""
+    """Return the kinds of controls that may steer a device: a processor's for one of type CPU, its vendor's for another
+    one, and how deep a processor sleeps for all, because each launch waits for that. All kinds without an identity."""
     if identity is None:
         return (*(kind.name for kind in _of_vendors()), *_OTHER, *_PROCESSOR, _LATENCY)
     if identity.device_type == "cpu":
@@ -145,7 +145,8 @@ class Steering:
         self._warned: set[tuple[str, str]] = set()
 
     def originals(self) -> dict[str, str]:
-        """What every control that outlives this process contains now, by path: to be kept before the first write."""
+        """Return what every control that outlives this process contains now, by path: to be kept before the first
+        write."""
         found: dict[str, str] = {}
         for actuator in self.actuators:
             if not actuator.of_this_process:
@@ -153,7 +154,7 @@ class Steering:
         return found
 
     def adopt(self, originals: Mapping[str, str]) -> None:
-        """Takes contents read earlier, by this process or another, for those from before any vote: what a vote leaves
+        """Take contents read earlier, by this process or another, for those from before any vote: what a vote leaves
         alone goes back to them. Without it, those at the first vote count."""
         for actuator in self.actuators:
             actuator.adopt(originals)
@@ -189,17 +190,17 @@ class Steering:
         return problems
 
     def wait(self, limit_s: float) -> bool:
-        """Waits for actuators that are slow; whether all are done."""
+        """Wait for actuators that are slow; whether all are done."""
         until = time.monotonic() + limit_s
         return all(worker.done(max(until - time.monotonic(), 0.0)) for worker in self._workers)
 
     def effective(self) -> dict[str, float]:
-        """What is in force now, by the names of `Applied`; waits for slow files."""
+        """Return what is in force now, by the names of `Applied`; waits for slow files."""
         return {f"{each.name}.{name}": value for each in self.actuators for name, value in each.effective().items()}
 
     def planned(self, votes: Sequence[Vote]) -> list[list[Write]]:
-        """What would be written for each of some votes, one after the other from the state now, and last for the way
-        back; nothing is. What the controls contain now counts as their originals from then on."""
+        """Return what would be written for each of some votes, one after the other from the state now, and last for the
+        way back; nothing is. What the controls contain now counts as their originals from then on."""
         after: dict[Path, str] = {}
         originals = self.originals()
         self.adopt(originals)
@@ -212,7 +213,7 @@ class Steering:
         return found
 
     def controls(self) -> list[ControlState]:
-        """The state of every control that a vote may change."""
+        """Return the state of every control that a vote may change."""
         return [
             ControlState(actuator.name, path, contents.get(str(path)) or content_of(path), refusal_of(path))
             for actuator, contents in ((each, each.read()) for each in self.actuators)
@@ -220,14 +221,14 @@ class Steering:
         ]
 
     def ignored(self, vote: Vote) -> list[str]:
-        """The fields of a vote that ask for something and that no actuator here makes anything of."""
+        """Return the fields of a vote that ask for something and that no actuator here makes anything of."""
         honoured = {name for actuator in self.actuators for name in actuator.honours}
         if vote.power_mode is PowerMode.DUTY_CYCLE:  # of DSPs only
             honoured.discard("power_mode")
         return [name for name in vars(vote) if getattr(vote, name) != getattr(NOTHING, name) and name not in honoured]
 
     def close(self) -> None:
-        """Lets go of what only this process holds; files stay as they are."""
+        """Let go of what only this process holds; files stay as they are."""
         for actuator in self.actuators:
             actuator.close()
 
@@ -244,7 +245,7 @@ class Steering:
         )
 
     def _warn(self, problems: Sequence[Problem]) -> None:
-        """Logs one line for each actuator and kind of problem that has not been logged yet."""
+        """Log one line for each actuator and kind of problem that has not been logged yet."""
         kinds = {(problem.actuator, problem.error): problem for problem in reversed(problems)}
         for kind, problem in reversed(kinds.items()):
             if kind not in self._warned:
@@ -285,14 +286,14 @@ class _Worker:
                 threading.Thread(target=self._work, name=f"power {self._actuator.name}").start()
 
     def outcome(self, limit_s: float) -> _Outcome:
-        """What came of the last job; a problem SLOW where it is not done in time. One that had to wait for an earlier
-        job is not waited for."""
+        """Return what came of the last job; a problem SLOW where it is not done in time. One that had to wait for an
+        earlier job is not waited for."""
         if self.done(0.0 if self._behind else limit_s):
             return self._found
         return _Outcome((self._problem(SLOW, "takes long; it goes on in the background"),))
 
     def done(self, limit_s: float) -> bool:
-        """Whether there is nothing left to do, at the latest after this time."""
+        """Return whether there is nothing left to do, at the latest after this time."""
         with self._change:
             return self._change.wait_for(lambda: not self._busy, limit_s)
 

@@ -31,7 +31,7 @@ class Profile(Protocol):
         """Whether votes are cast in the background, and inferences do not wait for them."""
 
     def vote(self, phase: Phase, moment: Moment) -> Vote:
-        """What is voted before or after a phase."""
+        """Return what is voted before or after a phase."""
 
 
 class Voter(Closing):
@@ -62,7 +62,7 @@ class Voter(Closing):
         self.set_profile(profile)
 
     def set_profile(self, profile: Profile) -> None:
-        """Votes by another profile from now on: while nothing runs its done vote follows at once, else at the end."""
+        """Vote by another profile from now on: while nothing runs its done vote follows at once, else at the end."""
         votes = (
             {} if profile.silent else {(each, when): profile.vote(each, when) for each in PHASES for when in MOMENTS}
         )
@@ -144,7 +144,7 @@ class Voter(Closing):
                     arbiter.cast(self._instance, vote)
 
     def _register(self) -> None:
-        """Registers an instance that will vote, withdraws one that will not any more."""
+        """Register an instance that will vote, withdraws one that will not any more."""
         if self._votes and self._arbiter is None:
             self._arbiter = self._make_arbiter()
             self._instance = self._arbiter.register(self._share)

@@ -63,7 +63,7 @@ class ClockFit:
     def to_host(self, device_ns: Times) -> Times: ...
 
     def to_host(self, device_ns: int | Times) -> int | Times:
-        """The same moments by the host's clock; whole numbers only, so that every reader gets the same."""
+        """Return the same moments by the host's clock; whole numbers only, so that every reader gets the same."""
         since = device_ns - self.at_ns
         seconds = since // _GIGA
         rest = (since - seconds * _GIGA) * self.rate_ppb
@@ -71,8 +71,8 @@ class ClockFit:
 
 
 def timer_constraints(reads: Times) -> tuple[Times, Times]:
-    """What readings of the device's clock say, for `fit`: rows of the host's time in front of each, what it was, and
-    the host's time behind it."""
+    """Return what readings of the device's clock say, for `fit`: rows of the host's time in front of each, what it was,
+    and the host's time behind it."""
     rows = _rows(reads, 3)
     return rows[:, [1, 0]], rows[:, [1, 2]]
 
@@ -84,7 +84,7 @@ def fit(
     method: Method = BRACKETED,
     rates_ppb: tuple[int, int] = _ALL_PPB,
 ) -> ClockFit:
-    """The line in the middle of what bounds leave.
+    """Return the line in the middle of what bounds leave.
 
     not_before, not_after: rows of a moment by the device's clock and a time of the host's that it is not before, or not
     after. rate_ppb: the rate where it is known already, which is used as far as the bounds allow it; by default the
@@ -119,7 +119,7 @@ class ClockTracker:
         return (low + high) // 2 if high - low <= TOLD_PPB else None
 
     def fit(self, not_before: Times, not_after: Times, method: Method = BRACKETED) -> ClockFit:
-        """The line for one run; bounds as `fit` takes them. Raises ValueError as that does."""
+        """Return the line for one run; bounds as `fit` takes them. Raises ValueError as that does."""
         bounds = _Bounds(not_before, not_after)
         self.fits += 1
         if bounds.fulfilled(self._rates_ppb):
@@ -145,7 +145,7 @@ class ClockTracker:
         self._rates_ppb = rates
 
     def _rates_of_anchors(self) -> tuple[int, int] | None:
-        """The rates of the lines through all that is kept; None where there are none."""
+        """Return the rates of the lines through all that is kept; None where there are none."""
         anchors = _Bounds(np.array(self._lower, np.int64), np.array(self._upper, np.int64))
         first, last = anchors.extremes(_ALL_PPB)
         if first is None or last is None:
@@ -212,17 +212,17 @@ class _Bounds:
         return self.within(first, last, _chosen(first.rate * _GIGA, last.rate * _GIGA, known_ppb), method)
 
     def fulfilled(self, rates_ppb: tuple[int, int]) -> bool:
-        """Whether a line with one of these rates breaks no bound."""
+        """Return whether a line with one of these rates breaks no bound."""
         low, high = rates_ppb
         return self.nearest(low / _GIGA, high / _GIGA) is not None
 
     def extremes(self, rates_ppb: tuple[int, int]) -> tuple[_Cut | None, _Cut | None]:
-        """The least and the greatest rate between two at which lines are left."""
+        """Return the least and the greatest rate between two at which lines are left."""
         low, high = (rate / _GIGA for rate in rates_ppb)
         return self.nearest(low, high), self.nearest(high, low)
 
     def nearest(self, start: float, stop: float) -> _Cut | None:
-        """Where on the way between two rates the first lines are left; None where none are."""
+        """Return where on the way between two rates the first lines are left; None where none are."""
         rate, toward = start, 1.0 if stop > start else -1.0
         for _ in range(_MOST_STEPS):
             found = self.cut(rate)
@@ -236,7 +236,8 @@ class _Bounds:
         return None
 
     def widest(self, low: float, high: float) -> _Cut:
-        """Where between two rates most is left, or the least is missing: by Kelley's cutting planes, here tangents."""
+        """Return where between two rates most is left, or the least is missing: by Kelley's cutting planes, here
+        tangents."""
         left, right = self.cut(low), self.cut(high)
         if left.slope <= 0:
             return left
@@ -254,13 +255,14 @@ class _Bounds:
         return found
 
     def closest(self, rate: float) -> tuple[list[int], list[int]]:
-        """The rows of the two bounds that matter at a rate."""
+        """Return the rows of the two bounds that matter at a rate."""
         found = self.cut(rate)
         return self._before[found.lower].tolist(), self._after[found.upper].tolist()
 
     def within(self, first: _Cut, last: _Cut, rate_ppb: int, method: Method) -> ClockFit:
-        """The line at a rate between two cuts, and how far others between them are from it where they are farthest:
-        at the first or at the last moment, and at one of the extreme rates, since no bound lies outside of these."""
+        """Return the line at a rate between two cuts, and how far others between them are from it where they are
+        farthest: at the first or at the last moment, and at one of the extreme rates, since no bound lies outside of
+        these."""
         offset, rate = round(self.cut(rate_ppb / _GIGA).middle), rate_ppb / _GIGA
         at_first, at_last = offset + rate * self._first, offset + rate * self._last
         off = max(
@@ -291,7 +293,7 @@ class _Bounds:
 
 
 def _chosen(low_ppb: float, high_ppb: float, known_ppb: int | None) -> int:
-    """A rate between two, a whole number of ppb."""
+    """Return a rate between two, a whole number of ppb."""
     if known_ppb is None and high_ppb - low_ppb <= TOLD_PPB:
         return round((low_ppb + high_ppb) / 2)
     return round(min(max(known_ppb or 0, low_ppb), high_ppb))

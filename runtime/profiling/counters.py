@@ -128,8 +128,8 @@ class Counters(Closing):
         self.refresh()
 
     def read(self) -> dict[str, int]:
-        """What was counted since each thread was met, by name: the sum over all threads, those included that have ended
-        since. What shares a processor's counters with other programs is scaled to all of its time."""
+        """Return what was counted since each thread was met, by name: the sum over all threads, those included that
+        have ended since. What shares a processor's counters with other programs is scaled to all of its time."""
         sums = dict(self._ended)
         for groups in self._threads.values():
             for group in groups:
@@ -137,11 +137,11 @@ class Counters(Closing):
         return sums
 
     def read_threads(self) -> dict[int, dict[str, int]]:
-        """The same by thread id, for threads that were there at the last refresh."""
+        """Return the same by thread id, for threads that were there at the last refresh."""
         return {thread: _sums(self.names, groups) for thread, groups in self._threads.items()}
 
     def refresh(self) -> None:
-        """Counts threads that are new from now on, and gives up the descriptors of those that have ended."""
+        """Count threads that are new from now on, and give up the descriptors of those that have ended."""
         if self._closed or not self._layout:
             return
         threads = _thread_ids(self._proc)
@@ -164,13 +164,13 @@ class Counters(Closing):
         return found
 
     def close(self) -> None:
-        """Gives up all descriptors; `read` then says what was counted until now."""
+        """Give up all descriptors; `read` then says what was counted until now."""
         for thread in list(self._threads):
             self._end(thread)
         self._closed = True
 
     def _choose(self) -> None:
-        """Finds out which events there are, by counting this thread for a moment. Software and hardware events are
+        """Find out which events there are, by counting this thread for a moment. Software and hardware events are
         groups of their own, because a group counts only while all of it fits into the processor."""
         for kind in (_SOFTWARE, _HARDWARE):
             layout = _Layout([], {})
@@ -202,7 +202,7 @@ class Counters(Closing):
         self.unavailable[event.name] = why
 
     def _begin(self, thread: int) -> None:
-        """Counts a thread: all events or none."""
+        """Count a thread: all events or none."""
         groups = [_Group(layout) for layout in self._layout]
         try:
             for group in groups:
@@ -253,7 +253,7 @@ class _Group:
         self.counted = [0] * len(self.descriptors)
 
     def add_to(self, sums: dict[str, int]) -> None:
-        """Reads the counters, and adds what they have counted."""
+        """Read the counters, and add what they have counted."""
         self._read()
         for event, count in zip(self.layout.events, self.counted, strict=True):
             sums[event.name] += count
@@ -315,7 +315,7 @@ _HINTS: Mapping[int, str] = {
 
 
 def _thread_ids(proc: Path) -> set[int]:
-    """Those of this process; none where the system does not say."""
+    """Return those of this process; none where the system does not say."""
     try:
         return {int(name) for name in os.listdir(proc / "self/task") if name.isdecimal()}  # noqa: PTH208 - it is fast
     except OSError:
@@ -323,7 +323,7 @@ def _thread_ids(proc: Path) -> set[int]:
 
 
 def _text(path: Path) -> str:
-    """A small file's content; nothing where it is not there (any more)."""
+    """Return a small file's content; nothing where it is not there (any more)."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:

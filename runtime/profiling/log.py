@@ -61,7 +61,7 @@ class LogWriter(Closing):
     """Writes a log, record by record; several threads may. `with` and close() end it."""
 
     def __init__(self, stream: BinaryIO, header: LogHeader) -> None:
-        """Writes the header. Raises OSError."""
+        """Write the header. Raises OSError."""
         self._stream = stream
         self._lock = threading.Lock()
         self._graphs = 0
@@ -69,7 +69,7 @@ class LogWriter(Closing):
         self._write(KIND, {"version": VERSION, **_plain(header)})
 
     def add_graph(self, graph: LoggedGraph) -> int:
-        """Describes a graph; its place, which its inferences name. Raises OSError; ValueError for a log that has
+        """Describe a graph; its place, which its inferences name. Raises OSError; ValueError for a log that has
         ended."""
         with self._lock:
             if self._ended:
@@ -79,21 +79,21 @@ class LogWriter(Closing):
             return self._graphs - 1
 
     def add(self, record: Record) -> None:
-        """Writes a record, unless the log has ended meanwhile. Raises OSError."""
+        """Write a record, unless the log has ended meanwhile. Raises OSError."""
         content = _plain(record)
         with self._lock:
             if not self._ended:
                 self._write(_RECORDS[type(record)], content)
 
     def end(self) -> None:
-        """Says that nothing is missing. Doing so again does nothing. Raises OSError."""
+        """Say that nothing is missing. Doing so again does nothing. Raises OSError."""
         with self._lock:
             if not self._ended:
                 self._ended = True
                 self._write("end", {})
 
     def close(self) -> None:
-        """Ends the log and closes the stream. Raises OSError."""
+        """End the log and close the stream. Raises OSError."""
         try:
             self.end()
         finally:
@@ -121,14 +121,14 @@ class Log:
 
 
 def read_log(path: Path | str) -> Log:
-    """A log with all of its whole records. Raises MalformedLog for a file that is none, or has a record that cannot be;
-    OSError."""
+    """Return a log with all of its whole records. Raises MalformedLog for a file that is none, or has a record that
+    cannot be; OSError."""
     with open_file(path) as stream:
         return read_log_of(stream, str(path))
 
 
 def read_log_of(stream: BinaryIO, name: str) -> Log:
-    """The same from a stream; name: in messages."""
+    """Return the same from a stream; name: in messages."""
     unpacker = msgpack.Unpacker(stream, max_buffer_size=LARGEST_RECORD_BYTES)
     log: Log | None = None
     number = 0
@@ -166,7 +166,7 @@ def _header(kind: str, content: object, name: str) -> LogHeader:
 
 
 def _take(log: Log, kind: str, content: object, place: str) -> None:
-    """Adds a record to the log."""
+    """Add a record to the log."""
     if log.complete:
         raise MalformedLog(f"{place} is after the end of the log")
     if kind == "end":
@@ -194,7 +194,7 @@ def _take(log: Log, kind: str, content: object, place: str) -> None:
 
 
 def _with_launches(inference: Inference, graph: LoggedGraph, place: str) -> Inference:
-    """An inference whose launches are rows; what ties its fields together is checked. Raises MalformedLog."""
+    """Return an inference whose launches are rows; what ties its fields together is checked. Raises MalformedLog."""
     if inference.elapsed_ns > LONGEST_NS:
         raise MalformedLog(f"{place}: an inference of {inference.elapsed_ns} ns")
     launches, parts, count = inference.launches, inference.parts, len(graph.launches)
@@ -214,7 +214,7 @@ def _with_launches(inference: Inference, graph: LoggedGraph, place: str) -> Infe
 
 
 def _check_launches(launches: Times, clock: ClockFit | None, place: str) -> None:
-    """That each launch's timestamps are in order, and are moments of the host's clock. Raises MalformedLog."""
+    """Check that each launch's timestamps are in order, and are moments of the host's clock. Raises MalformedLog."""
     if not launches.size:
         return
     if (launches[:, :-1] > launches[:, 1:]).any():

@@ -27,7 +27,7 @@ class Marked(Protocol):
     """Persistent kernels that mark their launches."""
 
     def ready(self) -> Sequence[Bound]:
-        """What is to be enqueued for one inference."""
+        """Return what is to be enqueued for one inference."""
 
     def take(self) -> list[Times | None] | None:
         """Ticks of when the launches of each kernel began and ended, n rows of two, behind that; None in the place of a
@@ -47,7 +47,7 @@ class MarkedInferences:
         self._kept.clear()
 
     def of_graph(self, graph: int) -> Iterator[MarkedInference]:
-        """Those so far, of the graph at that place of the log."""
+        """Yield those so far, of the graph at that place of the log."""
         if not self._kept:
             return
         clock = _TickClock(self._kept)
@@ -90,7 +90,7 @@ class _TickClock:
         return times
 
     def _about(self, ticks: Times) -> Times:
-        """What is left for the fit is little."""
+        """Return what is left for the fit is little."""
         since: Times = np.rint((ticks - self._first) * self._tick_ns).astype(np.int64)
         return since + self._first_ns
 

@@ -201,8 +201,8 @@ class Profiler(Closing):
     def _marked(
         self, executor: Profiled, infer: Callable[[], int], compared: int
     ) -> tuple[MarkedInferences | None, str]:
-        """What records the launches inside of persistent kernels, once it has run; or None, and LoggedGraph.unmarked
-        where there are such kernels."""
+        """Return what records the launches inside of persistent kernels, once it has run; or None, and
+        LoggedGraph.unmarked where there are such kernels."""
         if not executor.graph.persistent:
             return None, ""
         if self.level != "qhas":
@@ -220,7 +220,7 @@ class Profiler(Closing):
         return marked, ""
 
     def _log(self, device: DeviceIdentity, settings: Mapping[str, str]) -> LogWriter:
-        """The log, which begins with what it is of."""
+        """Return the log, which begins with what it is of."""
         with self._lock:
             if self._writer is None:
                 unavailable = {} if self._counters is None else self._counters.unavailable
@@ -232,7 +232,7 @@ class Profiler(Closing):
             return self._writer
 
     def _sample(self) -> None:
-        """Writes the state of the device when the last sample is old."""
+        """Write the state of the device when the last sample is old."""
         with self._lock:
             if time.monotonic() < self._sampled + STATE_SECONDS or self._writer is None:
                 return
@@ -308,7 +308,7 @@ def in_turns(
 
 
 def _timed(executor: InForms, infer: Callable[[], int], recorder: Any, persistent: bool) -> int:
-    """An inference in one form; its ns."""
+    """Return an inference in one form; its ns."""
     usual = executor.persistent_kernels
     executor.recorder, executor.persistent_kernels = recorder, usual and persistent
     try:

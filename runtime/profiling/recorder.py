@@ -37,10 +37,10 @@ class Observed(Protocol):
     """What is counted of an inference beside its times."""
 
     def before(self) -> None:
-        """An inference is going to begin."""
+        """Note that an inference is going to begin."""
 
     def after(self) -> None:
-        """It has ended."""
+        """Note that it has ended."""
 
     def results(self) -> dict[str, Any]:
         """Fields of its LoggedInference."""
@@ -105,7 +105,7 @@ class Recorder:
     # --- launches -------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Makes room for the timestamps of all launches, and cuts these into pieces that are enqueued at once."""
+        """Make room for the timestamps of all launches, and cut these into pieces that are enqueued at once."""
         bounds = self._launches()
         if len(bounds) != len(self._bounds):
             self._times = np.zeros((len(bounds), 4), np.int64)
@@ -119,7 +119,7 @@ class Recorder:
         self._not_after.clear()
 
     def _enqueue(self) -> bool:
-        """Enqueues all launches, which are not over then; those of which timestamps are waited for are at most
+        """Enqueue all launches, which are not over then; those of which timestamps are waited for are at most
         MOST_EVENTS at a time."""
         waiting = 0
         for first, end in self._pieces:
@@ -139,7 +139,7 @@ class Recorder:
         return False
 
     def _harvest(self) -> None:
-        """Reads the timestamps of launches that are finished."""
+        """Read the timestamps of launches that are finished."""
         for first, end, times in self._pending:
             self._times[first:end] = times()
         self._pending.clear()
@@ -164,7 +164,7 @@ class Recorder:
     # --- the host -------------------------------------------------------------------------------------
 
     def _stamped(self, steps: Steps) -> Steps:
-        """The steps with a stamp on each side."""
+        """Return the steps with a stamp on each side."""
         give, launch, finish, give_back, take = steps
         self._add(Part.HOST, self._begun_ns)
 

@@ -165,7 +165,7 @@ class LoggedGraph:
 
 
 def no_times_inside(reason: str) -> str:
-    """What there is to say of a graph that has persistent kernels and no marks of its launches."""
+    """Return what there is to say of a graph that has persistent kernels and no marks of its launches."""
     return f"there are no times of launches inside persistent kernels: {reason}"
 
 
@@ -212,12 +212,12 @@ class LoggedInference:
         return self.ended_ns - self.begun_ns
 
     def took_ns(self) -> Times:
-        """What each launch took, by the host's clock; nothing without timestamps."""
+        """Return what each launch took, by the host's clock; nothing without timestamps."""
         times = self.launches_ns()
         return np.asarray(times[:, -1] - times[:, -2], np.int64)
 
     def launches_ns(self) -> Times:
-        """The timestamps of launches by the host's clock, of the same shape."""
+        """Return the timestamps of launches by the host's clock, of the same shape."""
         return self.launches if self.clock is None else self.clock.to_host(self.launches)
 
 
@@ -250,7 +250,7 @@ class Comparison:
 
 
 def level_named(name: str) -> Level:
-    """The level of a name, which may be one of the original tools'. Raises ValueError for another one."""
+    """Return the level of a name, which may be one of the original tools'. Raises ValueError for another one."""
     for level in LEVELS:
         if name == level:
             return level
@@ -260,7 +260,7 @@ def level_named(name: str) -> Level:
 
 
 def logged_launches(graph: GraphRecord) -> tuple[LoggedLaunch, ...]:
-    """What logs and schematics say of a graph's launches one by one."""
+    """Return what logs and schematics say of a graph's launches one by one."""
     return tuple(
         LoggedLaunch(each.operation, each.task, each.entry, each.global_size, each.local_size)
         for each in graph.launches

@@ -22,7 +22,7 @@ _CLOCKS: tuple[tuple[Domain, str], ...] = (("core", "pp_dpm_sclk"), ("bus", "pp_
 
 
 def find(access: Access) -> list[FileActuator]:
-    """An actuator for each card: by the levels of its clocks, else by the names of forced states."""
+    """Return an actuator for each card: by the levels of its clocks, else by the names of forced states."""
     found = []
     for folder in access.found("sys/class/drm/card[0-9]*/device"):
         mode = folder / "power_dpm_force_performance_level"
@@ -55,13 +55,13 @@ class LevelsOfClock:
         return low, max(low, high)
 
     def numbers(self, vote: Vote | None) -> str:
-        """The levels that a vote allows; all of them without one."""
+        """Return the levels that a vote allows; all of them without one."""
         ends = None if vote is None else self.ends(vote)
         low, high = ends or (self.scale.frequencies[0], self.scale.frequencies[-1])
         return " ".join(number for number, frequency in self.frequencies.items() if low <= frequency <= high)
 
     def in_use(self) -> int | None:
-        """The frequency now, in Hz."""
+        """Return the frequency now, in Hz."""
         return next((int(hz) * _MHZ for _, hz, star in _LINE.findall(content_of(self.path) or "") if star), None)
 
 
@@ -83,7 +83,7 @@ class Levels:
         return {self.mode: "manual"} | {clock.path: clock.numbers(vote) for clock in self.clocks}
 
     def ordered(self, wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
-        """The state first: the levels are refused in any but `manual`."""
+        """Return the state first: the levels are refused in any but `manual`."""
         mode = wanted.get(self.mode, "")
         writes = [Write(self.mode, mode)] if mode and mode.strip() != word_after(self.mode, after) else []
         if mode.strip() == "manual":
@@ -101,14 +101,14 @@ class Levels:
 
 
 def _clock(domain: Domain, path: Path) -> LevelsOfClock | None:
-    """A clock by its list of levels; None where that cannot be read."""
+    """Return a clock by its list of levels; None where that cannot be read."""
     frequencies = {number: int(mhz) * _MHZ for number, mhz, _ in _LINE.findall(content_of(path) or "")}
     scale = scale_of(frequencies.values())
     return None if scale is None else LevelsOfClock(domain, path, scale, frequencies)
 
 
 def _forced(vote: Vote) -> str | None:
-    """The forced state where levels cannot be chosen: `high` from TURBO on, `low` up to SVS2."""
+    """Return the forced state where levels cannot be chosen: `high` from TURBO on, `low` up to SVS2."""
     corners = limits(vote, "core")
     if corners.least >= Corner.TURBO or (held(vote, "core") and corners.least >= Corner.NOM_PLUS):
         return "high"

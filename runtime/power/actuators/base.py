@@ -59,14 +59,14 @@ class Access:
         return self.root / below
 
     def found(self, pattern: str) -> list[Path]:
-        """The files and folders below the root that fit a pattern, sorted."""
+        """Return the files and folders below the root that fit a pattern, sorted."""
         try:
             return sorted(self.root.glob(pattern))
         except OSError:
             return []
 
     def write(self, write: Write) -> None:
-        """Writes the whole value in one call; a file that is not there is not made. Raises OSError."""
+        """Write the whole value in one call; a file that is not there is not made. Raises OSError."""
         if self.before_write is not None:
             self.before_write(write)
         content = write.value.encode()
@@ -110,29 +110,29 @@ class Actuator(Protocol):
     at: Path | None
 
     def read(self) -> dict[str, str]:
-        """What the files contain now, exactly; without those that cannot be read."""
+        """Return what the files contain now, exactly; without those that cannot be read."""
 
     def adopt(self, originals: Mapping[str, str]) -> None:
-        """Takes these contents, as `read` gives them, for those that a field without a vote goes back to."""
+        """Take these contents, as `read` gives them, for those that a field without a vote goes back to."""
 
     def plan(self, vote: Vote, after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
-        """What is to be written, in this order, to bring the device from its state now to a vote. after: contents that
-        files would have by then, in place of their own."""
+        """Return what is to be written, in this order, to bring the device from its state now to a vote. after:
+        contents that files would have by then, in place of their own."""
 
     def plan_back(self, originals: Mapping[str, str], after: Mapping[Path, str] = NO_CONTENTS) -> list[Write]:
-        """What is to be written, in this order, to bring back exactly these contents; after: as for `plan`."""
+        """Return what is to be written, in this order, to bring back exactly these contents; after: as for `plan`."""
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
-        """Writes, reads back, and says what did not become as it was asked for."""
+        """Write, read back, and say what did not become as it was asked for."""
 
     def requested(self, vote: Vote) -> dict[str, float]:
-        """What a vote asks for, by the names of `effective`; without what it leaves alone."""
+        """Return what a vote asks for, by the names of `effective`; without what it leaves alone."""
 
     def effective(self) -> dict[str, float]:
-        """What is in force now: numbers by name, with the unit at the end (`_hz`, `_us`)."""
+        """Return what is in force now: numbers by name, with the unit at the end (`_hz`, `_us`)."""
 
     def close(self) -> None:
-        """Lets go of what only this process holds."""
+        """Let go of what only this process holds."""
 
 
 class NoActuator:
@@ -170,7 +170,7 @@ class NoActuator:
 
 
 def content_of(path: Path) -> str | None:
-    """What a file contains; None where it cannot be read."""
+    """Return what a file contains; None where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(CONTENT_BYTES).decode(errors="replace")
@@ -179,7 +179,7 @@ def content_of(path: Path) -> str | None:
 
 
 def word_of(path: Path) -> str:
-    """A file's content without blanks around it; empty where it cannot be read."""
+    """Return a file's content without blanks around it; empty where it cannot be read."""
     return (content_of(path) or "").strip()
 
 
@@ -189,17 +189,17 @@ def word_after(path: Path, after: Mapping[Path, str]) -> str:
 
 
 def numbers_of(path: Path) -> list[int]:
-    """The whole numbers in a file, in its order; empty where it cannot be read."""
+    """Return the whole numbers in a file, in its order; empty where it cannot be read."""
     return [int(word) for word in word_of(path).split() if word.lstrip("-").isdigit()]
 
 
 def number_of(path: Path) -> int | None:
-    """The first whole number in a file."""
+    """Return the first whole number in a file."""
     return next(iter(numbers_of(path)), None)
 
 
 def write_all(access: Access, actuator: str, writes: Iterable[Write]) -> list[Problem]:
-    """Writes one after the other, whatever becomes of each. A value that is refused as invalid is tried once more
+    """Write one after the other, whatever becomes of each. A value that is refused as invalid is tried once more
     after the others: another process may have moved the other end of a range meanwhile."""
     problems, again = [], []
     for write in writes:
@@ -215,7 +215,7 @@ def write_all(access: Access, actuator: str, writes: Iterable[Write]) -> list[Pr
 
 
 def clamped(actuator: str, writes: Iterable[Write]) -> list[Problem]:
-    """The writes whose files read otherwise now."""
+    """Return the writes whose files read otherwise now."""
     found = []
     for write in writes:
         now = word_of(write.path)
@@ -225,8 +225,8 @@ def clamped(actuator: str, writes: Iterable[Write]) -> list[Problem]:
 
 
 def refusal_of(path: Path) -> str:
-    """The name of the errno that a write would fail with now, empty where it would not; nothing is written. A name
-    without a file is a library's control, which takes root."""
+    """Return the name of the errno that a write would fail with now, empty where it would not; nothing is written. A
+    name without a file is a library's control, which takes root."""
     if not path.exists():
         return "" if os.geteuid() == 0 else "EPERM"
     if os.access(path, os.W_OK):
@@ -235,12 +235,12 @@ def refusal_of(path: Path) -> str:
 
 
 def clamped_advice(now: str, write: Write) -> str:
-    """What to say of a file that reads otherwise than what was written to it."""
+    """Return what to say of a file that reads otherwise than what was written to it."""
     return f"reads {now[:80]!r} after {write.value.strip()!r} was written: the driver or another process limits it"
 
 
 def advice_for(error: str, write: Write) -> str:
-    """What an errno's name means for a control, and what would allow the write."""
+    """Return what an errno's name means for a control, and what would allow the write."""
     if error == "EINVAL":
         return f"the driver does not take {write.value.strip()!r}"
     return _ADVICE.get(error, "the driver refuses it; the kernel's log may say more")
@@ -257,7 +257,7 @@ _ADVICE = {
 
 
 def _error_of(access: Access, write: Write) -> str:
-    """The name of what a write fails with, empty where it does not."""
+    """Return the name of what a write fails with, empty where it does not."""
     try:
         access.write(write)
     except OSError as error:

@@ -38,5 +38,5 @@ _KNOWN = (
 
 
 def hints(identity: DeviceIdentity) -> list[Hint]:
-    """All hints that are known, for a device by its extensions."""
+    """Return all hints that are known, for a device by its extensions."""
     return [Hint(name, takes, why, name in identity.extensions) for name, takes, why in _KNOWN]

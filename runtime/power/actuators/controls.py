@@ -33,7 +33,7 @@ class Limits:
 
 
 def limits(vote: Vote, domain: Domain) -> Limits:
-    """What a vote means for the two ends of a clock's range.
+    """Return what a vote means for the two ends of a clock's range.
 
     Without dcvs both ends are the target. ADJUST_ONLY_UP starts at the target. A mode that saves power caps a clock
     without an upper end at SVS2, the aggressive one at MIN; PERFORMANCE_MODE raises one without a lower end to TURBO.
@@ -55,7 +55,7 @@ _CAPS = {PowerMode.POWER_SAVER: Corner.SVS2, PowerMode.POWER_SAVER_AGGRESSIVE: C
 
 
 def held(vote: Vote, domain: Domain) -> bool:
-    """Whether a clock is to stay at its target."""
+    """Return whether a clock is to stay at its target."""
     return not vote.dcvs and _corners(vote, domain).target is not Corner.DISABLE
 
 
@@ -74,14 +74,14 @@ class Scale:
     continuous: bool = False
 
     def at_least(self, corner: Corner) -> int:
-        """The nearest frequency that is not below a corner."""
+        """Return the nearest frequency that is not below a corner."""
         wanted = self._wanted(corner)
         if self.continuous:
             return min(-(-wanted // self.unit_hz) * self.unit_hz, self.frequencies[-1])
         return next(frequency for frequency in self.frequencies if frequency >= wanted)
 
     def nearest(self, corner: Corner) -> int:
-        """The nearest frequency; the higher one of two."""
+        """Return the nearest frequency; the higher one of two."""
         wanted = self._wanted(corner)
         if self.continuous:
             return round(wanted / self.unit_hz) * self.unit_hz
@@ -94,7 +94,7 @@ class Scale:
         return str(frequency // self.unit_hz)
 
     def frequency(self, word: str) -> int | None:
-        """What a file's content means, in Hz; None where it means nothing."""
+        """Return what a file's content means, in Hz; None where it means nothing."""
         if self.words:
             return self.frequencies[self.words.index(word)] if word in self.words else None
         return int(word) * self.unit_hz if word.isdigit() else None
@@ -105,7 +105,7 @@ class Scale:
 
 
 def scale_of(values: Iterable[int], unit_hz: int = 1, continuous: bool = False) -> Scale | None:
-    """The scale of frequencies in units of unit_hz; None without any above zero."""
+    """Return the scale of frequencies in units of unit_hz; None without any above zero."""
     frequencies = tuple(sorted({value * unit_hz for value in values if value > 0}))
     return Scale(frequencies, unit_hz, continuous=continuous) if frequencies else None
 
@@ -117,10 +117,10 @@ class Control(Protocol):
     def paths(self) -> tuple[Path, ...]: ...
 
     def wanted(self, vote: Vote, originals: Mapping[Path, str]) -> Mapping[Path, str]:
-        """What each file shall contain, in the order for writing; without the files that stay as they are."""
+        """Return what each file shall contain, in the order for writing; without the files that stay as they are."""
 
     def ordered(self, wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
-        """The writes from the state now to these contents; after: see base.Actuator.plan."""
+        """Return the writes from the state now to these contents; after: see base.Actuator.plan."""
 
     def requested(self, vote: Vote) -> dict[str, float]: ...
 
@@ -202,12 +202,12 @@ class Range:
         return {name: float(value) for name, value in ends.items() if value is not None}
 
     def upper_word(self, vote: Vote) -> str | None:
-        """The upper end that a vote asks for, as its file writes it."""
+        """Return the upper end that a vote asks for, as its file writes it."""
         most = self._voted(vote)[1]
         return None if most is None else self.scale.word(most)
 
     def _voted(self, vote: Vote) -> tuple[int | None, int | None]:
-        """Both ends in Hz, None for one without a vote; the lower end never above the upper one."""
+        """Return both ends in Hz, None for one without a vote; the lower end never above the upper one."""
         corners = limits(vote, self.domain)
         least = None if corners.least is Corner.DISABLE else self.scale.at_least(corners.least)
         most = None if corners.most is Corner.DISABLE else self.scale.nearest(corners.most)
@@ -215,7 +215,7 @@ class Range:
 
     @staticmethod
     def _end(voted: int | None, before: int | None, other: int | None, pick: Callable[[int, int], int]) -> int | None:
-        """One end: as voted, else as before unless the other end's vote lies beyond it."""
+        """Return one end: as voted, else as before unless the other end's vote lies beyond it."""
         if voted is not None:
             return voted
         return before if before is None or other is None else pick(before, other)
@@ -293,14 +293,14 @@ def _kept(paths: Iterable[Path], originals: Mapping[Path, str]) -> dict[Path, st
 
 
 def _changes(wanted: Mapping[Path, str], after: Mapping[Path, str]) -> list[Write]:
-    """The writes for files that contain something else by then."""
+    """Return the writes for files that contain something else by then."""
     return [Write(path, value) for path, value in wanted.items() if value.strip() != word_after(path, after)]
 
 
 def governor(folder: Path, name: str, domain: Domain) -> Switch | None:
-    """The switch of a clock's governor: `performance` for a clock that is held, `powersave` for one that saves power
-    without an upper end of its own, each where the driver has it; None without a governor. name: of the file, and of
-    `available_` the list that goes with it."""
+    """Return the switch of a clock's governor: `performance` for a clock that is held, `powersave` for one that saves
+    power without an upper end of its own, each where the driver has it; None without a governor. name: of the file, and
+    of `available_` the list that goes with it."""
     prefix, _, last = name.rpartition("_")
     listed = folder / "_".join(part for part in (prefix, f"available_{last}s") if part)
     offered = word_of(listed).split()

@@ -40,7 +40,7 @@ class CpuLatency:
 
     @classmethod
     def find(cls, access: Access) -> list[CpuLatency]:
-        """One where the kernel has the file."""
+        """Return one where the kernel has the file."""
         found = cls(access)
         return [found] if found.paths[0].exists() else []
 
@@ -59,7 +59,7 @@ class CpuLatency:
         return [Write(self._path, "")] if self._word(after) else []
 
     def write(self, writes: Sequence[Write]) -> list[Problem]:
-        """An empty value takes the request back."""
+        """Take the request back for an empty value."""
         problems = []
         for write in writes:
             self.at = write.path
@@ -86,11 +86,11 @@ class CpuLatency:
         self._held = self._held_us = None
 
     def _word(self, after: Mapping[Path, str]) -> str:
-        """What this process asks for; empty for no request."""
+        """Return what this process asks for; empty for no request."""
         return after.get(self._path, "" if self._held_us is None else str(self._held_us))
 
     def _hold(self, write: Write) -> None:
-        """Makes the request another one, or takes it back. Raises OSError."""
+        """Make the request another one, or take it back. Raises OSError."""
         if self._access.before_write is not None:
             self._access.before_write(write)
         if not write.value:
@@ -104,7 +104,7 @@ class CpuLatency:
         self._held_us = int(write.value)
 
     def _unlike(self, write: Write) -> list[Problem]:
-        """A latency above the one that was asked for."""
+        """Return a latency above the one that was asked for."""
         now = self._now_us()
         if not write.value or now is None or now <= int(write.value):
             return []
@@ -114,7 +114,7 @@ class CpuLatency:
         return stat.S_ISCHR(self._path.stat().st_mode)
 
     def _now_us(self) -> int | None:
-        """The request that counts now, of all processes."""
+        """Return the request that counts now, of all processes."""
         try:
             content = self._path.read_bytes()[:4]
         except OSError:
@@ -126,7 +126,7 @@ _all: weakref.WeakSet[CpuLatency] = weakref.WeakSet()
 
 
 def _close_in_fork() -> None:
-    """A fork would hold the request for as long as it lives, whatever becomes of the process that made it."""
+    """Note that a fork would hold the request for as long as it lives, whatever becomes of the process that made it."""
     for each in _all:
         each.close()
 

@@ -26,7 +26,7 @@ _KHZ = 1000
 
 
 def find(access: Access) -> list[FileActuator]:
-    """One actuator for all policies."""
+    """Return one actuator for all policies."""
     folders = access.found("sys/devices/system/cpu/cpufreq/policy[0-9]*")
     controls = [control for folder in folders for control in _controls(folder)]
     honours = CLOCKS | {"high_performance"}
@@ -34,7 +34,7 @@ def find(access: Access) -> list[FileActuator]:
 
 
 def _controls(folder: Path) -> list[Control]:
-    """The governor, the range and the energy preference of a policy; the governor first, because `performance`
+    """Return the governor, the range and the energy preference of a policy; the governor first, because `performance`
     refuses any other preference."""
     scale = _scale(folder)
     least, most = folder / "scaling_min_freq", folder / "scaling_max_freq"
@@ -55,7 +55,7 @@ def _scale(folder: Path) -> Scale | None:
 
 
 def _preference(vote: Vote) -> str | None:
-    """`performance` for a vote for high performance, and for a held clock: its governor takes no other one."""
+    """Return `performance` for a vote for high performance, and for a held clock: its governor takes no other one."""
     return "performance" if vote.high_performance or held(vote, "core") else None
 
 

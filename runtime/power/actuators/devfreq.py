@@ -17,7 +17,7 @@ _MEMORY = re.compile(r"dmc|ddr|mem|mif|emi|noc|bimc|(?:^|[-_.:])bus|bw(?:mon)?(?
 
 
 def find(access: Access) -> list[FileActuator]:
-    """All GPUs and memories that the framework steers, kgsl's own GPU left out."""
+    """Return all GPUs and memories that the framework steers, kgsl's own GPU left out."""
     controls: list[Control] = []
     honours: set[str] = set()
     for folder in access.found("sys/class/devfreq/*"):
@@ -31,7 +31,7 @@ def find(access: Access) -> list[FileActuator]:
 
 
 def domain_of(name: str) -> Domain | None:
-    """What a device of the framework is, by its name: `13000000.mali`, `soc:qcom,gpubw`, `dmc`; None for another
+    """Return what a device of the framework is, by its name: `13000000.mali`, `soc:qcom,gpubw`, `dmc`; None for another
     kind of device."""
     if _MEMORY.search(name):
         return "bus"
@@ -39,7 +39,7 @@ def domain_of(name: str) -> Domain | None:
 
 
 def _controls(folder: Path, domain: Domain) -> Iterable[Control]:
-    """The governor and the range of one device; nothing where it does not list its frequencies."""
+    """Yield the governor and the range of one device; nothing where it does not list its frequencies."""
     scale = scale_of(numbers_of(folder / "available_frequencies"))
     if scale is None or not (folder / "min_freq").exists():
         return

@@ -35,12 +35,12 @@ _XE = _Names("min_freq", "max_freq", "act_freq", "rpn_freq", "rp0_freq")
 
 
 def find(access: Access) -> list[FileActuator]:
-    """The actuators of both drivers."""
+    """Return the actuators of both drivers."""
     return [*_found_by_i915(access), *_found_by_xe(access)]
 
 
 def _found_by_i915(access: Access) -> list[FileActuator]:
-    """An actuator for each card: by its GTs, else by the files of older kernels, which stand for all GTs."""
+    """Return an actuator for each card: by its GTs, else by the files of older kernels, which stand for all GTs."""
     found = []
     for card in access.found("sys/class/drm/card[0-9]*"):
         folders = {folder.name: folder for folder in sorted(card.glob("gt/gt[0-9]*"))}
@@ -50,7 +50,7 @@ def _found_by_i915(access: Access) -> list[FileActuator]:
 
 
 def _found_by_xe(access: Access) -> list[FileActuator]:
-    """An actuator for each card, of all its tiles and GTs."""
+    """Return an actuator for each card, of all its tiles and GTs."""
     found = []
     for card in access.found("sys/class/drm/card[0-9]*"):
         controls: list[Control] = []
@@ -65,7 +65,7 @@ def _actuator(name: str, access: Access, controls: list[Control]) -> list[FileAc
 
 
 def _controls(label: str, folder: Path, names: _Names) -> list[Control]:
-    """The range of one GT, and its boost frequency where the driver has one: it would pass an upper end."""
+    """Return the range of one GT, and its boost frequency where the driver has one: it would pass an upper end."""
     ends = [number_of(folder / name) for name in (names.lowest, names.highest)]
     scale = scale_of([end for end in ends if end is not None], _MHZ, continuous=True)
     if scale is None or not (folder / names.least).exists():

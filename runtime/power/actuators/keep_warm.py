@@ -44,19 +44,19 @@ class KeepWarm:
         self._thread.start()
 
     def resume(self) -> None:
-        """Starts working: an inference is done."""
+        """Start working: an inference is done."""
         with self._change:
             self._until_ns = time.monotonic_ns() + self._longest_ns
             self._change.notify_all()
 
     def pause(self) -> None:
-        """Stops working, and returns when no launch of the thread is left: an inference begins."""
+        """Stop working, and return when no launch of the thread is left: an inference begins."""
         with self._change:
             self._until_ns = 0
             self._change.wait_for(lambda: not self._working)
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         with self._change:
             self._closed = True
             self._change.notify_all()
@@ -75,7 +75,7 @@ class KeepWarm:
                 time.sleep(self._period_s)
 
     def _begun(self) -> bool:
-        """Waits until there is something to do; False once it is closed."""
+        """Wait until there is something to do; False once it is closed."""
         with self._change:
             self._change.wait_for(lambda: self._closed or time.monotonic_ns() < self._until_ns)
             self._working = not self._closed

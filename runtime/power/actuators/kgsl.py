@@ -34,7 +34,7 @@ BUS_ON = Corner.NOM
 
 
 def find(access: Access) -> list[FileActuator]:
-    """The GPU of this driver: by its power levels, else by the devfreq files that it has."""
+    """Return the GPU of this driver: by its power levels, else by the devfreq files that it has."""
     folder = access / "sys/class/kgsl/kgsl-3d0"
     controls: list[Control] = []
     if (clock := _levels(folder) or _frequencies(folder / "devfreq", folder)) is not None:
@@ -44,7 +44,7 @@ def find(access: Access) -> list[FileActuator]:
 
 
 def _levels(folder: Path) -> Range | None:
-    """The range of power levels; None where the driver shows none, or not as many as frequencies."""
+    """Return the range of power levels; None where the driver shows none, or not as many as frequencies."""
     frequencies = sorted(set(numbers_of(folder / "gpu_available_frequencies")))
     least, most = folder / "min_pwrlevel", folder / "max_pwrlevel"
     if not frequencies or number_of(folder / "num_pwrlevels") != len(frequencies) or not least.exists():
@@ -54,7 +54,7 @@ def _levels(folder: Path) -> Range | None:
 
 
 def _frequencies(folder: Path, above: Path) -> Range | None:
-    """The range of frequencies in Hz."""
+    """Return the range of frequencies in Hz."""
     scale = scale_of(numbers_of(folder / "available_frequencies") or numbers_of(above / "gpu_available_frequencies"))
     least, most = folder / "min_freq", folder / "max_freq"
     if scale is None or not least.exists():
@@ -67,7 +67,7 @@ def _if_there(path: Path) -> Path | None:
 
 
 def _awake(word: str) -> Callable[[Vote], str | None]:
-    """The word for votes with a short sleep latency."""
+    """Return the word for votes with a short sleep latency."""
     return lambda vote: word if vote.sleep_latency_us is not None and vote.sleep_latency_us <= AWAKE_US else None
 
 

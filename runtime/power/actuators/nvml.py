@@ -43,7 +43,7 @@ class Library(Protocol):
 
 
 def find(access: Access) -> list[Nvml]:
-    """One for each GPU of this machine; none below another root, or without driver or binding."""
+    """Return one for each GPU of this machine; none below another root, or without driver or binding."""
     if access.root != Path("/"):
         return []
     try:
@@ -54,7 +54,7 @@ def find(access: Access) -> list[Nvml]:
 
 
 def found_by(library: Library, access: Access) -> list[Nvml]:
-    """One for each GPU that a library shows."""
+    """Return one for each GPU that a library shows."""
     try:
         library.nvmlInit()
         return [Nvml(library, index, access) for index in range(library.nvmlDeviceGetCount())]
@@ -72,7 +72,7 @@ class Nvml:
     at: Path | None = None
 
     def __init__(self, library: Library, index: int, access: Access) -> None:
-        """Raises the binding's error where the GPU cannot be asked."""
+        """Raise the binding's error where the GPU cannot be asked."""
         self._library = library
         self._handle = library.nvmlDeviceGetHandleByIndex(index)
         self._access = access
@@ -132,7 +132,7 @@ class Nvml:
         return {f"{domain}_hz": float(mhz) * _MHZ for domain, mhz in clocks.items()}
 
     def close(self) -> None:
-        """A lock stays: it is not this process's alone."""
+        """Note that a lock stays: it is not this process's alone."""
 
     def _ends(self, vote: Vote, domain: Domain) -> tuple[int, int] | None:
         corners, scale = limits(vote, domain), self._scales[domain]
@@ -147,7 +147,7 @@ class Nvml:
         return DEFAULT if ends is None else f"{ends[0] // _MHZ} {ends[1] // _MHZ}"
 
     def _lock(self, write: Write) -> None:
-        """Raises the binding's error, or OSError of a hook."""
+        """Raise the binding's error, or OSError of a hook."""
         if self._access.before_write is not None:
             self._access.before_write(write)
         core = self._files[write.path] == "core"
@@ -164,12 +164,13 @@ _DOMAINS: tuple[Domain, ...] = ("core", "bus")
 
 
 def _is_of_nvml(error: Exception) -> bool:
-    """Whether NVML says no; the binding's class can only be told by its name, because the binding is no dependency."""
+    """Return whether NVML says no; the binding's class can only be told by its name, because the binding is no
+    dependency."""
     return any(kind.__name__ == "NVMLError" for kind in type(error).__mro__)
 
 
 def _error_name(error: Exception) -> str:
-    """The name of the errno that is nearest to an error."""
+    """Return the name of the errno that is nearest to an error."""
     if isinstance(error, OSError):
         return errno.errorcode.get(error.errno or 0, "EIO")
     return _ERRNOS.get(getattr(error, "value", 0), "EIO")

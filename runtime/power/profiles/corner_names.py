@@ -10,8 +10,8 @@ from gputune.runtime.power.records import Corner, PowerMode
 
 
 def corner_of(name: str) -> Corner:
-    """The corner of a name: SNPE_DCVS_VOLTAGE_VCORNER_TURBO, DCVS_VOLTAGE_VCORNER_TURBO or TURBO, in any case. Raises
-    ValueError where there is none, with the nearest."""
+    """Return the corner of a name: SNPE_DCVS_VOLTAGE_VCORNER_TURBO, DCVS_VOLTAGE_VCORNER_TURBO or TURBO, in any case.
+    Raises ValueError where there is none, with the nearest."""
     corner = _CORNERS.get(name.upper())
     if corner is None:
         raise ValueError(f"{shown(name)} is no corner{nearest(_short(name), [each.name for each in Corner])}")
@@ -19,12 +19,12 @@ def corner_of(name: str) -> Corner:
 
 
 def corner_name(corner: Corner) -> str:
-    """The original's name of a corner, as it stands in its YAML files."""
+    """Return the original's name of a corner, as it stands in its YAML files."""
     return f"SNPE_{_long_name(corner)}"
 
 
 def power_mode_of(name: str) -> PowerMode:
-    """The power mode of a name: SNPE_DSP_PERF_INFRASTRUCTURE_POWERMODE_ADJUST_UP_DOWN, the same without SNPE, or
+    """Return the power mode of a name: SNPE_DSP_PERF_INFRASTRUCTURE_POWERMODE_ADJUST_UP_DOWN, the same without SNPE, or
     ADJUST_UP_DOWN, in any case. Raises ValueError where there is none, with the nearest."""
     mode = _MODES.get(name.upper())
     if mode is None:
@@ -33,18 +33,18 @@ def power_mode_of(name: str) -> PowerMode:
 
 
 def power_mode_name(mode: PowerMode) -> str:
-    """The original's name of a power mode, as it stands in its YAML files."""
+    """Return the original's name of a power mode, as it stands in its YAML files."""
     return f"SNPE_{_MODE_PREFIX}{mode.value}"
 
 
 def shown(value: object) -> str:
-    """A value that came in, short enough for a message."""
+    """Return a value that came in, short enough for a message."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a message: which of the names is like this one, else all of them."""
+    """Return the end of a message: which of the names is like this one, else all of them."""
     spellings = {each.upper(): each for each in names}
     near = difflib.get_close_matches(name.upper()[:_SHOWN_CHARACTERS], spellings, n=1, cutoff=0.5)
     return f"; the nearest is {spellings[near[0]]}" if near else f"; there are {', '.join(spellings.values())}"
@@ -60,7 +60,7 @@ _MODE_PREFIX = "DSP_PERF_INFRASTRUCTURE_POWERMODE_"
 
 
 def _short(name: str) -> str:
-    """What is left of a name without all that the names of its kind begin with."""
+    """Return what is left of a name without all that the names of its kind begin with."""
     return re.sub(r".*(?:CORNER|POWERMODE)_", "", name.upper())
 
 

@@ -168,7 +168,7 @@ def _entries(sections: object) -> Iterator[tuple[str, str, object]]:
 
 
 def _changes(profile: PerfProfile, base: PerfProfile) -> Iterator[str]:
-    """What of a profile is not as in another."""
+    """Yield what of a profile is not as in another."""
     now, then = profile.to_dict(), base.to_dict()
     for section, kinds in KINDS.items():
         for key in kinds:

@@ -76,7 +76,7 @@ _PREFIX = "SNPE_PERFORMANCE_PROFILE_"
 
 
 def preset_name(name: str) -> str:
-    """The name of a preset in the table, of its name in any case or in the original's spelling, such as
+    """Return the name of a preset in the table, of its name in any case or in the original's spelling, such as
     SNPE_PERFORMANCE_PROFILE_BURST. Raises ValueError where there is none, with the nearest."""
     plain = name.upper().removeprefix(_PREFIX).lower()
     if plain not in PRESETS:

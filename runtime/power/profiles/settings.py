@@ -38,7 +38,7 @@ class Flag:
     default: bool = False
 
     def accept(self, value: object) -> bool:
-        """The value. Raises ValueError unless it is a bool."""
+        """Return the value. Raises ValueError unless it is a bool."""
         if not isinstance(value, bool):
             raise ValueError(f"is true or false, not {shown(value)}")
         return value
@@ -54,7 +54,7 @@ class Count:
     default: int | None = None
 
     def accept(self, value: object) -> int:
-        """The value. Raises ValueError unless it is a whole number in the range."""
+        """Return the value. Raises ValueError unless it is a whole number in the range."""
         if type(value) is not int:
             raise ValueError(f"is a whole number of {self.unit}, not {shown(value)}")
         if not self.least <= value <= self.most:
@@ -69,7 +69,7 @@ class CornerChoice:
     default: Corner = Corner.DISABLE
 
     def accept(self, value: object) -> Corner:
-        """The corner itself or that of a name. Raises ValueError where it is neither."""
+        """Return the corner itself or that of a name. Raises ValueError where it is neither."""
         if isinstance(value, Corner):
             return value
         if not isinstance(value, str):
@@ -84,7 +84,7 @@ class PowerModeChoice:
     default: PowerMode = PowerMode.ADJUST_UP_DOWN
 
     def accept(self, value: object) -> PowerMode:
-        """The power mode itself or that of a name. Raises ValueError where it is neither."""
+        """Return the power mode itself or that of a name. Raises ValueError where it is neither."""
         if not isinstance(value, str):
             raise ValueError(f"is a power mode, not {shown(value)}")
         return value if isinstance(value, PowerMode) else power_mode_of(value)
@@ -117,13 +117,14 @@ KINDS: Mapping[str, Mapping[str, Kind]] = {GENERAL: _OF_GENERAL, **dict.fromkeys
 
 
 def check_section(section: str) -> None:
-    """Raises ValueError, with the nearest, where there is no such section."""
+    """Raise ValueError, with the nearest, where there is no such section."""
     if section not in KINDS:
         raise ValueError(f"there is no section {shown(section)}{nearest(section, SECTIONS)}")
 
 
 def kind_of(section: str, key: str) -> Kind:
-    """The kind of values of a setting. Raises ValueError where there is none, with the nearest or where it belongs."""
+    """Return the kind of values of a setting. Raises ValueError where there is none, with the nearest or where it
+    belongs."""
     check_section(section)
     kind = KINDS[section].get(key)
     if kind is None:
@@ -134,7 +135,7 @@ def kind_of(section: str, key: str) -> Kind:
 
 
 def accept(section: str, key: str, value: object) -> Value:
-    """A value of a setting, checked. Raises ValueError with section, key and reason."""
+    """Return a value of a setting, checked. Raises ValueError with section, key and reason."""
     kind = kind_of(section, key)
     try:
         return kind.accept(value)
@@ -143,7 +144,7 @@ def accept(section: str, key: str, value: object) -> Value:
 
 
 def plain(value: Value) -> Plain:
-    """A value as it stands in a file or goes over a wire."""
+    """Return a value as it stands in a file or goes over a wire."""
     if isinstance(value, Corner):
         return corner_name(value)
     return power_mode_name(value) if isinstance(value, PowerMode) else value

@@ -14,8 +14,8 @@ MAX_BYTES = 64 * 1024
 
 
 def read_yaml(path: Path | str) -> PerfProfile:
-    """The profile of a file; what it leaves out is as in a new one. Keys may be indented below their section or not.
-    Raises ValueError with path, line number and reason for whatever is not in the form, and OSError."""
+    """Return the profile of a file; what it leaves out is as in a new one. Keys may be indented below their section or
+    not. Raises ValueError with path, line number and reason for whatever is not in the form, and OSError."""
     with open_file(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -30,7 +30,7 @@ def read_yaml(path: Path | str) -> PerfProfile:
 
 
 def parse_yaml(text: str) -> PerfProfile:
-    """The profile of a file's text. Raises ValueError with line number and reason."""
+    """Return the profile of a file's text. Raises ValueError with line number and reason."""
     reader = _Reader()
     for number, line in enumerate(text.split("\n"), 1):
         try:
@@ -42,7 +42,7 @@ def parse_yaml(text: str) -> PerfProfile:
 
 
 def write_yaml(profile: PerfProfile) -> str:
-    """The text of a file. Raises ValueError where corners are not in the order min <= target <= max."""
+    """Return the text of a file. Raises ValueError where corners are not in the order min <= target <= max."""
     profile.check()
     lines = []
     for section, settings in profile.to_dict().items():
@@ -107,7 +107,7 @@ class _Reader:
 
 
 def _scalar(text: str) -> Plain:
-    """A value by its form: true, false, a decimal number or a word."""
+    """Return a value by its form: true, false, a decimal number or a word."""
     if text in ("true", "True", "TRUE", "false", "False", "FALSE"):
         return text.lower() == "true"
     return int(text) if _NUMBER.fullmatch(text) else text
