@@ -38,7 +38,7 @@ CANNOT_LISTEN = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the server until it is told to stop; returns the exit code."""
+    """Run the server until it is told to stop; returns the exit code."""
     token_text = os.environ.pop(TOKEN_VARIABLE, None)  # no child shall see it
     options = parser().parse_args(arguments)
     if options.exit_with_parent and not stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
@@ -102,7 +102,7 @@ async def _serve(
 
 
 def _listener(options: argparse.Namespace, protected: bool) -> Listener | LocalListener:
-    """What the options say is listened on. Raises ValueError with one line, Exposed, CannotListen."""
+    """Return what the options say is listened on. Raises ValueError with one line, Exposed, CannotListen."""
     if options.unix is None:
         host, port = options.host or DEFAULT_HOST, DEFAULT_PORT if options.port is None else options.port
         return Listener(host, port, protected)
@@ -113,7 +113,7 @@ def _listener(options: argparse.Namespace, protected: bool) -> Listener | LocalL
 
 
 def _authentication(options: argparse.Namespace, token_text: str | None) -> Authentication:
-    """Which clients are let in. Raises ValueError with one line."""
+    """Return which clients are let in. Raises ValueError with one line."""
     for name in ("tls_key", "tls_ca"):
         if getattr(options, name) is not None and options.tls_cert is None:
             raise ValueError(f"--{name} needs --tls_cert, the certificate that the server shows")

@@ -98,18 +98,18 @@ class Daemon:
         self._stopping_now = asyncio.Event()
 
     def stop(self) -> None:
-        """Makes `serve` return once the batch in flight is answered; called again, at once."""
+        """Make `serve` return once the batch in flight is answered; called again, at once."""
         if self._stopping.is_set():
             self._stopping_now.set()
         self._stopping.set()
 
     def stop_now(self) -> None:
-        """Makes `serve` return as soon as the worker is stopped."""
+        """Make `serve` return as soon as the worker is stopped."""
         self._stopping.set()
         self._stopping_now.set()
 
     async def serve(self, announce: Callable[[Welcome], None]) -> None:
-        """Opens the device, calls announce(Welcome) once clients can connect, and serves until it is stopped.
+        """Open the device, call announce(Welcome) once clients can connect, and serve until it is stopped.
 
         Raises DeviceUnavailable, CannotListen.
         """
@@ -147,7 +147,7 @@ class Daemon:
                 self._far_state.close()
 
     async def _unless_stopped(self, starting: Awaitable[WorkerReady]) -> WorkerReady | None:
-        """What is waited for; None when the server is stopped before it is there."""
+        """Return what is waited for; None when the server is stopped before it is there."""
         ready, stopping = asyncio.ensure_future(starting), asyncio.ensure_future(self._stopping.wait())
         try:
             await _first(ready, stopping)
@@ -188,7 +188,7 @@ class Daemon:
             await asyncio.to_thread(self.service.perf_profiles.close)
 
     async def _until_stopped(self, accepting: asyncio.Future[None], serving: asyncio.Future[None]) -> None:
-        """Waits for the end, then finishes what is in flight unless it has to be at once."""
+        """Wait for the end, then finish what is in flight unless it has to be at once."""
         now = asyncio.ensure_future(self._stopping_now.wait())
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
@@ -241,13 +241,13 @@ class Daemon:
     # --- for the links --------------------------------------------------------------------------------
 
     def enter(self, link: ClientLink) -> int:
-        """The number of a new connection."""
+        """Return the number of a new connection."""
         self._links.add(link)
         self._connections += 1
         return self._connections
 
     def let_in(self, link: ClientLink) -> None:
-        """It knows the token. Raises ProtocolError (too_many_connections)."""
+        """Note that it knows the token. Raises ProtocolError (too_many_connections)."""
         allowed = self.limits.connections
         if self.service.clients >= allowed:
             details = {"limit": "connections", "allowed": allowed, "got": allowed + 1}
@@ -256,11 +256,11 @@ class Daemon:
         self._admission.passed(link)
 
     def welcome(self) -> Welcome:
-        """What a client is told that has shown that it knows the token."""
+        """Return what a client is told that has shown that it knows the token."""
         return Welcome(self.limits, self._device, self._server)
 
     def leave(self, link: ClientLink) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
         self._admission.left(link)
         self._links.discard(link)
         self._requests += link.requests
@@ -283,7 +283,7 @@ class Daemon:
 
 
 def _further_compilers(report: DeviceReport) -> int:
-    """How many further processes can compile for this device, and would disturb it while it measures."""
+    """Return how many further processes can compile for this device, and would disturb it while it measures."""
     if report.identity is None or report.identity.device_type != "cpu" or report.simulated:
         return 0
     if report.remote:  # an agent does not say how much memory there is
@@ -292,5 +292,5 @@ def _further_compilers(report: DeviceReport) -> int:
 
 
 async def _first(*futures: asyncio.Future[Any], seconds: float | None = None) -> None:
-    """Waits until one of them is done, or so many seconds."""
+    """Wait until one of them is done, or so many seconds."""
     await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -49,7 +49,7 @@ FORMATTERS: Mapping[LogFormat, logging.Formatter] = {
 
 
 def set_up(level: str, form: LogFormat, stream: TextIO) -> None:
-    """Sends the log of this process to the stream, from this level of LEVELS on."""
+    """Send the log of this process to the stream, from this level of LEVELS on."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(FORMATTERS[form])
     logging.basicConfig(level=LEVELS[level], handlers=[handler])

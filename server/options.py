@@ -28,7 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
+    """Return the options of the command."""
     result = _Parser(
         prog="gputune target-server",
         usage="%(prog)s [OPTIONS]",

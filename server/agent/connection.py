@@ -211,7 +211,7 @@ class AgentConnection:
         self._open.append(_Open(self._number, kind, kept, take, waited, started, outputs))
 
     def _receive(self) -> None:
-        """Reads one message, which answers the oldest request or says that its launch runs."""
+        """Read one message, which answers the oldest request or says that its launch runs."""
         try:
             number, message = self._read(_ARRIVING)
         except (OSError, ProtocolError) as error:

@@ -131,7 +131,7 @@ class AgentContext:
         self._handle.free()
 
     def _bytes_of(self, tensor: TensorRecord, value: Value, stack: ExitStack) -> memoryview:
-        """The bytes of an input, which the host may read until the stack is left."""
+        """Return the bytes of an input, which the host may read until the stack is left."""
         if isinstance(value, MemHandle):
             stack.enter_context(value.host_access())
             self._count(tensor.name, tensor.nbytes)
@@ -139,7 +139,7 @@ class AgentContext:
         return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
     def _placed(self, tensor: TensorRecord, data: Any, into: Value | None) -> Array:
-        """An output, in the memory that is wanted for it."""
+        """Return an output, in the memory that is wanted for it."""
         content = np.frombuffer(data, tensor.dtype).reshape(tensor.shape)
         if not isinstance(into, MemHandle):
             return content

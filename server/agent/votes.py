@@ -19,7 +19,7 @@ class AgentPower:
     connection, which is made once more where it is lost. controls: the files by which the device is steered."""
 
     def __init__(self, profile: PerfProfile, address: str, place: int) -> None:
-        """Raises ValueError for a profile that is no preset, and for an agent that cannot be reached."""
+        """Raise ValueError for a profile that is no preset, and for an agent that cannot be reached."""
         self.profile = PerfProfile()
         self.controls: tuple[str, ...] = ()
         self._address, self._place = address, place

@@ -64,7 +64,7 @@ class Admission:
         return len(self._silent) + len(self._unproven)
 
     async def serve(self) -> None:
-        """Accepts until it is cancelled; then no connection is left standing here."""
+        """Accept until it is cancelled; then no connection is left standing here."""
         loop = asyncio.get_running_loop()
         self._selector.register(self._listener.socket, selectors.EVENT_READ)
         loop.add_reader(self._selector.fileno(), self._look)
@@ -79,17 +79,17 @@ class Admission:
             self._selector.close()
 
     def passed(self, newcomer: ClientLink) -> None:
-        """It has proven itself."""
+        """Note that it has proven itself."""
         self._unproven.leave(newcomer)
         self._meetings.pop(newcomer, None)
         self._began.pop(newcomer, None)
 
     def left(self, newcomer: ClientLink) -> None:
-        """It is gone."""
+        """Note that it is gone."""
         self.passed(newcomer)
 
     def check(self, now: float) -> None:
-        """Turns away what has not proven itself in time."""
+        """Turn away what has not proven itself in time."""
         for silent in [arrival for arrival in self._silent if now - arrival.began > self._seconds]:
             self._dismiss(silent)
         for newcomer in [link for link, began in self._began.items() if now - began > self._seconds]:
@@ -99,7 +99,7 @@ class Admission:
     # --- connections that have sent nothing -----------------------------------------------------------
 
     def _look(self) -> None:
-        """Does some of what there is to do. The loop serves the others then, and calls again while there is more."""
+        """Do some of what there is to do. The loop serves the others then, and calls again while there is more."""
         try:
             ready = [key.data for key, _ in self._selector.select(0)]
             speaking = (arrival for arrival in ready if arrival is not None and not self._hung_up(arrival))

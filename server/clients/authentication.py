@@ -19,7 +19,7 @@ class Authentication:
 
 
 def server_context(certificate: Path, key: Path | None, authority: Path | None) -> ssl.SSLContext:
-    """A context for servers, TLS 1.2 at least.
+    """Return a context for servers, TLS 1.2 at least.
 
     certificate: PEM, with the chain; key: PEM, None when it is in the certificate's file; authority: clients must
     show a certificate that one of these (PEM) has signed. Raises ValueError with one line that names the file.

@@ -41,16 +41,16 @@ class Host(Protocol):
     guesses: Guesses
 
     def enter(self, link: ClientLink) -> int:
-        """The number of a new connection."""
+        """Return the number of a new connection."""
 
     def let_in(self, link: ClientLink) -> None:
-        """It knows the token. Raises ProtocolError (too_many_connections)."""
+        """Note that it knows the token. Raises ProtocolError (too_many_connections)."""
 
     def welcome(self) -> Welcome:
-        """What a client is told that has shown that it knows the token."""
+        """Return what a client is told that has shown that it knows the token."""
 
     def leave(self, link: ClientLink) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
 
 
 class ClientLink(asyncio.BufferedProtocol):
@@ -155,7 +155,7 @@ class ClientLink(asyncio.BufferedProtocol):
     # --- the daemon's side ----------------------------------------------------------------------------
 
     def send(self, message: Any, request_id: int = 0) -> None:
-        """Sends a message, if the client is still there."""
+        """Send a message, if the client is still there."""
         if self._ending:
             return
         try:
@@ -178,7 +178,7 @@ class ClientLink(asyncio.BufferedProtocol):
         return self._connection.cost(request_id)
 
     def end(self, error: ProtocolError) -> None:
-        """Says why the connection ends, and reads on for a moment: closing at once could lose the words."""
+        """Say why the connection ends, and read on for a moment: closing at once could lose the words."""
         if self._ending:
             return
         log.info("closing %s: %s", self._name, error)
@@ -193,17 +193,17 @@ class ClientLink(asyncio.BufferedProtocol):
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
 
     def close(self) -> None:
-        """Ends the connection once all that was sent is on its way."""
+        """End the connection once all that was sent is on its way."""
         self._ending = True
         self._transport.close()
 
     def abort(self) -> None:
-        """Ends the connection now."""
+        """End the connection now."""
         self._ending = True
         self._transport.abort()
 
     def check(self, now: float) -> None:
-        """Ends the connection of a client that is not heard of any more; before its proof, the admission does."""
+        """End the connection of a client that is not heard of any more; before its proof, the admission does."""
         limits = self._host.limits
         if not self._let_in:
             return
@@ -284,7 +284,7 @@ class ClientLink(asyncio.BufferedProtocol):
             self._count()
 
     def _count(self) -> None:
-        """Counts what is under way in both directions, and ends the connection where the server has no room for it."""
+        """Count what is under way in both directions, and end the connection where the server has no room for it."""
         try:
             self._under_way.become(self._connection.announced_bytes + self._transport.get_write_buffer_size())
         except ProtocolError as error:

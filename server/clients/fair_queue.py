@@ -75,7 +75,7 @@ class FairQueue(Generic[Owner, Item]):
         return sum(len(line.items) for tenant in self._tenants.values() for line in tenant.lines.values())
 
     def add(self, owner: Owner, item: Item, tenant: str, first: bool = False) -> None:
-        """The item waits behind the others of its owner, or as the first of them."""
+        """Let the item wait behind the others of its owner, or as the first of them."""
         arrival = next(self._arrivals)
         joined = self._tenants.setdefault(tenant, _Tenant(self._level))
         if not joined.waiting():
@@ -90,12 +90,12 @@ class FairQueue(Generic[Owner, Item]):
             line.items.append((arrival, item))
 
     def first(self, held_back: Collection[Owner] = ()) -> Item | None:
-        """The item that is served next, which goes on waiting; none of an owner that is held back."""
+        """Return the item that is served next, which goes on waiting; none of an owner that is held back."""
         found = self._first(held_back)
         return None if found is None else found[1].items[0][1]
 
     def next(self, held_back: Collection[Owner] = ()) -> Item | None:
-        """Takes the item that is served now; none of an owner that is held back."""
+        """Take the item that is served now; none of an owner that is held back."""
         found = self._first(held_back)
         if found is None:
             return None
@@ -108,8 +108,8 @@ class FairQueue(Generic[Owner, Item]):
         return line.items.popleft()[1]
 
     def before(self, owner: Owner, held_back: Collection[Owner] = ()) -> bool:
-        """Whether something waits that is to be served before more of this owner: of another tenant that has used less,
-        or of another owner of its own tenant that has. Never for an owner that has left."""
+        """Return whether something waits that is to be served before more of this owner: of another tenant that has
+        used less, or of another owner of its own tenant that has. Never for an owner that has left."""
         if (tenant := self._tenant.get(owner)) is None:
             return False
         rivals: list[tuple[_Share, _Share]] = [
@@ -132,7 +132,7 @@ class FairQueue(Generic[Owner, Item]):
         return [tenant for tenant in self._tenants.values() if tenant.waiting(held_back)]
 
     def spent(self, owner: Owner, seconds: float) -> None:
-        """The owner has used the device for so long; nothing for one that has left."""
+        """Note that the owner has used the device for so long; nothing for one that has left."""
         if tenant := self._tenant.get(owner):
             tenant.used += seconds
             tenant.lines[owner].used += seconds
@@ -144,7 +144,7 @@ class FairQueue(Generic[Owner, Item]):
         return [item for _, item in _in_turns(tenants)]
 
     def remove(self, owner: Owner, item: Item) -> bool:
-        """Takes a waiting item out; False when it does not wait (any more)."""
+        """Take a waiting item out; False when it does not wait (any more)."""
         tenant = self._tenant.get(owner)
         for entry in tenant.lines[owner].items if tenant else ():
             if entry[1] is item:
@@ -154,12 +154,12 @@ class FairQueue(Generic[Owner, Item]):
         return False
 
     def leave(self, owner: Owner) -> None:
-        """Forgets an owner and what waits for it."""
+        """Forget an owner and what waits for it."""
         if tenant := self._tenant.pop(owner, None):
             del tenant.lines[owner]
 
 
 def _in_turns(lines: Iterable[Iterable[tuple[int, Item]]]) -> list[tuple[int, Item]]:
-    """The first entries of all lines by their number, then the second ones, and so on."""
+    """Return the first entries of all lines by their number, then the second ones, and so on."""
     places = [(place, entry) for line in lines for place, entry in enumerate(line)]
     return [entry for _, entry in sorted(places, key=lambda each: (each[0], each[1][0]))]

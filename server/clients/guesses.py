@@ -25,7 +25,7 @@ class Guesses:
         self._failed: OrderedDict[str, tuple[int, float]] = OrderedDict()  # how often in a row, and when last
 
     def failed(self, address: str) -> None:
-        """A proof from there was wrong."""
+        """Note that a proof from there was wrong."""
         network = address_of(address)
         count, _ = self._recent(network)
         self._failed[network] = count + 1, self._clock()
@@ -34,7 +34,7 @@ class Guesses:
             self._failed.popitem(last=False)
 
     def seconds(self, address: str) -> float:
-        """How long to wait before the next proof from there is read; 0 for an address without wrong proofs."""
+        """Return how long to wait before the next proof from there is read; 0 for an address without wrong proofs."""
         count, since = self._recent(address_of(address))
         if count < FREE:
             return 0.0

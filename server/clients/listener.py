@@ -38,7 +38,7 @@ class Arrival:
         self.descriptor = connection.fileno()
 
     def tenant(self, certificate: bytes | None) -> str:
-        """The tenant of the connection once it has shown a certificate (DER) that was checked, or none."""
+        """Return the tenant of the connection once it has shown a certificate (DER) that was checked, or none."""
         return tenant_of(self.host, certificate)
 
     @property
@@ -52,7 +52,7 @@ class Arrival:
             return True
 
     async def meet(self, protocol: asyncio.BaseProtocol, tls: Any, seconds: float) -> None:
-        """Gives the connection to the protocol, after a handshake where there is a context for TLS. Raises OSError,
+        """Give the connection to the protocol, after a handshake where there is a context for TLS. Raises OSError,
         also for a handshake that fails or lasts longer than so many seconds."""
         self._connection.setblocking(False)
         await asyncio.get_running_loop().connect_accepted_socket(
@@ -60,7 +60,7 @@ class Arrival:
         )
 
     def close(self) -> None:
-        """Ends a connection that has no protocol."""
+        """End a connection that has no protocol."""
         self._connection.close()
 
 
@@ -95,7 +95,7 @@ class Listener:
         self.address = f"[{bound}]:{number}" if family == socket.AF_INET6 else f"{bound}:{number}"
 
     def accept(self, at_most: int) -> list[Arrival]:
-        """The connections that are there, at most so many. Raises OSError when there is none because of it."""
+        """Return the connections that are there, at most so many. Raises OSError when there is none because of it."""
         arrivals: list[Arrival] = []
         try:
             while len(arrivals) < at_most:
@@ -109,7 +109,7 @@ class Listener:
         return arrivals
 
     def listen(self) -> None:
-        """Lets clients connect. Raises CannotListen: two may bind a port, but only one may listen."""
+        """Let clients connect. Raises CannotListen: two may bind a port, but only one may listen."""
         self.socket.setblocking(False)
         try:
             self.socket.listen(BACKLOG)
@@ -117,7 +117,7 @@ class Listener:
             raise _cannot_listen(self.address, error) from None
 
     def close(self) -> None:
-        """Takes no more connections."""
+        """Take no more connections."""
         self.socket.close()
 
 

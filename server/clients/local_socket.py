@@ -49,11 +49,11 @@ class LocalListener:
             raise self._cannot_listen(getattr(error, "strerror", None) or str(error)) from None
 
     def listen(self) -> None:
-        """Serves clients from now on."""
+        """Serve clients from now on."""
         self.socket.setblocking(False)
 
     def accept(self, at_most: int) -> list[Arrival]:
-        """The connections that are there, at most so many. Raises OSError when there is none because of it."""
+        """Return the connections that are there, at most so many. Raises OSError when there is none because of it."""
         arrivals: list[Arrival] = []
         try:
             while len(arrivals) < at_most:
@@ -67,7 +67,7 @@ class LocalListener:
         return arrivals
 
     def close(self) -> None:
-        """Takes no more connections, and removes the file."""
+        """Take no more connections, and remove the file."""
         if self.socket.fileno() >= 0 and self._file() == self._made is not None:
             with suppress(OSError):  # of a folder that is gone, say
                 self._path.unlink()
@@ -164,8 +164,9 @@ class LocalArrival(Arrival):
         return f"this server is of user {os.geteuid()}, and serves that user and root only, not user {self._peer.user}"
 
     def paired(self, arrived: Sequence[tuple[int, Any]], between_frames: bool) -> list[tuple[int, Any]]:
-        """What has arrived with the last bytes, every RegisterMemory with its descriptor. between_frames: whether no
-        further message has begun. Raises RemoteProtocolError (bad_descriptor), which closes all that have come."""
+        """Return what has arrived with the last bytes, every RegisterMemory with its descriptor. between_frames:
+        whether no further message has begun. Raises RemoteProtocolError (bad_descriptor), which closes all that have
+        come."""
         came, self._descriptors.arrived = self._descriptors.arrived, []
         early = len(self._waiting)  # it belongs to the first message, and no other
         self._waiting.extend(came)
@@ -190,7 +191,7 @@ class LocalArrival(Arrival):
         return paired
 
     def drop(self) -> None:
-        """Closes descriptors that nothing is made of any more."""
+        """Close descriptors that nothing is made of any more."""
         for descriptor in (*self._waiting, *self._descriptors.arrived):
             descriptor.close()
         self._waiting.clear()

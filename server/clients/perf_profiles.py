@@ -87,7 +87,7 @@ class PerfProfiles:
 
     @asynccontextmanager
     async def voted(self, client: object) -> AsyncIterator[None]:
-        """Votes while the device works for a connection."""
+        """Vote while the device works for a connection."""
         chosen = self._of.get(client)
         power = self._default if chosen is None or chosen.power is None else chosen.power
         if power is None or power.profile.silent:
@@ -106,14 +106,14 @@ class PerfProfiles:
         return controls_of(self._device) if isinstance(power, Power) else power.controls
 
     def leave(self, client: object) -> None:
-        """The connection is gone; its votes are taken back."""
+        """Note that the connection is gone; its votes are taken back."""
         if (chosen := self._of.pop(client, None)) is not None:
             chosen.gone = True
             if chosen.power is not None:
                 asyncio.get_running_loop().run_in_executor(None, chosen.power.close)
 
     def close(self) -> None:
-        """Takes all votes back; may wait for slow controls."""
+        """Take all votes back; may wait for slow controls."""
         while self._of:
             _, chosen = self._of.popitem()
             chosen.gone = True
@@ -123,8 +123,8 @@ class PerfProfiles:
             self._default.close()
 
     def state(self) -> dict[str, Any]:
-        """What StatusReport says: the profiles in force by how many connections have them, and what was asked of the
-        device's controls beside what they are at."""
+        """Return what StatusReport says: the profiles in force by how many connections have them, and what was asked of
+        the device's controls beside what they are at."""
         named: dict[str, int] = {}
         for chosen in self._of.values():
             if (power := chosen.power) is not None:

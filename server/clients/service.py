@@ -91,12 +91,12 @@ class Service:
     # --- clients --------------------------------------------------------------------------------------
 
     def join(self, client: Client) -> None:
-        """A client is let in: it may ask, until it leaves."""
+        """Note that a client is let in: it may ask, until it leaves."""
         self._jobs[client] = {}
         self._sessions[client] = Session(self._limits, self._handles, self.memory)
 
     def leave(self, client: Client) -> None:
-        """The client is gone: what it has is freed, what it waits for is dropped or given up."""
+        """Note that the client is gone: what it has is freed, what it waits for is dropped or given up."""
         for job in self._jobs.pop(client).values():
             _set(job.cancelled)
             if job not in self._serving:
@@ -122,7 +122,7 @@ class Service:
     # --- requests -------------------------------------------------------------------------------------
 
     def request(self, client: Client, request_id: int, request: Any) -> None:
-        """Answers a request now or later; every failure becomes an Error with a name."""
+        """Answer a request now or later; every failure becomes an Error with a name."""
         try:
             check_limits(request.message if isinstance(request, WithDescriptor) else request, self._limits)
             if self._stopping and not isinstance(request, _WHILE_STOPPING):
@@ -230,7 +230,7 @@ class Service:
             await asyncio.gather(*self._serving.values(), return_exceptions=True)
 
     def stop(self) -> None:
-        """Takes no more requests for the device; those that wait are told so."""
+        """Take no more requests for the device; those that wait are told so."""
         self._stopping = True
         for job in self._fair_queue.order():
             self._fair_queue.remove(job.client, job)
@@ -294,7 +294,7 @@ class Service:
     # --- batches that yield the device ----------------------------------------------------------------
 
     def share(self, now: float) -> None:
-        """Asks batches that have had the device for a while to let it to those that wait and have used less."""
+        """Ask batches that have had the device for a while to let it to those that wait and have used less."""
         self._charge()
         if not self._workers.room and self._fair_queue.first(self._held_back) not in self._paused:
             return
@@ -303,7 +303,7 @@ class Service:
                 supervisor.ask_to_yield()
 
     def _pause(self, job: Job) -> None:
-        """A batch has yielded the device: it waits for its next turn, as the first request of its client."""
+        """Note that a batch has yielded the device: it waits for its next turn, as the first request of its client."""
         self._charge()
         self._paused[job] = supervisor = self._running.pop(job)
         self._workers.pause(supervisor)
@@ -331,7 +331,7 @@ class Service:
             self._forget((), (job.message.context,))
 
     def _let_go(self, job: Job, loaded: bool = False) -> None:
-        """A job is over, and what it has taken is free; loaded: but for the context that it has loaded."""
+        """Note that a job is over, and what it has taken is free; loaded: but for the context that it has loaded."""
         job.session.release(job.held_bytes)
         if isinstance(job.message, PutContext):
             job.session.context_loaded(job.message.context, loaded)
@@ -339,11 +339,11 @@ class Service:
     # --- what is going on -----------------------------------------------------------------------------
 
     def waiting(self) -> list[Job]:
-        """The jobs that wait, about in the order in which they will be served."""
+        """Return the jobs that wait, about in the order in which they will be served."""
         return self._fair_queue.order()
 
     def soon(self) -> list[Job]:
-        """Those of them that can be served."""
+        """Return those of them that can be served."""
         return self._fair_queue.order(self._held_back)
 
     @property
@@ -361,7 +361,7 @@ class Service:
         return ", ".join(kind if count == 1 else f"{count} x {kind}" for kind, count in kinds.items())
 
     def tell_places(self, now: float) -> None:
-        """Tells those that wait how many are before them, when that has changed and every heartbeat."""
+        """Tell those that wait how many are before them, when that has changed and every heartbeat."""
         for before, job in enumerate(self._fair_queue.order(), start=len(self._running)):
             if job.client in self._held_back:
                 continue
@@ -375,7 +375,7 @@ _WHILE_STOPPING = (Status, Cancel, DownloadBuffer, FreeBuffers, FreeContexts)
 
 
 def as_message(error: ProtocolError) -> Error:
-    """The message that tells a client of an error."""
+    """Return the message that tells a client of an error."""
     return Error(error.name, error.message, error.details)
 
 

@@ -22,11 +22,11 @@ class Slots(Generic[Newcomer]):
         return len(self._address)
 
     def __iter__(self) -> Iterator[Newcomer]:
-        """All of them, in the order in which they came."""
+        """Return all of them, in the order in which they came."""
         return iter(self._address)
 
     def take(self, newcomer: Newcomer, address: str) -> Newcomer | None:
-        """Gives a slot to a newcomer; the one that has lost its slot to it, if any."""
+        """Give a slot to a newcomer; the one that has lost its slot to it, if any."""
         self._addresses.setdefault(address, {})[newcomer] = None
         self._address[newcomer] = address
         if len(self._address) <= self._at_most:
@@ -37,7 +37,7 @@ class Slots(Generic[Newcomer]):
         return leaves
 
     def leave(self, newcomer: Newcomer) -> None:
-        """Frees the slot of a newcomer, if it has one."""
+        """Free the slot of a newcomer, if it has one."""
         address = self._address.pop(newcomer, None)
         if address is not None:
             crowd = self._addresses[address]

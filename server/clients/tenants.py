@@ -13,7 +13,8 @@ _IPV6_NETWORK_BITS = 64  # what a network gives to one host, which may take any 
 
 @lru_cache(maxsize=1024)  # a flood asks for the same one thousands of times a second
 def address_of(host: str) -> str:
-    """The tenant of a peer's address: addresses that one host can choose among are one, those of this machine too."""
+    """Return the tenant of a peer's address: addresses that one host can choose among are one, those of this machine
+    too."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:  # gone before it could be asked
@@ -28,5 +29,6 @@ def address_of(host: str) -> str:
 
 
 def tenant_of(host: str, certificate: bytes | None) -> str:
-    """The tenant of a connection: its certificate (DER) where it has shown one, which was checked, or its address."""
+    """Return the tenant of a connection: its certificate (DER) where it has shown one, which was checked, or its
+    address."""
     return address_of(host) if certificate is None else f"certificate {sha256(certificate).hexdigest()}"

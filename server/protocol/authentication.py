@@ -40,28 +40,28 @@ _STRETCHED = 8  # tokens and salts of a process whose keys are kept; reconnectin
 
 
 def fresh_nonce() -> str:
-    """A challenge that was never used before: 64 hexadecimal digits."""
+    """Return a challenge that was never used before: 64 hexadecimal digits."""
     return secrets.token_hex(_NONCE_DIGITS // 2)
 
 
 def is_nonce(text: str) -> bool:
-    """Whether a challenge from outside has the form of one."""
+    """Return whether a challenge from outside has the form of one."""
     return len(text) == _NONCE_DIGITS and _is_hexadecimal(text)
 
 
 def is_salt(text: str) -> bool:
-    """Whether a salt from outside has the form of one."""
+    """Return whether a salt from outside has the form of one."""
     return len(text) == len(SALT) and _is_hexadecimal(text)
 
 
 @lru_cache(_STRETCHED)
 def stretched(token: bytes, salt: str) -> bytes:
-    """The token as a key of 32 bytes, at such a cost that guesses are slow: about 50 ms and 16 MiB."""
+    """Return the token as a key of 32 bytes, at such a cost that guesses are slow: about 50 ms and 16 MiB."""
     return hashlib.scrypt(token, salt=salt.encode(), **_SCRYPT)
 
 
 def frame_key(token: bytes, side: Role, client: Hello, server: Hello) -> bytes:
-    """The key for the MACs of the frames that `side` sends after these hellos: 32 bytes."""
+    """Return the key for the MACs of the frames that `side` sends after these hellos: 32 bytes."""
     message = bytearray()
     for text in (_LABEL, side, *_texts(client), *_texts(server)):
         encoded = text.encode()
@@ -70,7 +70,7 @@ def frame_key(token: bytes, side: Role, client: Hello, server: Hello) -> bytes:
 
 
 def read_token(source: Path | str) -> bytes:
-    """The token in a file (Path) or in a text, without white space around it.
+    """Return the token in a file (Path) or in a text, without white space around it.
 
     Raises ValueError with one line: what is wrong with which file or text, and what to do.
     """

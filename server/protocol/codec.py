@@ -56,7 +56,7 @@ def registry(kinds: Iterable[type]) -> Mapping[str, type]:
 
 
 def pack(message: object, request_id: int) -> Parts:
-    """Takes a message apart. Raises LocalProtocolError (bad_message) for values that do not travel."""
+    """Take a message apart. Raises LocalProtocolError (bad_message) for values that do not travel."""
     kind: Any = type(message)
     blobs: list[memoryview] = []
     plain: dict[str, object] = {"id": request_id, "type": kind.__name__}
@@ -104,7 +104,7 @@ def unpack(
 
 @cache
 def _names(kind: Any) -> tuple[tuple[str, ...], dict[str, object]]:
-    """The fields of a message that always travel, and the defaults of those that do so only when they differ."""
+    """Return the fields of a message that always travel, and the defaults of those that do so only when they differ."""
     later = {item.name: _default(item) for item in fields(kind) if LATER.items() <= item.metadata.items()}
     known = [item.name for item in fields(kind) if not HOST_ONLY.items() <= item.metadata.items()]
     return tuple(name for name in known if name not in later), later
@@ -115,7 +115,7 @@ def _default(item: Field[Any]) -> object:
 
 
 def _fill(plain: dict[str, object], message: object, blobs: list[memoryview]) -> dict[str, object]:
-    """Adds the fields to be sent, with their values."""
+    """Add the fields to be sent, with their values."""
     kind: Any = type(message)
     names, later = _names(kind)
     for name in names:
@@ -200,7 +200,7 @@ def _no_blob(code: int, data: bytes) -> NoReturn:
 
 
 def _depth(header: dict[str, Any], allowed: int) -> int:
-    """How deep lists and maps lie within each other; stops counting one beyond what is allowed."""
+    """Return how deep lists and maps lie within each other; stops counting one beyond what is allowed."""
     depth = 1
     level: list[Any] = [item for item in header.values() if type(item) in _HOLDERS]
     while level and depth <= allowed:

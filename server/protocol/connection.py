@@ -105,7 +105,7 @@ class Connection:
         self._fault: RemoteProtocolError | None = None  # why nothing more is read
 
     def hello(self) -> Hello:
-        """This side's Hello."""
+        """Send this side's Hello."""
         return self._handshake.hello
 
     @property
@@ -130,13 +130,13 @@ class Connection:
     # --- out --------------------------------------------------------------------------------------
 
     def send(self, message: Any, request_id: int = 0) -> list[memoryview]:
-        """The buffers to send for a message. Raises LocalProtocolError; nothing has changed then."""
+        """Return the buffers to send for a message. Raises LocalProtocolError; nothing has changed then."""
         buffers, end = self.begin(message, request_id)
         return buffers if end is None else [*buffers, memoryview(end())]
 
     def begin(self, message: Any, request_id: int = 0) -> tuple[list[memoryview], Callable[[], bytes] | None]:
-        """The buffers to send for a message, and what gives the MAC to send behind them, which is made by threads
-        meanwhile; None where they hold it. Raises as `send` does."""
+        """Return the buffers to send for a message, and what gives the MAC to send behind them, which is made by
+        threads meanwhile; None where they hold it. Raises as `send` does."""
         target = self._next(self.side, type(message), request_id, LocalProtocolError)
         limits = self._reader.limits if self.state is State.READY else framing.UNLIMITED
         if target is State.PROVEN:
@@ -149,24 +149,24 @@ class Connection:
     # --- a message without blobs that is sent over and over, under one id ---------------------------
 
     def front(self, message: Any, request_id: int) -> bytes:
-        """Its frame, all but the MAC."""
+        """Return its frame, all but the MAC."""
         return framing.front(codec.pack(message, request_id), self._sending is not None)
 
     def sign(self, front: bytes) -> bytes:
-        """The bytes to send for it this time."""
+        """Return the bytes to send for it this time."""
         return front if self._sending is None else front + self._sending.sign(front)
 
     def expected(self, front: bytes) -> bytes:
-        """The bytes that the peer sends for it if that is its next message."""
+        """Return the bytes that the peer sends for it if that is its next message."""
         return front if self._reader.mac is None else front + self._reader.mac.expected(front)
 
     def passed(self) -> None:
-        """The expected bytes have come, and are not given to `filled`."""
+        """Note that the expected bytes have come, and are not given to `filled`."""
         if self._reader.mac is not None:
             self._reader.mac.skip()
 
     def sent(self, message: Any, request_id: int) -> None:
-        """It was sent, and the answer is given to `filled`. Raises LocalProtocolError."""
+        """Note that it was sent, and the answer is given to `filled`. Raises LocalProtocolError."""
         self._move(self._next(self.side, type(message), request_id, LocalProtocolError), self.side, message, request_id)
 
     # --- in ---------------------------------------------------------------------------------------
@@ -182,11 +182,11 @@ class Connection:
         return self._reader.announced_bytes
 
     def space(self) -> memoryview:
-        """Where the next bytes from the peer belong (see FrameReader)."""
+        """Return where the next bytes from the peer belong (see FrameReader)."""
         return self._reader.space()
 
     def filled(self, count: int) -> list[tuple[int, Any]]:
-        """The first `count` bytes of space() have arrived: (request id, message) of all that they complete.
+        """Return the first `count` bytes of space() have arrived: (request id, message) of all that they complete.
 
         On a server, a RemoteProtocolError can stand in the place of a message: the frame was whole but its
         content is wrong. Answer with Error under that id and go on.
@@ -251,7 +251,7 @@ class Connection:
         return target
 
     def _move(self, target: State, sender: Side, message: Any, request_id: int) -> None:
-        """Takes the step that _next allowed."""
+        """Take the step that _next allowed."""
         if request_id:
             if sender == "client":
                 self._open[request_id] = type(message)
@@ -288,7 +288,7 @@ class Connection:
         self._reader.mac = self._handshake.frame_mac(self.peer)
 
     def _proves_nothing(self, error: RemoteProtocolError) -> bool:
-        """Whether the first frame that needs a MAC has a wrong one, or, as the refusal of a server, none."""
+        """Return whether the first frame that needs a MAC has a wrong one, or, as the refusal of a server, none."""
         if self._reader.mac is None or self.state is State.READY:
             return False
         return error.name == "bad_mac" or (self.side == "client" and error.name == "bad_frame")

@@ -83,7 +83,7 @@ class RemoteProtocolError(ProtocolError):
 def limit_exceeded(
     fault: type[ProtocolErrorT], what: str, limit: str, allowed: float, got: float, *, request_id: int = 0
 ) -> ProtocolErrorT:
-    """The error for `got` of something of which the server's limit allows less; its details name the limit."""
+    """Return the error for `got` of something of which the server's limit allows less; its details name the limit."""
     got = min(got, 2**63 - 1)  # a hostile frame announces more than a reply about it could hold
     message = f"{what} {got}, the server's limit {limit} is {allowed}"
     return fault("limit_exceeded", message, {"limit": limit, "allowed": allowed, "got": got}, request_id=request_id)

@@ -34,27 +34,27 @@ class FrameMac:
         self._number = 0
 
     def expected(self, front: bytes, digests: Iterable[bytes] = ()) -> bytes:
-        """The MAC of the next frame, which stays the next one."""
+        """Return the MAC of the next frame, which stays the next one."""
         return self._mac(self._number, front, digests)
 
     def skip(self) -> int:
-        """The number of the next frame; the one after it is the next one now."""
+        """Return the number of the next frame; the one after it is the next one now."""
         self._number += 1
         return self._number - 1
 
     def sign(self, front: bytes, digests: Iterable[bytes] = ()) -> bytes:
-        """The MAC of the next frame, which is sent with it."""
+        """Return the MAC of the next frame, which is sent with it."""
         return self._mac(self.skip(), front, digests)
 
     def sign_later(self, front: bytes, blobs: Sequence[memoryview]) -> Callable[[], bytes]:
-        """What gives the MAC of the next frame, which is sent with it; threads hash its blobs meanwhile."""
+        """Return what gives the MAC of the next frame, which is sent with it; threads hash its blobs meanwhile."""
         number, hashing = self.skip(), Hashing(most_ahead=None)
         for blob in blobs:
             hashing.reach(blob, blob.nbytes)
         return lambda: self._mac(number, front, hashing.digests())
 
     def verify(self, mac: bytes, front: bytes, digests: Iterable[bytes] = ()) -> None:
-        """Raises RemoteProtocolError (bad_mac) unless `mac` belongs to the next frame, which has arrived."""
+        """Raise RemoteProtocolError (bad_mac) unless `mac` belongs to the next frame, which has arrived."""
         if not hmac.compare_digest(self.sign(front, digests), mac):
             raise RemoteProtocolError("bad_mac", "a frame was changed, repeated, left out or put in on the way")
 
@@ -80,7 +80,7 @@ class Hashing:
         self._hashed = 0  # bytes of the blob that arrives
 
     def reach(self, blob: memoryview, have: int) -> None:
-        """The first `have` bytes of a blob are there; one blob after the other, up to its end."""
+        """Note that the first `have` bytes of a blob are there; one blob after the other, up to its end."""
         whole = have == blob.nbytes
         while self._hashed + PIECE_BYTES <= have or (whole and self._hashed < have):
             piece = blob[self._hashed : self._hashed + PIECE_BYTES]
@@ -90,7 +90,7 @@ class Hashing:
             self._hashed = 0
 
     def digests(self) -> list[bytes]:
-        """One digest for each piece, once the last one is done."""
+        """Return one digest for each piece, once the last one is done."""
         return [one if isinstance(one, bytes) else one.result() for one in self._digests]
 
     def _digest(self, piece: memoryview) -> bytes | Future[bytes]:

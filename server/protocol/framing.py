@@ -41,8 +41,8 @@ class Frame(NamedTuple):
 
 
 def encode(parts: Parts, limits: Limits = UNLIMITED, mac: FrameMac | None = None) -> list[memoryview]:
-    """The frame as a list of buffers to be sent one after the other; blobs of some size are not copied. mac: of the
-    direction, where frames carry one. Raises as `begin` does.
+    """Return the frame as a list of buffers to be sent one after the other; blobs of some size are not copied. mac: of
+    the direction, where frames carry one. Raises as `begin` does.
     """
     buffers, end = begin(parts, limits, mac)
     return buffers if end is None else [*buffers, memoryview(end())]
@@ -51,7 +51,7 @@ def encode(parts: Parts, limits: Limits = UNLIMITED, mac: FrameMac | None = None
 def begin(
     parts: Parts, limits: Limits = UNLIMITED, mac: FrameMac | None = None
 ) -> tuple[list[memoryview], Callable[[], bytes] | None]:
-    """The buffers of a frame, and what gives the MAC that is sent behind them; None where they hold it.
+    """Return the buffers of a frame, and what gives the MAC that is sent behind them; None where they hold it.
 
     Raises LocalProtocolError (limit_exceeded) when it is more than the limits allow.
     """
@@ -71,7 +71,7 @@ def begin(
 
 
 def front(parts: Parts, with_mac: bool) -> bytes:
-    """What comes before the blobs of a frame."""
+    """Return what comes before the blobs of a frame."""
     header, blobs = parts
     start = _PREFIX.pack(MAC_MAGIC if with_mac else MAGIC, len(header), len(blobs))
     return (
@@ -80,7 +80,7 @@ def front(parts: Parts, with_mac: bool) -> bytes:
 
 
 def unsent(buffers: Sequence[memoryview], sent_bytes: int) -> list[memoryview]:
-    """What is left of `buffers` after their first `sent_bytes` have gone."""
+    """Return what is left of `buffers` after their first `sent_bytes` have gone."""
     for index, buffer in enumerate(buffers):
         if sent_bytes < buffer.nbytes:
             return [buffer[sent_bytes:], *buffers[index + 1 :]]
@@ -117,13 +117,13 @@ class FrameReader:
         return self._header is None and self._front is None and self._start == self._end
 
     def space(self) -> memoryview:
-        """Where the next bytes belong: writable, at least one byte once all frames were taken from `filled`."""
+        """Return where the next bytes belong: writable, at least one byte once all frames were taken from `filled`."""
         if self._direct is not None:
             return self._direct[self._have :]
         return self._staging[self._end :] if self._end else self._staging
 
     def filled(self, count: int) -> Iterable[Frame]:
-        """The first `count` bytes of space() have arrived. The frames that they complete.
+        """Return the first `count` bytes of space() have arrived. The frames that they complete.
 
         Iterating raises RemoteProtocolError (bad_frame, bad_mac, limit_exceeded); the stream cannot be read further
         then.
@@ -139,7 +139,7 @@ class FrameReader:
         return self._frames()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Frame]:
-        """The frames that `data` completes. Raises as `filled` does."""
+        """Yield the frames that `data` completes. Raises as `filled` does."""
         rest = memoryview(data).cast("B")
         while rest:
             space = self.space()
@@ -165,7 +165,7 @@ class FrameReader:
             self._start, self._end = 0, left
 
     def _begin(self) -> bool:
-        """Reads what comes before the blobs of the next frame; False when that has not all arrived."""
+        """Read what comes before the blobs of the next frame; False when that has not all arrived."""
         if self._front is not None:
             return self._finish_front(self._front)
         start, arrived = self._start, self._end - self._start
@@ -225,7 +225,7 @@ class FrameReader:
         return True
 
     def _verify(self, mac: FrameMac) -> bool:
-        """Reads and checks the MAC of the frame; False when that has not all arrived."""
+        """Read and check the MAC of the frame; False when that has not all arrived."""
         start, end = self._start, self._start + MAC_BYTES
         if self._end < end:
             return False
@@ -235,7 +235,7 @@ class FrameReader:
         return True
 
     def _fill(self, memory: memoryview) -> bool:
-        """Moves what has arrived of `memory` out of the staging buffer; True when it is full."""
+        """Move what has arrived of `memory` out of the staging buffer; True when it is full."""
         count = min(memory.nbytes - self._have, self._end - self._start)
         if count:
             memory[self._have : self._have + count] = self._staging[self._start : self._start + count]

@@ -23,8 +23,8 @@ class Handshake:
         self.mismatch = ""  # why the two versions do not go together
 
     def said(self, who: Role, hello: Hello) -> RemoteProtocolError | None:
-        """A hello was sent or has arrived. The error that ends the connection when it cannot go on with it; for a
-        server, `mismatch` says so when it is about versions, since the client is told by the server's hello."""
+        """Note that a hello was sent or has arrived. The error that ends the connection when it cannot go on with it;
+        for a server, `mismatch` says so when it is about versions, since the client is told by the server's hello."""
         self._said[who] = hello
         if who == self._side:
             return None
@@ -55,7 +55,7 @@ class Handshake:
         return FrameMac(key)
 
     def stranger(self) -> RemoteProtocolError:
-        """The error that ends the connection when the first MAC of the other side is wrong."""
+        """Return the error that ends the connection when the first MAC of the other side is wrong."""
         text = f"the {self._peer} does not know the token that the {self._side} has"
         return RemoteProtocolError("authentication_failed", text)
 

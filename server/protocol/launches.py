@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def launches_of(request: object) -> Iterator[Launch]:
-    """Every launch of a request, in the order in which source texts are sent and looked up."""
+    """Yield every launch of a request, in the order in which source texts are sent and looked up."""
     match request:
         case CompileKernel():
             yield from _launches_of(request.variant)
@@ -27,7 +27,7 @@ def launches_of(request: object) -> Iterator[Launch]:
 
 
 def with_launches(request: T, change: Callable[[Launch], Launch]) -> T:
-    """The request with `change` applied to every launch, in the order of launches_of."""
+    """Return the request with `change` applied to every launch, in the order of launches_of."""
 
     def changed(variant: Variant) -> Variant:
         prepare = tuple(map(change, variant.prepare))

@@ -27,7 +27,7 @@ UNLIMITED = Limits(
 
 
 def check_limits(request: object, limits: Limits) -> None:
-    """Raises ProtocolError (limit_exceeded) naming the limit, what is allowed and what was asked for."""
+    """Raise ProtocolError (limit_exceeded) naming the limit, what is allowed and what was asked for."""
     for limit, got in _amounts(request):
         allowed = getattr(limits, limit)
         if got > allowed:

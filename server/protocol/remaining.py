@@ -20,7 +20,7 @@ class Remaining:
         self.asked: dict[int, Variant] = {}
 
     def ask(self, first: Collection[int] = ()) -> ProfileKernel | None:
-        """The request for all that nothing is known of, variants of these numbers first; None without any."""
+        """Return the request for all that nothing is known of, variants of these numbers first; None without any."""
         request, baseline = self.request, self.request.baseline
         left = [variant for variant in request.variants if variant.number not in self.failed]
         left.sort(key=lambda variant: variant.number not in first)
@@ -30,7 +30,7 @@ class Remaining:
         return replace(request, variants=tuple(left), baseline=baseline) if left else None
 
     def hear(self, progress: Progress) -> bool:
-        """Keeps a failure. Says whether it is about no variant or one that was asked for."""
+        """Keep a failure. Says whether it is about no variant or one that was asked for."""
         number, trial = progress.variant, progress.trial
         if number is None or number not in self.asked:
             return number is None
@@ -39,8 +39,8 @@ class Remaining:
         return True
 
     def whole(self, reply: Profiled | None) -> Profiled:
-        """The reply to the whole request, from that to the last attempt, None when nothing was left. Raises ValueError
-        for one that makes no sense."""
+        """Return the reply to the whole request, from that to the last attempt, None when nothing was left. Raises
+        ValueError for one that makes no sense."""
         reply = reply or Profiled((), None, b"", None, {}, {})
         if len(reply.trials) != len(self.asked):
             raise ValueError(f"{len(reply.trials)} trials for {len(self.asked)} variants")

@@ -17,7 +17,7 @@ class Client(Protocol):
     tenant: str
 
     def send(self, message: Any, request_id: int) -> None:
-        """Sends a reply or Progress, if the client is still there."""
+        """Send a reply or Progress, if the client is still there."""
 
     def cost(self, request_id: int) -> int:
         """About how many bytes a request of the client takes while it waits."""
@@ -44,7 +44,7 @@ class Job:
     told: float = 0.0
 
     def materials(self) -> Materials:
-        """What it needs on the device, as it is now. Raises ProtocolError when something is gone."""
+        """Return what it needs on the device, as it is now. Raises ProtocolError when something is gone."""
         return replace(self.session.materials(self.request), sources=self.sources)
 
     def progress(self, message: Progress) -> None:

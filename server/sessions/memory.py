@@ -17,25 +17,25 @@ class Memory:
     that are arriving and replies that are not on their way yet; never more than limits.total_bytes."""
 
     def __init__(self, allowed: int, registered: int) -> None:
-        """registered: how many memories all clients together may have registered."""
+        """Take registered, which is how many memories all clients together may have registered."""
         self.bytes = 0
         self._allowed = allowed
         self._registered = 0
         self._registered_allowed = registered
 
     def hold(self, count: int) -> None:
-        """Counts so many bytes as used. Raises ProtocolError (limit_exceeded) when they do not go in any more."""
+        """Count so many bytes as used. Raises ProtocolError (limit_exceeded) when they do not go in any more."""
         if self.bytes + count > self._allowed:
             what = "try again when other clients have gone; with this request, all clients together would use bytes:"
             raise limit_exceeded(ProtocolError, what, "total_bytes", self._allowed, self.bytes + count)
         self.bytes += count
 
     def release(self, count: int) -> None:
-        """Counts so many bytes as free again."""
+        """Count so many bytes as free again."""
         self.bytes -= count
 
     def register(self) -> None:
-        """Counts one more registered memory. Raises ProtocolError (limit_exceeded)."""
+        """Count one more registered memory. Raises ProtocolError (limit_exceeded)."""
         if self._registered >= self._registered_allowed:
             what = "all clients together would have registered memories:"
             limit = "total_registered", self._registered_allowed, self._registered + 1
@@ -43,7 +43,7 @@ class Memory:
         self._registered += 1
 
     def unregister(self) -> None:
-        """Counts one less."""
+        """Count one less."""
         self._registered -= 1
 
 
@@ -55,7 +55,7 @@ class UnderWay:
         self._bytes = 0
 
     def become(self, count: int) -> None:
-        """It is so many bytes now. Raises ProtocolError when they do not go in; they count as before then."""
+        """Note that it is so many bytes now. Raises ProtocolError when they do not go in; they count as before then."""
         if count > self._bytes:
             self._memory.hold(count - self._bytes)
         else:
@@ -64,7 +64,8 @@ class UnderWay:
 
 
 def sensible_bytes(group: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """How much a server should hold at most: a share of the memory that this machine, or the control group, has."""
+    """Return how much a server should hold at most: a share of the memory that this machine, or the control group,
+    has."""
     has = _UNKNOWN_BYTES * SHARE
     with suppress(OSError, ValueError, AttributeError):  # no such names on this system
         has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

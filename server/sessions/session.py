@@ -90,7 +90,7 @@ class Session:
     # --- memory ---------------------------------------------------------------------------------------
 
     def hold(self, count: int) -> None:
-        """Counts so many bytes as used, if they still go in."""
+        """Count so many bytes as used, if they still go in."""
         allowed = self._limits.session_bytes
         if self.bytes + count > allowed:
             what = "with this request, buffers and queued requests of this connection would use bytes:"
@@ -99,12 +99,12 @@ class Session:
         self.bytes += count
 
     def release(self, count: int) -> None:
-        """Counts so many bytes as free again."""
+        """Count so many bytes as free again."""
         self._memory.release(count)
         self.bytes -= count
 
     def end(self) -> None:
-        """Lets everything go but what is in the worker's hands, which counts until that is done with it."""
+        """Let everything go but what is in the worker's hands, which counts until that is done with it."""
         self.free_buffers(FreeBuffers((*self._buffers, *self._registered)))
         self.free_contexts(FreeContexts(tuple(handle for handle, one in self._contexts.items() if one.loaded)))
         while self._sources:
@@ -127,7 +127,7 @@ class Session:
         return BufferData(self.buffer(handle))
 
     def buffer(self, handle: Handle) -> memoryview:
-        """The bytes of a buffer."""
+        """Return the bytes of a buffer."""
         try:
             return self._buffers[handle]
         except KeyError:
@@ -135,7 +135,7 @@ class Session:
             raise ProtocolError("unknown_buffer", message, {"buffer": handle}) from None
 
     def free_buffers(self, request: FreeBuffers) -> Done:
-        """Frees all of these buffers and registered memories, or none when one is unknown."""
+        """Free all of these buffers and registered memories, or none when one is unknown."""
         for handle in request.buffers:
             if handle not in self._registered:
                 self.buffer(handle)
@@ -152,7 +152,7 @@ class Session:
     # --- memory of the client's own --------------------------------------------------------------------
 
     def register(self, given: WithDescriptor) -> MemoryReady:
-        """Keeps the descriptor that has come with a RegisterMemory, if it is memory that cannot vanish."""
+        """Keep the descriptor that has come with a RegisterMemory, if it is memory that cannot vanish."""
         request, descriptor = given.message, given.descriptor
         if descriptor is None:
             raise ProtocolError("bad_message", "no descriptor has come with RegisterMemory")
@@ -173,12 +173,12 @@ class Session:
         return MemoryReady(handle)
 
     def refuse_memory(self, request: RegisterMemory) -> NoReturn:
-        """What a connection says over which no descriptor can come."""
+        """Return what a connection says over which no descriptor can come."""
         message = "memory can only be registered over a local socket: start the server with --unix PATH"
         raise ProtocolError("not_on_this_connection", message)
 
     def registered(self, handle: Handle) -> Registered:
-        """A registered memory."""
+        """Return a registered memory."""
         try:
             return self._registered[handle]
         except KeyError:
@@ -188,8 +188,8 @@ class Session:
     # --- contexts -------------------------------------------------------------------------------------
 
     def reserve_context(self, request: LoadContext) -> tuple[Handle, memoryview]:
-        """The handle and the bytes of a context that is going to be loaded. It counts from now on, and can be used
-        once it is `context_loaded`."""
+        """Return the handle and the bytes of a context that is going to be loaded. It counts from now on, and can be
+        used once it is `context_loaded`."""
         data = self.buffer(request.buffer)
         if len(self._contexts) >= self._limits.contexts:
             raise self._full("contexts", self._limits.contexts)
@@ -206,7 +206,7 @@ class Session:
             self.release(self._contexts.pop(handle).data.nbytes)
 
     def free_contexts(self, request: FreeContexts) -> Done:
-        """Frees all of these contexts, or none when one is unknown."""
+        """Free all of these contexts, or none when one is unknown."""
         for handle in request.contexts:
             self._context(handle)
         for handle in set(request.contexts):
@@ -223,7 +223,7 @@ class Session:
     # --- requests -------------------------------------------------------------------------------------
 
     def materials(self, request: object) -> Materials:
-        """The buffers and contexts that the request names, as they are now."""
+        """Return the buffers and contexts that the request names, as they are now."""
         buffers: Mapping[Handle, Blob | Registered] = {}
         match request:
             case ProfileKernel():
@@ -238,8 +238,8 @@ class Session:
         return Materials(buffers)
 
     def without_sources(self, request: T) -> tuple[T, dict[str, str]]:
-        """The request with the source texts taken out of its launches, and every text that they name, once. New texts
-        are remembered, and those used longest ago forgotten."""
+        """Return the request with the source texts taken out of its launches, and every text that they name, once. New
+        texts are remembered, and those used longest ago forgotten."""
         named: dict[str, str] = {}
         unknown: dict[str, None] = {}
 
@@ -286,5 +286,5 @@ class Session:
 
 
 def memory_of(text: str) -> int:
-    """The most bytes of memory that a text takes. Not sys.getsizeof, which says more once a text was sent."""
+    """Return the most bytes of memory that a text takes. Not sys.getsizeof, which says more once a text was sent."""
     return 80 + len(text) * (1 if text.isascii() else 4)

@@ -86,7 +86,7 @@ class Handlers:
         }
 
     def handle(self, request: Any) -> object:
-        """The reply to a request; every failure becomes an Error with a name."""
+        """Return the reply to a request; every failure becomes an Error with a name."""
         try:
             if isinstance(request, link.REQUESTS):
                 request = self._with_sources(request)
@@ -210,7 +210,7 @@ class Handlers:
         return messages.ContextProfiled(log.getbuffer())
 
     def prove_features(self, request: messages.ProveFeatures) -> messages.FeaturesProven:
-        """A process of its own asks the device, which must not die of that here."""
+        """Return a process of its own asks the device, which must not die of that here."""
         return messages.FeaturesProven(dict(self._backend.prove(request.features)))
 
     # --- what the daemon puts on the device -----------------------------------------------------------
@@ -287,19 +287,19 @@ class Handlers:
         return LinkWatcher(self._page, self._limits, self._send, variants, self._leave_if_lost)
 
     def _leave_if_lost(self) -> None:
-        """Ends this process where nothing works on its device any more, as a crash would: what comes next must not be
+        """End this process where nothing works on its device any more, as a crash would: what comes next must not be
         charged with that, and a new process has the device as before."""
         if self._backend.lost():
             log.error("the device no longer works in this worker, which ends")
             os._exit(link.DEVICE_LOST)
 
     def _with_sources(self, request: T) -> T:
-        """What the last PutSources brought is for this request, and for none after it."""
+        """Return what the last PutSources brought is for this request, and for none after it."""
         sources, self._sources = self._sources, {}
         return with_launches(request, lambda launch: _complete(launch, sources))
 
     def _take_prebuilt(self, request: object) -> None:
-        """What the last PutPrograms brought is for this request, and for none after it."""
+        """Note that what the last PutPrograms brought is for this request, and for none after it."""
         prebuilt, self._prebuilt = self._prebuilt, {}
         self._programs.prebuilt = {
             (launch.source, launch.options): bytes(prebuilt[key])
@@ -320,7 +320,7 @@ class Handlers:
     def _values(
         self, executor: Loaded, request: messages.ExecuteContext | messages.ProfileContext
     ) -> tuple[dict[str, Value], dict[str, Value]]:
-        """What an inference is given, and where its outputs shall be. Raises ProtocolError."""
+        """Return what an inference is given, and where its outputs shall be. Raises ProtocolError."""
         inputs: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_inputs.items()}
         into: dict[str, Value] = {name: self._memory(memory) for name, memory in request.memory_outputs.items()}
         return {**_arrays(executor, request.inputs, elsewhere=inputs), **inputs}, into
@@ -332,7 +332,7 @@ class Handlers:
 
 
 def _complete(launch: Launch, sources: Mapping[str, str]) -> Launch:
-    """The launch with its source, which all launches that name it share."""
+    """Return the launch with its source, which all launches that name it share."""
     if launch.source_sha256 not in sources:
         raise ProtocolError("unknown_source", f"the worker has no source {launch.source_sha256}")
     return replace(launch, source=sources[launch.source_sha256])
@@ -341,8 +341,8 @@ def _complete(launch: Launch, sources: Mapping[str, str]) -> Launch:
 def _arrays(
     executor: Loaded, blobs: Mapping[str, messages.Blob], elsewhere: Collection[str] = ()
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The inputs of a graph from their bytes, but for those that lie elsewhere. Raises ProtocolError (bad_message)
-    naming the one that does not fit."""
+    """Return the inputs of a graph from their bytes, but for those that lie elsewhere. Raises ProtocolError
+    (bad_message) naming the one that does not fit."""
     if twice := sorted(set(elsewhere) & blobs.keys()):
         raise ProtocolError("bad_message", f"input {twice[0][:200]!r} is given both as bytes and as registered memory")
     tensors = {tensor.name: tensor for tensor in executor.graph.inputs if tensor.name not in elsewhere}
@@ -361,14 +361,14 @@ def _arrays(
 
 
 def _copied_bytes(executor: Loaded, inputs: Iterable[str], outputs: Iterable[str]) -> int:
-    """What the last inference has copied of these tensors."""
+    """Return what the last inference has copied of these tensors."""
     counted = executor.counters.last
     labels = [*inputs, *(f"output {name}" if f"output {name}" in counted else name for name in outputs)]
     return sum(counted[label].bytes_copied for label in labels)
 
 
 def _some(warnings: Sequence[str]) -> tuple[str, ...]:
-    """The first of them, and how many more there are."""
+    """Return the first of them, and how many more there are."""
     told = tuple(warning[:MESSAGE_CHARACTERS] for warning in warnings[:WARNINGS_AT_MOST])
     more = len(warnings) - len(told)
     return (*told, f"and {more} more such warnings") if more else told
@@ -376,7 +376,7 @@ def _some(warnings: Sequence[str]) -> tuple[str, ...]:
 
 @contextmanager
 def _named_value_errors() -> Iterator[None]:
-    """Tells the client which tensor is unknown, does not fit its memory, or shares it with another."""
+    """Tell the client which tensor is unknown, does not fit its memory, or shares it with another."""
     try:
         yield
     except ValueError as error:

@@ -52,7 +52,7 @@ class HeartbeatPage:
 
     @classmethod
     def create(cls) -> HeartbeatPage:
-        """A new page where nothing is being done."""
+        """Return a new page where nothing is being done."""
         if hasattr(os, "memfd_create"):
             descriptor = os.memfd_create("gputune-heartbeat")
         else:  # an older Android, or not Linux
@@ -68,13 +68,13 @@ class HeartbeatPage:
         return page
 
     def detach(self) -> None:
-        """Closes the descriptor, once the other process has inherited it. The page stays."""
+        """Close the descriptor, once the other process has inherited it. The page stays."""
         os.close(self.descriptor)
 
     # --- the worker's side --------------------------------------------------------------------------
 
     def begin(self, step: Step, variant: int | None, seconds: float) -> None:
-        """The worker does this now, for at most so many seconds."""
+        """Note that the worker does this now, for at most so many seconds."""
         allowed_ns = round(seconds * 1e9)
         deadline_ns = time.monotonic_ns() + allowed_ns
         number = _NONE if variant is None else variant
@@ -83,7 +83,7 @@ class HeartbeatPage:
         _WHEN.pack_into(self._page, _DEADLINE, deadline_ns)
 
     def rest(self) -> None:
-        """The worker does nothing that has a limit of its own."""
+        """Note that the worker does nothing that has a limit of its own."""
         _WHEN.pack_into(self._page, _DEADLINE, 0)
         _WHAT.pack_into(self._page, 0, _NONE, _NONE, 0)
 
@@ -93,7 +93,7 @@ class HeartbeatPage:
         return self._page[_CANCEL] != 0
 
     def wait_until_alone(self) -> None:
-        """Returns when the daemon has said that no other process compiles any more."""
+        """Return when the daemon has said that no other process compiles any more."""
         self._page[_WAITING] = 1
         until = time.monotonic() + _COMPANY_SECONDS
         while self._page[_COMPANY] and not self.cancelled and time.monotonic() < until:
@@ -106,7 +106,7 @@ class HeartbeatPage:
         return self._page[_YIELD] != 0 and not self._page[_COMPANY]
 
     def pause(self) -> None:
-        """Returns when the daemon says that the others have had the device, or that the request is to be given up."""
+        """Return when the daemon says that the others have had the device, or that the request is to be given up."""
         self.rest()
         self._page[_PAUSED] = 1
         while self._page[_YIELD] and not self.cancelled:
@@ -116,7 +116,7 @@ class HeartbeatPage:
     # --- the daemon's side --------------------------------------------------------------------------
 
     def read(self) -> Doing:
-        """What the worker does, or did last. Whatever the page holds, the step is known or None."""
+        """Return what the worker does, or did last. Whatever the page holds, the step is known or None."""
         if self._yield_wanted and self._page[_PAUSED]:
             return Doing(None, None, 0, 0, paused=True)
         (deadline_ns,) = _WHEN.unpack_from(self._page, _DEADLINE)
@@ -126,16 +126,16 @@ class HeartbeatPage:
         return Doing(STEPS[step], variant if variant >= 0 else None, allowed_ns, deadline_ns)
 
     def cancel(self, wanted: bool) -> None:
-        """Asks the worker to give its request up, or takes that back before the next one."""
+        """Ask the worker to give its request up, or take that back before the next one."""
         self._page[_CANCEL] = int(wanted)
 
     def ask_to_yield(self, wanted: bool) -> None:
-        """Asks the worker to let others have the device between two variants, or to go on."""
+        """Ask the worker to let others have the device between two variants, or to go on."""
         self._yield_wanted = wanted
         self._page[_YIELD] = int(wanted)
 
     def accompany(self, wanted: bool) -> None:
-        """Says whether another worker compiles at the same time."""
+        """Say whether another worker compiles at the same time."""
         if wanted:
             self._page[_WAITING] = 0
         self._page[_COMPANY] = int(wanted)

@@ -164,7 +164,7 @@ FROM_WORKER = codec.registry(dict.fromkeys((WorkerReady, *FROM_SERVER, ProgramsB
 
 
 def program_key(launch: Launch) -> str:
-    """What two launches share when one program serves both."""
+    """Return what two launches share when one program serves both."""
     return f"{launch.source_sha256} {launch.options}"
 
 
@@ -177,7 +177,7 @@ class WorkerLink:
         self._arrived: deque[Any] = deque()
 
     def receive(self) -> Any | None:
-        """The next request, PutMemory as WithDescriptor; None when the daemon is gone."""
+        """Return the next request, PutMemory as WithDescriptor; None when the daemon is gone."""
         while not self._arrived:
             count = self._socket.recv_into(self._reader.space())
             if not count:
@@ -191,7 +191,7 @@ class WorkerLink:
         return request
 
     def send(self, message: object) -> None:
-        """Sends a reply or Progress. Raises OSError when the daemon is gone, LocalProtocolError (and sends nothing)
+        """Send a reply or Progress. Raises OSError when the daemon is gone, LocalProtocolError (and sends nothing)
         for a message that does not travel."""
         buffers = framing.encode(codec.pack(message, 0))
         while buffers:

@@ -23,7 +23,7 @@ EXPECTED_FACTOR = 3  # a step may last so many times what it should
 
 
 def launch_seconds(expected_ns: float, limits: Limits) -> float:
-    """How long a launch or a sample may take that should last expected_ns (0: nothing is known)."""
+    """Return how long a launch or a sample may take that should last expected_ns (0: nothing is known)."""
     if expected_ns <= 0:
         return limits.launch_seconds
     return min(limits.launch_seconds, max(LAUNCH_FLOOR_SECONDS, EXPECTED_FACTOR * expected_ns / 1e9))
@@ -54,18 +54,18 @@ class LinkWatcher:
         return self._page.cancelled
 
     def step(self, step: Step, variant: int | None, expected_ns: float) -> None:
-        """Writes the step and its limit on the page."""
+        """Write the step and its limit on the page."""
         try:
             self._page.begin(step, variant, self._seconds(step, expected_ns))
         except Exception:
             log.exception("internal error while announcing %s", step)
 
     def verified(self, variant: int, trial: Trial) -> None:
-        """Tells that a variant works."""
+        """Tell that a variant works."""
         self._conclude(variant, trial)
 
     def failed(self, variant: int, trial: Trial) -> None:
-        """Tells that a variant does not work, and why."""
+        """Tell that a variant does not work, and why."""
         try:
             self._before_failure()
         except Exception:
@@ -73,7 +73,7 @@ class LinkWatcher:
         self._conclude(variant, trial)
 
     def yield_device(self) -> None:
-        """Says that the request waits, and waits, if the daemon wishes so."""
+        """Say that the request waits, and wait, if the daemon wishes so."""
         try:
             if self._page.to_yield:
                 self._send(Progress("queued", len(self._concluded), len(self._variants), YIELDED))

@@ -39,7 +39,7 @@ class Builder:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """The queue has changed."""
+        """Note that the queue has changed."""
         self._wake.set()
         if self._building is not None:
             job, useless = self._building
@@ -47,7 +47,7 @@ class Builder:
                 useless.set_result(None)
 
     async def serve(self) -> None:
-        """Builds until it is cancelled."""
+        """Build until it is cancelled."""
         failures = 0
         try:
             while True:
@@ -65,7 +65,7 @@ class Builder:
             self._give_up_worker("the server is being stopped")
 
     async def _built(self, job: Job) -> bool:
-        """Builds a job's programs; whether that, or giving it up in time, has worked."""
+        """Build a job's programs; whether that, or giving it up in time, has worked."""
         job.programs = {}
         useless = asyncio.get_running_loop().create_future()
         self._building = job, useless

@@ -34,7 +34,7 @@ class CompiledPrograms:
         return self.folder is not None and not os.access(self.folder, os.W_OK)
 
     def full(self) -> bool:
-        """Whether it should be emptied before the next request; it is looked at now and then only."""
+        """Return whether it should be emptied before the next request; it is looked at now and then only."""
         self._looked += 1
         if self.folder is None or self._looked % LOOK_EVERY:
             return False
@@ -46,7 +46,7 @@ class CompiledPrograms:
         return scarce or used_bytes > MOST_BYTES
 
     def empty(self) -> None:
-        """Removes what is in there, which no process may be using any more. Where it is lost there is another one then,
+        """Remove what is in there, which no process may be using any more. Where it is lost there is another one then,
         or none."""
         if self.lost:
             self.remove()
@@ -59,14 +59,14 @@ class CompiledPrograms:
                     path.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Removes the folder."""
+        """Remove the folder."""
         if self.folder is not None:
             remove_scratch(self.folder)
             self.folder = None
 
 
 def _used_bytes(folder: Path) -> int:
-    """What everything in there takes, while others may be writing: files come and go."""
+    """Return what everything in there takes, while others may be writing: files come and go."""
     used = 0
     for where, folders, files in os.walk(folder):
         for name in (*folders, *files):

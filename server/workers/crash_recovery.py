@@ -135,14 +135,14 @@ class Batch:
         self._doubted: set[int] = set()  # may only have been at work when what another one had damaged was noticed
 
     def remaining(self) -> ProfileKernel | None:
-        """The request for all that has no verdict yet; None when every variant has failed. What the worker says
+        """Return the request for all that has no verdict yet; None when every variant has failed. What the worker says
         next is about this. Doubted variants come first."""
         self._concluded = set()
         asked = self._left.ask(first=self._doubted)
         return None if asked is None else replace(asked, together=self._together)
 
     def progress(self, message: Progress) -> Progress:
-        """The worker's words about the whole request; a failure in them is kept."""
+        """Return the worker's words about the whole request; a failure in them is kept."""
         if not self._left.hear(message):
             message = replace(message, variant=None, trial=None)
         if message.variant is not None:
@@ -152,7 +152,7 @@ class Batch:
         return replace(message, done=done, total=total)
 
     def lost(self, death: Death, fresh: bool = True) -> Progress | None:
-        """Draws the conclusion from a worker's death: what to tell the client before going on, or None when it
+        """Draw the conclusion from a worker's death: what to tell the client before going on, or None when it
         would be no use to go on. fresh: the worker had done nothing before this batch."""
         if death.final:
             return None
@@ -176,7 +176,7 @@ class Batch:
         return replace(told, variant=culprit, trial=death.trial)
 
     def result(self, reply: Profiled | None, recover_ns: int) -> Profiled:
-        """The whole reply, of what remained (None when nothing did) and of what had failed before.
+        """Return the whole reply, of what remained (None when nothing did) and of what had failed before.
 
         recover_ns: what was spent on workers that died. Raises ValueError when the reply makes no sense.
         """
@@ -185,12 +185,13 @@ class Batch:
         return replace(whole, spent_ns=spent_ns)
 
     def _culprit(self, death: Death) -> int | None:
-        """The variant or baseline that the page names; None where it has its verdict already, or is none of them."""
+        """Return the variant or baseline that the page names; None where it has its verdict already, or is none of
+        them."""
         known = death.variant in self._numbers or death.variant == self._baseline
         return death.variant if known and death.variant not in self._left.failed else None
 
     def _alone(self, culprit: int) -> bool:
-        """Whether this worker has run nothing else of this batch."""
+        """Return whether this worker has run nothing else of this batch."""
         told = self._baseline in (None, culprit) or self._baseline in self._numbers
         return told and not self._concluded - {culprit}
 

@@ -69,7 +69,8 @@ class Workers:
     # --- which of them ----------------------------------------------------------------------------------
 
     def take(self, request: Any) -> Supervisor | None:
-        """The supervisor that serves a request now, by `run`; None while others have to come to an end before."""
+        """Return the supervisor that serves a request now, by `run`; None while others have to come to an end
+        before."""
         alone = not isinstance(request, CompileKernel)
         active = [busy for one, busy in self._busy.items() if one not in self._paused]
         if not active:
@@ -87,7 +88,7 @@ class Workers:
         return taken
 
     def _for_anything(self) -> Supervisor | None:
-        """An idle supervisor of a worker that does everything; None when all of them wait with their batches."""
+        """Return an idle supervisor of a worker that does everything; None when all of them wait with their batches."""
         taken = next((one for one in (self.first, *self._others) if one not in self._busy), None)
         if taken is None and self._make_another is not None and len(self._others) < self._others_at_most:
             taken = self._make_another()
@@ -111,7 +112,7 @@ class Workers:
         supervisor.paused()
 
     def go_on(self, supervisor: Supervisor) -> bool:
-        """Gives the device back to a batch that has yielded it, unless others have it: whether it has it now."""
+        """Give the device back to a batch that has yielded it, unless others have it: whether it has it now."""
         if self._busy.keys() - self._paused:
             return False
         self._paused.discard(supervisor)
@@ -119,8 +120,8 @@ class Workers:
         return True
 
     async def run(self, supervisor: Supervisor, work: Assignment) -> Any:
-        """The reply to the assignment's request, by the supervisor that was taken for it; every failure becomes an
-        Error with a name. None when there is no room for a further worker, which could not be started or was killed
+        """Return the reply to the assignment's request, by the supervisor that was taken for it; every failure becomes
+        an Error with a name. None when there is no room for a further worker, which could not be started or was killed
         from outside: there are fewer of them from then on, and the request is to be given to another."""
         replaced = supervisor.restarts
         try:
@@ -149,13 +150,14 @@ class Workers:
     # --- all of them ------------------------------------------------------------------------------------
 
     def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
-        """These handles are not used any more; whether a worker is to be told. Those that only compile have none."""
+        """Note that these handles are not used any more; whether a worker is to be told. Those that only compile have
+        none."""
         handles = list(buffers), list(contexts)
         told = [one.forget(*handles) for one in (self.first, *self._others)]
         return any(told)
 
     async def tidy(self) -> None:
-        """Tells the workers what they can forget, unless some of them are busy."""
+        """Tell the workers what they can forget, unless some of them are busy."""
         if not self._busy:
             self._busy = dict.fromkeys((self.first, *self._others), True)
             try:
@@ -165,7 +167,7 @@ class Workers:
                 self._busy = {}
 
     async def stop(self) -> None:
-        """Ends all workers; no others are started."""
+        """End all workers; no others are started."""
         for one in list(self._more):
             self._end(one)
         await asyncio.gather(self.first.stop(), *self._ending)
@@ -181,12 +183,12 @@ class Workers:
         return self.first.last_restart or self._last_end
 
     def _keep(self, supervisor: Supervisor) -> None:
-        """It is not ended for being idle."""
+        """Note that it is not ended for being idle."""
         if (timer := self._more.get(supervisor)) is not None:
             timer.cancel()
 
     def _end(self, supervisor: Supervisor) -> None:
-        """Ends a further worker; another is started when there is something to compile."""
+        """End a further worker; another is started when there is something to compile."""
         self._keep(supervisor)
         del self._more[supervisor]
         self._others.discard(supervisor)
@@ -197,7 +199,7 @@ class Workers:
         ending.add_done_callback(self._ending.discard)
 
     async def _make_folder_room(self) -> None:
-        """Empties the folder of what was compiled. Programs of living workers are in there, so those are ended
+        """Empty the folder of what was compiled. Programs of living workers are in there, so those are ended
         before."""
         for one in list(self._more):
             self._end(one)
@@ -215,8 +217,8 @@ def _had_no_room(reply: Any) -> bool:
 
 
 def most_compilers() -> int:
-    """How many workers can compile on this machine at the same time: one for each processor that this process may use,
-    as far as there is memory for them."""
+    """Return how many workers can compile on this machine at the same time: one for each processor that this process
+    may use, as far as there is memory for them."""
     most = min(int(usable_processors()), WORKERS_AT_MOST)
     with suppress(OSError, StopIteration, ValueError):  # not Linux
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()

@@ -79,7 +79,7 @@ class WorkerProcess:
     async def start(
         cls, report: DeviceReport, limits: Limits, compiled: Path | None = None, **environment: str
     ) -> WorkerProcess:
-        """Starts a process and waits until it has opened the device; `compiled` is a folder for what its driver
+        """Start a process and wait until it has opened the device; `compiled` is a folder for what its driver
         compiles, `environment` more variables. Raises DeviceUnavailable."""
         worker = await cls._spawn(report, limits, compiled, environment)
         assert worker._asked is not None
@@ -144,7 +144,7 @@ class WorkerProcess:
         return self._process.pid
 
     async def ask(self, message: Any, progress: OnProgress = lambda message: None) -> Any:
-        """The reply to a message of worker/link.py, which may be one WithDescriptor. Raises WorkerEnded."""
+        """Return the reply to a message of worker/link.py, which may be one WithDescriptor. Raises WorkerEnded."""
         if self.ended.done():
             raise WorkerEnded(self.ended.result(), self.killed_for)
         assert self._asked is None, "one thing at a time"
@@ -169,14 +169,14 @@ class WorkerProcess:
             raise
 
     def kill(self, why: str) -> None:
-        """Ends the process by force, whatever it does; `why` is what people read about it."""
+        """End the process by force, whatever it does; `why` is what people read about it."""
         if not self.ended.done():
             self.killed_for = self.killed_for or why
             self._hang_up()
             self._end_group()
 
     async def stop(self) -> None:
-        """Ends the process by closing its link, else by force; returns when it is gone."""
+        """End the process by closing its link, else by force; returns when it is gone."""
         if not self.ended.done():
             self._hang_up()
         await asyncio.shield(self._reading)
@@ -186,7 +186,7 @@ class WorkerProcess:
             self._link.shutdown(socket.SHUT_RDWR)
 
     def _end_group(self) -> None:
-        """Ends the process, if it is still there, and compilers that it has started: its session is its own."""
+        """End the process, if it is still there, and compilers that it has started: its session is its own."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 

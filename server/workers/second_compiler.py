@@ -41,7 +41,7 @@ class SecondCompiler:
         self._left_out = 0  # batches that it still leaves out
 
     def first_of(self, request: ProfileKernel) -> int | None:
-        """The first of the variants that it compiles, to the last; None when it had better not."""
+        """Return the first of the variants that it compiles, to the last; None when it had better not."""
         if not request.together or len(request.variants) < VARIANTS_AT_LEAST:
             return None
         if self._left_out:
@@ -73,7 +73,7 @@ class SecondCompiler:
             page.accompany(False)
 
     async def stop(self) -> None:
-        """Ends its process; the next batch starts another."""
+        """End its process; the next batch starts another."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop()
@@ -107,7 +107,7 @@ class SecondCompiler:
 
 
 def with_what_it_took(reply: Profiled, first: int, ahead: CompiledAhead) -> Profiled:
-    """The reply with the times of what was compiled ahead: the worker has only found it."""
+    """Return the reply with the times of what was compiled ahead: the worker has only found it."""
 
     def told(trial: Trial, index: int) -> Trial:
         place = index - first

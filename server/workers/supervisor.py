@@ -105,11 +105,11 @@ class Supervisor:
     # --- life -----------------------------------------------------------------------------------------
 
     async def start(self) -> WorkerReady:
-        """Starts the first worker. Raises DeviceUnavailable."""
+        """Start the first worker. Raises DeviceUnavailable."""
         return (await self._living()).ready
 
     async def stop(self) -> None:
-        """Ends the worker; no other is started."""
+        """End the worker; no other is started."""
         self._stopped = True
         if self._starting is not None:
             self._starting.cancel()
@@ -120,7 +120,7 @@ class Supervisor:
             await self._worker.stop()
 
     async def end_worker(self) -> None:
-        """Ends the worker, and what compiles for it, until the next request; all that it had comes back then."""
+        """End the worker, and what compiles for it, until the next request; all that it had comes back then."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await worker.stop()
@@ -128,7 +128,7 @@ class Supervisor:
             await self._second.stop()
 
     async def _living(self) -> Worker:
-        """The worker, once there is one. Raises DeviceUnavailable."""
+        """Return the worker, once there is one. Raises DeviceUnavailable."""
         if self._worker is not None and self._worker.ended.done():
             self._replace(self._worker)
         if self._worker is not None:
@@ -175,7 +175,7 @@ class Supervisor:
     # --- work -----------------------------------------------------------------------------------------
 
     async def run(self, work: Assignment) -> Any:
-        """The reply to the assignment's request; every failure becomes an Error with a name."""
+        """Return the reply to the assignment's request; every failure becomes an Error with a name."""
         self._busy = True
         self._may_go_on.set()
         self._until = time.monotonic() + self._limits.total_seconds
@@ -189,34 +189,35 @@ class Supervisor:
             self._busy = False
 
     def forget(self, buffers: Iterable[Handle], contexts: Iterable[Handle]) -> bool:
-        """These handles are not used any more; the worker is told at the next occasion, if it knows any of them:
-        whether it does."""
+        """Note that these handles are not used any more; the worker is told at the next occasion, if it knows any of
+        them: whether it does."""
         known = self._known
         known.freed_buffers |= known.buffers.intersection(buffers)
         known.freed_contexts |= known.contexts.intersection(contexts)
         return bool(known.freed_buffers or known.freed_contexts)
 
     def ask_to_yield(self) -> None:
-        """Asks the batch to let others have the device between two variants. It says so by Progress, "queued"."""
+        """Ask the batch to let others have the device between two variants. It says so by Progress, "queued"."""
         if self._worker is not None:
             self._worker.page.ask_to_yield(True)
 
     def paused(self) -> None:
-        """The batch has yielded the device: a worker that is started again for it, too, waits until it may `go_on`."""
+        """Note that the batch has yielded the device: a worker that is started again for it, too, waits until it may
+        `go_on`."""
         self._may_go_on.clear()
 
     def give_up(self) -> None:
-        """The batch that has yielded the device is cancelled, and is to find that out without the device."""
+        """Note that the batch that has yielded the device is cancelled, and is to find that out without the device."""
         self._may_go_on.set()
 
     def go_on(self) -> None:
-        """The batch has the device again."""
+        """Note that the batch has the device again."""
         self._may_go_on.set()
         if self._worker is not None:
             self._worker.page.ask_to_yield(False)
 
     async def tidy(self) -> None:
-        """Tells the worker what it can forget."""
+        """Tell the worker what it can forget."""
         if self._worker is not None:
             self._until = time.monotonic() + self._limits.total_seconds
             with suppress(WorkerLost, ProtocolError):
@@ -281,11 +282,11 @@ class Supervisor:
         return replace(death, agent=self._agent) if death.agent else death
 
     def _renew(self) -> None:
-        """Copies on the device may be damaged: they are put there again before the next request that names them."""
+        """Copy on the device may be damaged: they are put there again before the next request that names them."""
         self.forget(self._known.buffers, self._known.contexts)
 
     async def _attempt(self, worker: Worker, work: Assignment, request: Any, progress: OnProgress) -> Any:
-        """The reply of this worker, once it has all that the request needs. Raises WorkerLost, ProtocolError."""
+        """Return the reply of this worker, once it has all that the request needs. Raises WorkerLost, ProtocolError."""
         known, materials = self._known, work.materials()
         await self._tell_freed(worker, known)
         puts = [
@@ -322,7 +323,7 @@ class Supervisor:
         materials: Materials,
         progress: OnProgress,
     ) -> Any:
-        """The worker's reply, while the variants from `first` on are compiled for it. Raises WorkerLost."""
+        """Return the worker's reply, while the variants from `first` on are compiled for it. Raises WorkerLost."""
         await self._ask(worker, PutAhead(first), work.cancelled)
         sizes = {name: _nbytes(materials.buffers[handle]) for name, handle in request.buffers.items()}
         variants = tuple(replace(variant, prepare=()) for variant in request.variants[first:])
@@ -339,7 +340,7 @@ class Supervisor:
         return with_what_it_took(reply, first, took) if isinstance(reply, Profiled) and took is not None else reply
 
     def _make_room(self, materials: Materials) -> bool:
-        """Lets the worker forget what this request does not name, which comes back when it is named; whether there is
+        """Let the worker forget what this request does not name, which comes back when it is named; whether there is
         any."""
         known = self._known
         others = known.buffers - materials.buffers.keys(), known.contexts - materials.contexts.keys()
@@ -386,7 +387,7 @@ def _put_of(handle: Handle, data: Blob | Registered) -> Any:
 
 @contextmanager
 def _own_descriptor(message: Any) -> Iterator[Any]:
-    """The message with a descriptor that lasts until it is sent, whatever the client gives up meanwhile."""
+    """Yield the message with a descriptor that lasts until it is sent, whatever the client gives up meanwhile."""
     if not isinstance(message, WithDescriptor) or message.descriptor is None:
         yield message
         return

@@ -37,13 +37,13 @@ class Worker(Protocol):
     killed_for: str
 
     async def ask(self, message: Any, progress: OnProgress) -> Any:
-        """The reply. Raises WorkerEnded."""
+        """Return the reply. Raises WorkerEnded."""
 
     def kill(self, why: str) -> None:
-        """Ends it by force; `why` is what people read about it."""
+        """End it by force; `why` is what people read about it."""
 
     async def stop(self) -> None:
-        """Ends it and waits for that."""
+        """End it and wait for that."""
 
 
 class WorkerLost(Exception):
@@ -62,7 +62,7 @@ async def watched(
     cancelled: asyncio.Future[None] | None = None,
     progress: OnProgress = lambda message: None,
 ) -> Any:
-    """The worker's reply to a message of worker_link. Raises WorkerLost.
+    """Return the worker's reply to a message of worker_link. Raises WorkerLost.
 
     until: when the whole request must be over, limits.total_seconds after it began (time.monotonic); cancelled: done
     when the reply is not wanted any more.
@@ -91,7 +91,7 @@ async def _watch(
     limits: Limits,
     until: float,
 ) -> Missed | None:
-    """Waits for the reply. Kills a worker that is late, and returns the limit that it has missed."""
+    """Wait for the reply. Kills a worker that is late, and returns the limit that it has missed."""
     waited_for: set[asyncio.Future[Any]] = {asking} if cancelled is None else {asking, cancelled}
     doing, since = worker.page.read(), time.monotonic()
     give_up, looked = math.inf, since
